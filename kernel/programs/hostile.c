@@ -1,5 +1,6 @@
-/* Arguments that wrap, pointers into the kernel or into nothing, programs that are torn: each gets its error or
- * signal, and the machine goes on. Prints a line for each. */
+/* Makes calls with ranges that wrap around, with pointers into the kernel or to unmapped memory, and with damaged
+ * executable files. Each must fail with an error or a signal, and the machine must keep running. Prints a line for
+ * each call. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +62,7 @@ static void ranges(void)
 		for (unsigned j = 0; j < COUNT; j++) {
 			unsigned long at = bad[i] & ~0xfffUL, len = bad[j];
 
-			/* Not what the program itself lies in. */
+			/* Leaves out ranges that contain the program itself. */
 			if (at < 0x7ffffffff000 && at + len > 0x10000)
 				continue;
 			printf("%lx+%lx:", at, len);
@@ -111,7 +112,7 @@ static void torn_programs(void)
 		memcpy(copy, file, len);
 		memset(copy + at, 0xff, 2);
 		snprintf(name, sizeof(name), "header byte %d", at);
-		/* Offset and size of the section headers, and the flags, mean nothing for execution. */
+		/* Leaves out the offset and size of the section headers and the flags, which execution ignores. */
 		if ((at < 40 || at >= 52) && at < 58)
 			run(name, copy, 4096);
 	}
@@ -125,7 +126,7 @@ static void signals(void)
 
 		if (child == 0) {
 			unsigned long at = bad[i];
-			/* A stack pointer that is nowhere, and then a signal without room for its frame. */
+			/* The stack pointer is invalid, so the signal frame cannot be written. */
 			asm volatile("mov %0, %%rsp\n\tud2" : : "r"(at));
 		}
 		waitpid(child, &status, 0);

@@ -1,4 +1,4 @@
-/* Takes memory until there is none. With an argument, forks without end instead, each child with a page more. */
+/* Allocates memory until none is left. With an argument, forks without end instead; each child uses one page more. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

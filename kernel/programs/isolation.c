@@ -1,6 +1,7 @@
-/* Does a thread ever read what another process has written to its own copy of a page? A reader keeps the
- * pages in its TLB, while the parent copies them on write and the child writes to the old frames. A kernel
- * that gives a frame to the child before every CPU has forgotten it leaks. usage: isolation [FORKS] */
+/* Checks that a thread never reads what another process wrote to its own copy of a page. A reader thread keeps the
+ * pages in its TLB while the parent's writes copy them and the child writes to the old frames. If the kernel let the
+ * child write to a frame that another CPU still has in its TLB, the reader would see the child's data.
+ * usage: isolation [FORKS] */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Handlers and what they learn: SIGSEGV and SIGBUS with their addresses, an alternate stack, masks, children,
- * interrupted and restarted calls. Prints a line for each. */
+/* Tests signal handlers and the information that they get: SIGSEGV and SIGBUS with their addresses, an alternate
+ * stack, masks, children, interrupted and restarted calls. Prints a line for each test. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Threads that map, write, protect and unmap, while other threads write to memory that is forked again and
- * again: each child checks that its copy does not change. usage: stress [SECONDS] */
+/* Some threads map, write, protect and unmap memory, while others write to memory that the process forks again and
+ * again. Each child checks that its copy of that memory does not change. usage: stress [SECONDS] */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void *write_pages(void *argument)
 	return 0;
 }
 
-/* The writer was between its two counters at most. */
+/* Checks the copy in a child: a page's two counters may differ by one if the fork came between their updates. */
 static int check_copy(void)
 {
 	unsigned seen[SHARED];

@@ -1,7 +1,7 @@
-//! The serial line: what the kernel and the programs print, and what a person types.
+//! The serial line: output of the kernel and of programs, and a person's input.
 //!
-//! Output polls the line. Input is taken from the line by the timer interrupt ([`poll`]) and put
-//! together to lines by the terminal (`files::terminal`).
+//! Output waits until the serial line is ready. Input is taken from the serial line by the timer
+//! interrupt ([`poll`]), and the terminal (`files::terminal`) assembles it into lines.
 
 use core::fmt::{self, Write};
 use spin::Mutex;
@@ -18,12 +18,12 @@ const EXIT: u16 = 0xf4;
 #[derive(Debug)]
 pub struct Console(());
 
-/// The console; its lock keeps the lines of several CPUs apart.
+/// The console; its lock keeps CPUs from mixing their output within a line.
 pub static CONSOLE: Mutex<Console> = Mutex::new(Console(()));
 
 impl Console {
     fn send(&mut self, byte: u8) {
-        // SAFETY: the ports of the first serial line; reading and writing them changes no memory.
+        // SAFETY: the ports of the first serial port; reading and writing them changes no memory.
         unsafe {
             while Port::<u8>::new(LINE_STATUS).read() & CAN_SEND == 0 {}
             Port::new(DATA).write(byte);
@@ -48,9 +48,9 @@ impl Write for Console {
     }
 }
 
-/// Returns a byte that was received, if there is one.
+/// Returns a byte that the serial line has received, if there is one.
 pub fn poll() -> Option<u8> {
-    // SAFETY: the ports of the first serial line, as in `send`.
+    // SAFETY: the ports of the first serial port, as in `send`.
     unsafe { (Port::<u8>::new(LINE_STATUS).read() & RECEIVED != 0).then(|| Port::new(DATA).read()) }
 }
 

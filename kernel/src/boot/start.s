@@ -1,5 +1,5 @@
-/* Entry by PVH in 32-bit mode, the way to 64-bit mode for every CPU, and the first page tables.
-   The direct map is entry 256 of the top table: the first 4 GiB of memory. */
+/* The PVH entry point in 32-bit mode, the switch to 64-bit mode for every CPU, and the first page tables.
+   The direct map of the first 4 GiB of memory is at entry 256 of the top table. */
 
 .section .note.Xen, "a", @note
 .align 4

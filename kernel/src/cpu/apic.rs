@@ -1,4 +1,4 @@
-//! The local interrupt controller: the timer, interrupts between CPUs, and starting the others.
+//! The local interrupt controller (APIC): its timer, interrupts between CPUs, and starting CPUs.
 
 use super::{MAX_CPUS, clock, online};
 use crate::memory::frames::pointer_to;
@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use x86_64::instructions::port::Port;
 
-/// Vector of the timer.
+/// Vector of the timer interrupt.
 pub const TIMER: u64 = 32;
 /// Vector of the interrupt that wakes an idle CPU.
 pub const WAKE: u64 = 33;
@@ -26,17 +26,17 @@ const PERIODIC: u32 = 1 << 17;
 const DIVIDE_BY_ONE: u32 = 0xb;
 const DELIVER_NMI: u32 = 0x4400;
 const DELIVER_INIT: u32 = 0x4500;
-/// Startup interrupt with the page of the trampoline.
+/// Command of a startup interrupt; its low byte is the page number of the trampoline.
 const DELIVER_STARTUP: u32 = 0x4608;
 const DELIVER_FIXED: u32 = 0x4000;
 const TRAMPOLINE: u64 = 0x8000;
 
-/// QEMU's timer counts nanoseconds.
+/// Timer counts per tick; QEMU's timer counts nanoseconds.
 const NANOSECONDS_PER_TICK: u32 = 4_000_000;
 const AP_STACK: usize = 64 << 10;
 
 fn write(register: u64, value: u32) {
-    // SAFETY: a register of this CPU's controller, which the direct map shows.
+    // SAFETY: a register of this CPU's interrupt controller, which the direct map contains.
     unsafe { pointer_to::<u32>(REGISTERS + register).write_volatile(value) };
 }
 
@@ -45,7 +45,7 @@ fn read(register: u64) -> u32 {
     unsafe { pointer_to::<u32>(REGISTERS + register).read_volatile() }
 }
 
-/// Starts this CPU's controller and its timer.
+/// Starts this CPU's interrupt controller and its timer.
 pub fn start() {
     write(ENABLE, 0x100 | SPURIOUS);
     write(TIMER_DIVISOR, DIVIDE_BY_ONE);
@@ -60,7 +60,7 @@ pub fn start() {
     write(TIMER_COUNT, NANOSECONDS_PER_TICK);
 }
 
-/// Ends the interrupt that is being handled.
+/// Signals the end of the interrupt that is being handled.
 pub fn end_of_interrupt() {
     write(END_OF_INTERRUPT, 0);
 }
@@ -75,7 +75,7 @@ pub fn send_nmi(cpu: usize) {
     send(cpu, DELIVER_NMI);
 }
 
-/// Wakes a CPU that waits for an interrupt.
+/// Wakes a CPU that is idle and waits for an interrupt.
 pub fn send_wake(cpu: usize) {
     send(cpu, DELIVER_FIXED | WAKE as u32);
 }
@@ -84,7 +84,7 @@ pub fn send_wake(cpu: usize) {
 fn present() -> usize {
     const CPUS: u16 = 5;
     let mut bytes = [0u8; 2];
-    // SAFETY: the ports of the device; reading them changes no memory.
+    // SAFETY: the ports of the configuration device; reading them changes no memory.
     unsafe {
         Port::new(0x510).write(CPUS);
         bytes.fill_with(|| Port::<u8>::new(0x511).read());
@@ -98,17 +98,18 @@ unsafe extern "C" {
     static mut ap_stack: u64;
 }
 
-/// Starts the other CPUs, one after the other.
+/// Starts the other CPUs, one after another.
 pub fn start_others() {
     let code = &raw const ap_trampoline;
     let len = &raw const ap_trampoline_end as usize - code as usize;
-    // SAFETY: the page at `TRAMPOLINE` is below the kernel and nobody's; the code was linked at its
-    // physical address.
+    // SAFETY: the page at `TRAMPOLINE` is below the kernel and nothing else uses it; the code was
+    // linked at its physical address.
     unsafe { pointer_to::<u8>(TRAMPOLINE).copy_from(pointer_to::<u8>(code as u64), len) };
     for cpu in 1..present() {
         let stack = Box::leak(vec![0u8; AP_STACK].into_boxed_slice());
         let top = (stack.as_ptr() as u64 + AP_STACK as u64) & !15;
-        // SAFETY: only the CPU that starts now reads it; it was linked at its physical address.
+        // SAFETY: only the CPU that starts now reads `ap_stack`, which was linked at its physical
+        // address.
         unsafe { pointer_to::<u64>(&raw const ap_stack as u64).write_volatile(top) };
         send(cpu, DELIVER_INIT);
         send(cpu, DELIVER_STARTUP);

@@ -11,7 +11,7 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Measures the counter against a timer; `wait` waits for so many nanoseconds.
+/// Calibrates the time stamp counter; `wait` waits for the number of nanoseconds that it gets.
 pub fn calibrate(wait: impl FnOnce(u32)) {
     const NANOSECONDS: u32 = 5_000_000;
     let before = counter();
@@ -24,7 +24,7 @@ pub fn calibrate(wait: impl FnOnce(u32)) {
 
 /// Returns the nanoseconds since the kernel started.
 pub fn now() -> u64 {
-    // ORDERING: Relaxed; they do not change.
+    // ORDERING: Relaxed; the start and the scale do not change any more.
     let counts = counter() - START.load(Ordering::Relaxed);
     ((u128::from(counts) * u128::from(SCALE.load(Ordering::Relaxed))) >> 32) as u64
 }

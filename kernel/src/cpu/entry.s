@@ -3,7 +3,7 @@
 .text
 .code64
 
-/* One stub of 16 bytes for each vector; a zero stands where the processor pushes no error code. */
+/* One stub of 16 bytes for each vector; a stub pushes a zero if the processor pushes no error code. */
 .macro TRAP_STUB n
     .align 16
     .if !(\n == 8 || (\n >= 10 && \n <= 14) || \n == 17 || \n == 21)
@@ -71,7 +71,7 @@ return_from_trap:
     add rsp, 16
     iretq
 
-/* The number of the call stands where a trap has its error code, so that it can be repeated. */
+/* The number of the system call is saved in place of a trap's error code, so that the call can be repeated. */
 .global system_call_entry
 system_call_entry:
     swapgs
@@ -89,7 +89,7 @@ system_call_entry:
     call system_call
     jmp return_from_trap
 
-/* NMI: forget the TLB. It may arrive anywhere, on its own stack, and touches no other state. */
+/* The NMI flushes the TLB. It may arrive anywhere, runs on its own stack, and changes no other state. */
 .global flush_entry
 flush_entry:
     push rax

@@ -1,7 +1,7 @@
-//! The processor: what each CPU has of its own, and its tables of segments and traps.
+//! The processor: the data of each CPU, and the tables of segments and traps.
 //!
 //! Interrupts are off in the kernel, except where an idle CPU waits. So a thread keeps its CPU
-//! until it gives it away, and spin locks need not mask anything.
+//! until it gives the CPU away, and holders of spin locks need not mask interrupts.
 
 pub mod apic;
 pub mod clock;
@@ -24,7 +24,7 @@ use x86_64::structures::tss::TaskStateSegment;
 
 core::arch::global_asm!(include_str!("entry.s"));
 
-/// Greatest number of CPUs; sets of CPUs are one word.
+/// Maximum number of CPUs; a set of CPUs is one word.
 pub const MAX_CPUS: usize = 32;
 /// Size of the stack for an NMI or a double fault.
 const TRAP_STACK: usize = 8192;
@@ -32,18 +32,18 @@ const DOUBLE_FAULT: u64 = 8;
 const NMI: u64 = 2;
 const BREAKPOINT: u64 = 3;
 
-/// What one CPU has of its own; `gs` points to it in the kernel.
+/// Data of one CPU; `gs` points to it while the CPU is in the kernel.
 ///
-/// `entry.s` knows the first three fields.
+/// `entry.s` depends on the positions of the first three fields.
 #[repr(C)]
 pub struct Cpu {
     this: *const Cpu,
     user_rsp: Cell<u64>,
     kernel_stack: Cell<u64>,
     number: usize,
-    /// The thread that runs; `None` while the CPU is idle.
+    /// The thread that runs on this CPU; `None` while the CPU is idle.
     current: UnsafeCell<Option<Arc<Thread>>>,
-    /// The thread that ran before, during a switch.
+    /// The thread that ran before, during a switch of threads.
     pub previous: Cell<Option<Arc<Thread>>>,
     /// Stack pointer of the idle loop, while a thread runs.
     pub idle_rsp: Cell<u64>,
@@ -72,25 +72,26 @@ pub fn this() -> &'static Cpu {
     }
 }
 
-/// Returns the number of this CPU.
+/// Returns the number of this CPU, counted from 0.
 pub fn number() -> usize {
     this().number
 }
 
-/// Returns the number of CPUs that run.
+/// Returns the number of CPUs that have started.
 pub fn online() -> usize {
     // ORDERING: Acquire, pairs with the Release in `start`.
     ONLINE.load(Ordering::Acquire)
 }
 
 impl Cpu {
-    /// Returns the thread that runs here.
+    /// Returns the thread that runs on this CPU.
     pub fn current(&self) -> Option<Arc<Thread>> {
-        // SAFETY: only this CPU uses the cell, with interrupts off, and never keeps a reference.
+        // SAFETY: only this CPU uses the cell, with interrupts off, and no reference outlives the
+        // call.
         unsafe { (*self.current.get()).clone() }
     }
 
-    /// Sets the thread that runs here; returns the one that did.
+    /// Sets the thread that runs on this CPU; returns the one that ran before.
     pub fn set_current(&self, thread: Option<Arc<Thread>>) -> Option<Arc<Thread>> {
         // SAFETY: as in `current`.
         unsafe { core::mem::replace(&mut *self.current.get(), thread) }
@@ -113,7 +114,7 @@ unsafe impl Sync for Gates {}
 static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 48]));
 
 impl Gates {
-    /// Fills the table. The crate's typed setters need an unstable calling convention.
+    /// Fills the table. The setters of the `x86_64` crate need an unstable calling convention.
     ///
     /// # Safety
     /// No other CPU runs.
@@ -147,7 +148,8 @@ impl Gates {
 /// Prepares this CPU: per-CPU data, segments, traps, system calls, interrupts.
 ///
 /// # Safety
-/// Called once on each CPU, before anything that uses [`this`], one CPU after the other.
+/// Called once on each CPU, before anything that uses [`this`]; no two CPUs call it at the same
+/// time.
 pub unsafe fn start() {
     let number = online();
     let cpu = Box::leak(Box::new(Cpu {
@@ -191,9 +193,9 @@ pub unsafe fn start() {
     ONLINE.fetch_add(1, Ordering::Release);
 }
 
-/// Masks the two old interrupt controllers, whose vectors lie over those of exceptions.
+/// Masks the two legacy interrupt controllers, whose vectors overlap those of exceptions.
 fn mask_legacy_interrupts() {
-    // SAFETY: their mask registers; no interrupt of theirs is used.
+    // SAFETY: the mask registers of these controllers; the kernel uses none of their interrupts.
     unsafe {
         Port::<u8>::new(0x21).write(0xff);
         Port::<u8>::new(0xa1).write(0xff);
@@ -203,7 +205,7 @@ fn mask_legacy_interrupts() {
 /// Sets the registers for system calls and for per-CPU data.
 ///
 /// # Safety
-/// `entry.s` and the segments fit the values.
+/// `entry.s` and the segments match the values.
 unsafe fn set_registers(cpu: &'static Cpu) {
     const FLAGS_OFF: u64 = 0x4_7700;
     // SAFETY: as the caller promises.
@@ -216,7 +218,7 @@ unsafe fn set_registers(cpu: &'static Cpu) {
     }
 }
 
-/// The base of the `fs` segment, which holds a thread's own data.
+/// The base of the `fs` segment, at which a program keeps a thread's local data.
 pub mod fs_base {
     use x86_64::registers::model_specific::Msr;
 

@@ -1,15 +1,15 @@
 //! The registers of a program, as the entry code saves them.
 
-/// Selector of the segment that user code runs in.
+/// Selector of the user code segment.
 const USER_CODE: u64 = 0x23;
-/// Selector of the segment of user data.
+/// Selector of the user data segment.
 const USER_DATA: u64 = 0x1b;
 /// Flags of a new program: interrupts are on, and bit 1 is always set.
 const USER_FLAGS: u64 = 0x202;
-/// Flags that a program may choose: the arithmetic ones, direction, trap, alignment check, id.
+/// Flags that a program may change: the arithmetic flags, direction, trap, alignment check and id.
 const CHOSEN_FLAGS: u64 = 0x24_0dd5;
 
-/// The register frame on a thread's kernel stack, from its lowest address up.
+/// The register frame on a thread's kernel stack, in ascending order of addresses.
 ///
 /// `entry.s` pushes these fields in the reverse order.
 #[repr(C)]
@@ -32,7 +32,7 @@ pub struct Registers {
     pub r15: u64,
     /// Vector of the trap; [`SYSTEM_CALL`](Self::SYSTEM_CALL) for a system call.
     pub vector: u64,
-    /// Error code of the trap, or number of the system call.
+    /// Error code of the trap, or number of the system call in Linux.
     pub error_or_call: u64,
     pub rip: u64,
     pub cs: u64,
@@ -42,10 +42,10 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The vector that stands for a system call.
+    /// Value of `vector` that stands for a system call.
     pub const SYSTEM_CALL: u64 = 0x80;
 
-    /// Returns the registers of a program that begins at `rip` with the stack `rsp`.
+    /// Returns the registers of a program that starts at `rip` with the stack pointer `rsp`.
     pub fn at_start(rip: u64, rsp: u64) -> Self {
         Registers {
             rip,

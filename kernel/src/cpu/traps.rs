@@ -1,4 +1,4 @@
-//! What a trap means: page faults, exceptions, interrupts.
+//! Handling of traps: page faults, exceptions and interrupts.
 
 use super::{Registers, apic};
 use crate::memory::mm::BadAccess;
@@ -46,7 +46,7 @@ extern "C" fn trap(registers: &mut Registers) {
 
 fn trap_in_kernel(registers: &Registers) {
     match registers.vector {
-        // An idle CPU was waiting.
+        // An idle CPU waited for this interrupt.
         apic::TIMER => {
             apic::end_of_interrupt();
             scheduler::tick();
@@ -62,7 +62,7 @@ fn trap_in_kernel(registers: &Registers) {
     }
 }
 
-/// Does what is due before a thread returns to user mode: signals, and its end.
+/// Delivers signals, or ends the thread, before the thread returns to user mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn leave_kernel(registers: &mut Registers) {
     signal::deliver(registers);
@@ -85,7 +85,7 @@ fn page_fault(registers: &Registers) {
         BadAccess::NoMapping => (SIGSEGV, SEGV_MAPERR),
         BadAccess::NoAccess => (SIGSEGV, SEGV_ACCERR),
         BadAccess::NoPage => (SIGBUS, BUS_ADRERR),
-        // The process ends; see `oom`.
+        // `oom` has made the process end.
         BadAccess::NoMemory => return,
     };
     signal::force(SigInfo::fault(number, code as i32, addr));

@@ -1,7 +1,7 @@
 //! `Inode`: a file, a directory, a symbolic link or a device, in memory (tmpfs).
 //!
-//! A file's pages are its page cache: calls read and write them, and mappings show them. A page
-//! that was never used is filled from the initramfs, or is zeros.
+//! A file's pages are its page cache: calls read and write them, and mappings show them. A page is
+//! filled from the initramfs, or with zeros, when it is first used.
 
 use crate::memory::frames::{FRAME_SIZE, Frame};
 use crate::syscall::Failure;
@@ -17,19 +17,19 @@ use linux_raw_sys::general::{
 };
 use spin::{Mutex, Once};
 
-/// Greatest size of a file in bytes.
+/// Maximum size of a file in bytes.
 const MAX_SIZE: u64 = 1 << 46;
 
-/// A device that a name can lead to.
+/// A device that an inode can stand for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Device {
     /// The serial line.
     Terminal,
-    /// Takes everything and has nothing.
+    /// Discards writes; reads return no bytes.
     Null,
-    /// Zeros.
+    /// Reads return zeros.
     Zero,
-    /// Numbers that look random.
+    /// Reads return bytes that look random.
     Random,
 }
 
@@ -38,11 +38,11 @@ pub enum Device {
 struct Contents {
     size: u64,
     pages: BTreeMap<u64, Frame>,
-    /// The file as the initramfs has it.
+    /// Contents of the file in the initramfs; empty for other files.
     initial: &'static [u8],
 }
 
-/// What an inode is.
+/// Kind of an inode, with its contents.
 #[derive(Debug)]
 enum Node {
     File(Mutex<Contents>),
@@ -51,10 +51,10 @@ enum Node {
     Device(Device),
 }
 
-/// An object of the tree.
+/// A file, directory, symbolic link or device.
 #[derive(Debug)]
 pub struct Inode {
-    /// Number, unique.
+    /// Unique number of the inode.
     pub number: u64,
     mode: AtomicU32,
     seals: AtomicU32,
@@ -71,7 +71,7 @@ pub fn root() -> Arc<Inode> {
 }
 
 impl Contents {
-    /// Returns a page, creating it if needed; `None` without memory.
+    /// Returns a page, creating it if needed; `None` if there is no memory for it.
     fn page(&mut self, index: u64) -> Option<&Frame> {
         if !self.pages.contains_key(&index) {
             let frame = Frame::zeroed()?;
@@ -84,8 +84,10 @@ impl Contents {
         self.pages.get(&index)
     }
 
-    /// Calls `f` with each part of `len` bytes at `offset`: the page, the offset in it, and the
-    /// range of the whole. Returns the number of bytes before memory ran out.
+    /// Calls `f` with each part of `len` bytes at `offset`; returns how many bytes were handled.
+    ///
+    /// `f` gets the page, the offset in the page, and the range of the part among the `len` bytes.
+    /// If memory runs out, the remaining parts are left out.
     fn for_parts(
         &mut self,
         offset: u64,
@@ -109,7 +111,7 @@ impl Contents {
 
 impl Inode {
     fn with(node: Node, mode: u32) -> Arc<Inode> {
-        // ORDERING: Relaxed; only has to be unique.
+        // ORDERING: Relaxed; the number only has to be unique.
         Inode::numbered(NEXT.fetch_add(1, Ordering::Relaxed), node, mode)
     }
 
@@ -122,7 +124,7 @@ impl Inode {
         })
     }
 
-    /// Creates a file with the contents of a part of the initramfs.
+    /// Creates a file whose initial contents are those in the initramfs.
     pub fn file(mode: u32, initial: &'static [u8]) -> Arc<Inode> {
         let contents = Contents {
             size: initial.len() as u64,
@@ -187,7 +189,7 @@ impl Inode {
         }
     }
 
-    /// Returns the device that this is.
+    /// Returns the device, if the inode is one.
     pub fn as_device(&self) -> Option<Device> {
         match self.node {
             Node::Device(device) => Some(device),
@@ -195,7 +197,7 @@ impl Inode {
         }
     }
 
-    /// Returns the number of the device, for `stat`.
+    /// Returns the device number for `stat` (major and minor).
     pub fn device_number(&self) -> u64 {
         match (self.mode() & S_IFMT, self.as_device()) {
             (S_IFCHR | S_IFBLK, Some(Device::Null)) => 0x103,
@@ -206,7 +208,7 @@ impl Inode {
         }
     }
 
-    /// Returns what a directory has under a name.
+    /// Returns the inode that has this name in the directory.
     pub fn child(&self, name: &str) -> Option<Arc<Inode>> {
         match &self.node {
             Node::Directory(children) => children.lock().get(name).cloned(),
@@ -214,7 +216,7 @@ impl Inode {
         }
     }
 
-    /// Enters an inode in a directory; returns the one that had the name.
+    /// Adds an inode to a directory; returns the inode that had the name before.
     pub fn insert(&self, name: &str, child: Arc<Inode>) -> Option<Arc<Inode>> {
         match &self.node {
             Node::Directory(children) => children.lock().insert(name.into(), child),
@@ -230,7 +232,7 @@ impl Inode {
         }
     }
 
-    /// Returns names and inodes of a directory.
+    /// Returns the names in a directory with their inodes.
     pub fn children(&self) -> Vec<(String, Arc<Inode>)> {
         match &self.node {
             Node::Directory(children) => {
@@ -259,16 +261,16 @@ impl Inode {
         }
     }
 
-    /// Returns the number of pages that the file holds.
+    /// Returns the number of pages of the file that are in memory.
     pub fn pages(&self) -> u64 {
         self.contents()
             .map_or(0, |contents| contents.pages.len() as u64)
     }
 
-    /// Reads bytes; returns their number, which is 0 at the end.
+    /// Reads bytes at an offset; returns how many were read, which is 0 at the end of the file.
     ///
     /// # Errors
-    /// EISDIR if this is no file; ENOSPC without memory.
+    /// EISDIR if this is not a file; ENOSPC if there is no memory for a page.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         let mut contents = self.contents().ok_or(EISDIR)?;
         let len = contents.size.saturating_sub(offset).min(to.len() as u64) as usize;
@@ -279,10 +281,11 @@ impl Inode {
         }
     }
 
-    /// Writes bytes; returns their number.
+    /// Writes bytes at an offset; returns how many were written.
     ///
     /// # Errors
-    /// EPERM if a seal forbids it; EFBIG; ENOSPC without memory.
+    /// EISDIR if this is not a file; EPERM if a seal forbids the write; EFBIG if the file would be
+    /// too large; ENOSPC if there is no memory for a page.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         let end = offset
             .checked_add(from.len() as u64)
@@ -303,10 +306,11 @@ impl Inode {
         }
     }
 
-    /// Sets the size; returns the pages beyond it, which mappings may still show.
+    /// Sets the size; returns the pages beyond the new size, which mappings may still show.
     ///
     /// # Errors
-    /// EPERM if a seal forbids it; EFBIG; EISDIR if this is no file.
+    /// EPERM if a seal forbids the change; EFBIG if the size is too large; EISDIR if this is not a
+    /// file.
     pub fn resize(&self, size: u64) -> Result<Vec<Frame>, Failure> {
         if size > MAX_SIZE {
             return Err(EFBIG.into());
@@ -349,8 +353,9 @@ impl Inode {
         }
     }
 
-    /// Returns the physical address of a page, creating the page if needed; `None` beyond the end
-    /// and without memory.
+    /// Returns the physical address of a page, creating the page if needed.
+    ///
+    /// `None` beyond the end of the file, or if there is no memory for the page.
     pub fn page_address(&self, index: u64) -> Option<u64> {
         let mut contents = self.contents()?;
         match index < contents.size.div_ceil(FRAME_SIZE as u64) {
@@ -359,7 +364,7 @@ impl Inode {
         }
     }
 
-    /// Returns a copy of a page; `None` without memory.
+    /// Returns a copy of a page; `None` if there is no memory for it.
     pub fn copy_of_page(&self, index: u64) -> Option<Frame> {
         let mut contents = self.contents()?;
         let page = contents.page(index)?.address();

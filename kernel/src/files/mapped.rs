@@ -1,8 +1,8 @@
-//! Files that have mappings: the core knows them by number, and does not say when the last mapping
-//! of one goes.
+//! Files that have mappings: the core knows them by inode number.
 //!
-//! A mapped file is kept here. When an address space goes, [`sweep`] looks for files that nothing
-//! else refers to and that no VMA maps.
+//! The core does not say when the last mapping of a file goes, so mapped files are kept here. When
+//! an address space goes, [`sweep`] drops the files that nothing else refers to and that no VMA
+//! maps.
 
 use super::Inode;
 use crate::memory::space;
@@ -26,18 +26,18 @@ static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
 static FORKS: RwLock<()> = RwLock::new(());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Returns a number for an open file.
+/// Returns a new id for an open file.
 pub fn new_id() -> FileId {
-    // ORDERING: Relaxed; only has to be unique.
+    // ORDERING: Relaxed; the id only has to be unique.
     FileId(NEXT_ID.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a mapped file by its number.
+/// Returns the mapped file with this inode number.
 pub fn file(number: u64) -> Option<Arc<Inode>> {
     KEPT.lock().get(&number).map(|kept| Arc::clone(&kept.inode))
 }
 
-/// Returns the path with which a mapped file was opened.
+/// Returns the path with which the mapped file with this inode number was opened.
 pub fn path(number: u64) -> String {
     KEPT.lock()
         .get(&number)
@@ -78,12 +78,12 @@ pub fn create_nameless(number: u64, pages: u64) {
     KEPT.lock().insert(number, kept);
 }
 
-/// Keeps sweeps away while an address space is copied.
+/// Prevents sweeps until the returned guard is dropped, while an address space is copied.
 pub fn forking() -> RwLockReadGuard<'static, ()> {
     FORKS.read()
 }
 
-/// Lets go of the files that nothing refers to and no VMA maps.
+/// Drops the files that nothing else refers to and that no VMA maps.
 pub fn sweep() {
     let Some(_gate) = FORKS.try_write() else {
         return;

@@ -3,7 +3,7 @@
 //! ```text
 //! table     descriptors of a process ──▶ open ──▶ inode      files, directories, links, devices
 //! path      names ──▶ inodes                      pipe       bytes between processes
-//! mapped    which files have mappings             proc       what the kernel tells of processes
+//! mapped    which files have mappings             proc       reports about processes
 //! initramfs the first files                       terminal   the serial line as a device
 //! ```
 

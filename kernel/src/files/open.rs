@@ -1,4 +1,4 @@
-//! `OpenFile`: what a descriptor refers to, with its position and flags.
+//! `OpenFile`: the open file behind a descriptor, with its position and flags.
 
 use super::inode::Device;
 use super::pipe::{ReadEnd, WriteEnd};
@@ -18,16 +18,17 @@ use linux_raw_sys::general::{
 use spin::Mutex;
 use vmarea::types::FileId;
 
-/// What can be open.
+/// Object that an open file refers to.
 #[derive(Debug)]
 pub enum Object {
     /// A file, a directory or a device.
     Inode(Arc<Inode>),
-    /// The end of a pipe that is read.
+    /// The end of a pipe from which a program reads.
     PipeOut(ReadEnd),
-    /// The end of a pipe that is written.
+    /// The end of a pipe to which a program writes.
     PipeIn(WriteEnd),
-    /// One of two connected sockets: what the other one sends, and where it receives.
+    /// One of two connected sockets: the pipe from which it receives, and the pipe to which it
+    /// sends.
     Socket(ReadEnd, WriteEnd),
     /// A file of `/proc`.
     Proc(ProcFile),
@@ -36,27 +37,27 @@ pub enum Object {
 /// An open file description.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Number by which the core knows it.
+    /// Id by which the core knows the open file.
     pub id: FileId,
-    /// What is open.
+    /// The object that was opened.
     pub object: Object,
-    /// Path with which it was opened.
+    /// Path with which the object was opened.
     pub path: String,
     flags: AtomicU32,
     position: Mutex<u64>,
 }
 
-/// Where a read or a write takes place.
+/// File offset of a read or a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// At the position, which moves on.
+    /// The current position, which then moves on.
     Position,
-    /// At this offset.
+    /// This offset; the position does not move.
     Offset(u64),
 }
 
 impl OpenFile {
-    /// Opens an object with flags (`O_`).
+    /// Opens an object with the flags `O_...`.
     pub fn new(object: Object, path: String, flags: u32) -> Arc<OpenFile> {
         Arc::new(OpenFile {
             id: mapped::new_id(),
@@ -73,7 +74,7 @@ impl OpenFile {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Sets the flags that can change after the file was opened.
+    /// Sets those flags that can change after the file was opened.
     pub fn set_status_flags(&self, flags: u32) {
         const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK;
         let flags = self.flags() & !CHANGEABLE | flags & CHANGEABLE;
@@ -81,17 +82,17 @@ impl OpenFile {
         self.flags.store(flags, Ordering::Relaxed);
     }
 
-    /// True if opened for reading.
+    /// True if the file was opened for reading.
     pub fn is_readable(&self) -> bool {
         self.flags() & (O_ACCMODE | O_PATH) != O_WRONLY && self.flags() & O_PATH == 0
     }
 
-    /// True if opened for writing.
+    /// True if the file was opened for writing.
     pub fn is_writable(&self) -> bool {
         self.flags() & O_ACCMODE != O_RDONLY && self.flags() & O_PATH == 0
     }
 
-    /// Returns the inode, if one is open.
+    /// Returns the inode, if the open object is one.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.object {
             Object::Inode(inode) => Some(inode),
@@ -99,7 +100,7 @@ impl OpenFile {
         }
     }
 
-    /// Calls `f` with the offset of a transfer; moves the position by its result.
+    /// Calls `f` with the offset of a transfer; moves the position by the number of bytes.
     fn at(
         &self,
         place: Place,
@@ -116,11 +117,11 @@ impl OpenFile {
         }
     }
 
-    /// Reads bytes; returns their number.
+    /// Reads bytes; returns how many were read.
     ///
     /// # Errors
-    /// EBADF if not opened for reading; EISDIR; EAGAIN if nothing is there and the file does not
-    /// wait; those of the object.
+    /// EBADF if the file was not opened for reading; EISDIR; EAGAIN if there is nothing to read and
+    /// the file is non-blocking; errors of the object.
     pub fn read(&self, place: Place, to: &mut [u8]) -> Result<usize, Failure> {
         if !self.is_readable() {
             return Err(EBADF.into());
@@ -148,10 +149,10 @@ impl OpenFile {
         }
     }
 
-    /// Writes bytes; returns their number.
+    /// Writes bytes; returns how many were written.
     ///
     /// # Errors
-    /// EBADF if not opened for writing; EPIPE; EAGAIN; those of the object.
+    /// EBADF if the file was not opened for writing; EPIPE; EAGAIN; errors of the object.
     pub fn write(&self, place: Place, from: &[u8]) -> Result<usize, Failure> {
         if !self.is_writable() {
             return Err(EBADF.into());
@@ -194,7 +195,7 @@ impl OpenFile {
         }
     }
 
-    /// Moves the position; returns it.
+    /// Moves the position; returns the new position.
     ///
     /// # Errors
     /// ESPIPE for a pipe or the terminal; EINVAL.
@@ -218,12 +219,12 @@ impl OpenFile {
         Ok(*position)
     }
 
-    /// Returns and sets the position, for a directory that is listed in parts.
+    /// Calls `f` with the position, for a directory that is listed in parts.
     pub fn with_position<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
         f(&mut self.position.lock())
     }
 
-    /// Returns what is possible now (`POLLIN`, `POLLOUT`, `POLLHUP`).
+    /// Returns the operations that are possible now (`POLLIN`, `POLLOUT`, `POLLHUP`).
     pub fn poll(&self) -> u32 {
         match &self.object {
             Object::PipeOut(end) => end.poll(),
@@ -237,7 +238,7 @@ impl OpenFile {
     }
 }
 
-/// Fills a buffer with numbers that look random and are no secret.
+/// Fills a buffer with bytes that look random but are predictable.
 pub fn fill_randomly(to: &mut [u8]) {
     let mut state = clock::now() | 1;
     for byte in to {

@@ -1,8 +1,9 @@
 //! Paths: from names to inodes.
 //!
-//! A path is first made absolute, without `.` and `..`, then followed from the root; a symbolic
-//! link on the way replaces what was followed so far. `..` after a link leads to the directory
-//! that holds the link, not to the parent of its target.
+//! A path is first made absolute, without `.` and `..`, and is then followed from the root. The
+//! target of a symbolic link on the way replaces the part of the path up to and including the link.
+//! `..` after a link therefore leads to the directory that contains the link, not to the parent of
+//! the link's target.
 
 use super::Inode;
 use super::inode::root;
@@ -13,10 +14,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{ELOOP, ENOENT, ENOTDIR};
 
-/// Links that are followed in one path.
+/// Maximum number of symbolic links that are followed in one path.
 const LINKS: usize = 16;
 
-/// Returns a path without `.` and `..`, from the root.
+/// Returns the absolute form of a path, without `.` and `..`.
 pub fn absolute(directory: &str, path: &str) -> String {
     let whole = match path.starts_with('/') {
         true => path.into(),
@@ -35,12 +36,12 @@ pub fn absolute(directory: &str, path: &str) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// What happens to a symbolic link at the end of a path.
+/// How a symbolic link at the end of a path is treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Last {
-    /// It is followed.
+    /// The link is followed.
     Follow,
-    /// It is what the path names.
+    /// The path stands for the link itself.
     Keep,
 }
 
@@ -52,7 +53,7 @@ pub fn find(directory: &str, path: &str) -> Result<Arc<Inode>, Failure> {
     find_with(directory, path, Last::Follow)
 }
 
-/// Like [`find`], with a choice for a link at the end.
+/// Like [`find`], with a choice for a symbolic link at the end of the path.
 ///
 /// # Errors
 /// ENOENT; ENOTDIR; ELOOP.
@@ -72,7 +73,7 @@ pub fn find_with(directory: &str, path: &str, last: Last) -> Result<Arc<Inode>, 
 
 enum Followed {
     Found(Arc<Inode>),
-    /// The path with a link replaced by its target.
+    /// The path, with a symbolic link replaced by its target.
     Link(String),
 }
 
@@ -99,7 +100,7 @@ fn follow(path: &str, last: Last) -> Result<Followed, Failure> {
     Ok(Followed::Found(at))
 }
 
-/// Returns the directory that holds the last name of a path, and that name.
+/// Returns the directory that contains the last name of a path, and that name.
 ///
 /// # Errors
 /// ENOENT; ENOTDIR; ELOOP.

@@ -1,4 +1,4 @@
-//! Pipes: bytes that one process writes and another one reads.
+//! Pipes: bytes that one process writes and another process reads.
 
 use crate::process::scheduler::{self, Event};
 use crate::process::{self, signal};
@@ -9,9 +9,9 @@ use linux_raw_sys::errno::EPIPE;
 use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, SIGPIPE};
 use spin::Mutex;
 
-/// Bytes that fit in a pipe.
+/// Number of bytes that fit in a pipe.
 const CAPACITY: usize = 65536;
-/// A write of up to so many bytes is not mixed with others.
+/// Maximum size of a write that is not mixed with other writes.
 const ATOMIC: usize = 4096;
 
 #[derive(Debug)]
@@ -29,18 +29,18 @@ impl Pipe {
         Event::File(core::ptr::from_ref(self) as usize)
     }
 
-    /// Wakes those that wait for a change of the pipe.
+    /// Wakes the threads that wait for a change of the pipe.
     fn changed(&self) {
         scheduler::wake(self.event(), usize::MAX);
         scheduler::wake(Event::AnyFile, usize::MAX);
     }
 }
 
-/// The end that is read; the pipe counts it until it is dropped.
+/// The end from which a program reads; the pipe counts it until it is dropped.
 #[derive(Debug)]
 pub struct ReadEnd(Arc<Pipe>);
 
-/// The end that is written; the pipe counts it until it is dropped.
+/// The end to which a program writes; the pipe counts it until it is dropped.
 #[derive(Debug)]
 pub struct WriteEnd(Arc<Pipe>);
 
@@ -55,12 +55,13 @@ pub fn create() -> (ReadEnd, WriteEnd) {
 }
 
 impl ReadEnd {
-    /// Returns what a reader waits for.
+    /// Returns the event that a reader waits for.
     pub fn event(&self) -> Event {
         self.0.event()
     }
 
-    /// Takes bytes, or 0 if nobody writes any more; `None` if there is nothing yet.
+    /// Takes bytes from the pipe; returns how many, or 0 if there is no writer any more. `None` if
+    /// the pipe is empty.
     pub fn read(&self, to: &mut [u8]) -> Option<Result<usize, Failure>> {
         let len = {
             let mut state = self.0.0.lock();
@@ -77,7 +78,7 @@ impl ReadEnd {
         Some(Ok(len))
     }
 
-    /// Returns what is possible now.
+    /// Returns the operations that are possible now.
     pub fn poll(&self) -> u32 {
         let state = self.0.0.lock();
         let input = if state.bytes.is_empty() { 0 } else { POLLIN };
@@ -86,12 +87,12 @@ impl ReadEnd {
 }
 
 impl WriteEnd {
-    /// Returns what a writer waits for.
+    /// Returns the event that a writer waits for.
     pub fn event(&self) -> Event {
         self.0.event()
     }
 
-    /// Puts bytes into the pipe; `None` if it is full.
+    /// Puts bytes into the pipe; returns how many. `None` if there is not enough room.
     pub fn write(&self, from: &[u8]) -> Option<Result<usize, Failure>> {
         let len = {
             let mut state = self.0.0.lock();
@@ -113,7 +114,7 @@ impl WriteEnd {
         Some(Ok(len))
     }
 
-    /// Returns what is possible now.
+    /// Returns the operations that are possible now.
     pub fn poll(&self) -> u32 {
         let state = self.0.0.lock();
         let room = CAPACITY - state.bytes.len() >= ATOMIC;

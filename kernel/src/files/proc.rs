@@ -1,7 +1,7 @@
-//! `/proc`: what the kernel tells of its processes and of itself.
+//! `/proc`: reports about the processes and about the kernel.
 //!
-//! A text is made when its file is opened. `pagemap` and `mem` are read page by page from the
-//! address space that the process had when the file was opened.
+//! The text of a file is made when the file is opened. `pagemap` and `mem` are read page by page
+//! from the address space that the process had when the file was opened.
 
 use super::{Inode, proc_maps};
 use crate::cpu::clock;
@@ -18,7 +18,7 @@ use vmarea::page::Pte;
 /// A file of `/proc`.
 #[derive(Debug)]
 pub enum ProcFile {
-    /// A text.
+    /// A text that was made when the file was opened.
     Text(Vec<u8>),
     /// `pagemap`.
     PageMap(Arc<Mm>),
@@ -26,18 +26,18 @@ pub enum ProcFile {
     Memory(Arc<Mm>),
 }
 
-/// What a path in `/proc` leads to.
+/// Object that a path in `/proc` leads to.
 #[derive(Debug)]
 pub enum Found {
     /// A file.
     File(ProcFile),
     /// A symbolic link to this path.
     Link(String),
-    /// An open file.
+    /// An open file, through its name in `/proc/PID/fd`.
     Descriptor(Arc<super::OpenFile>),
 }
 
-/// Returns what a path without links leads to; `None` if it does not lead into `/proc`.
+/// Returns the object at a path without links; `None` if the path is not in `/proc`.
 pub fn find(path: &str) -> Option<Result<Found, Failure>> {
     let path = path.strip_prefix("/proc/")?;
     let pid = process::current().pid;
@@ -65,7 +65,7 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
         let number = number.parse().map_err(|_| ENOENT)?;
         return Ok(Found::Descriptor(process.files.get(number)?));
     }
-    // A thread's own files are those of its process.
+    // The files of a thread are those of its process.
     let name = match name.strip_prefix("task/") {
         Some(rest) => rest.split_once('/').map_or("", |(_, name)| name),
         None => name,
@@ -118,7 +118,7 @@ fn of_machine(path: &str) -> Result<String, Failure> {
     })
 }
 
-/// Returns the arguments, each with a zero after it.
+/// Returns the arguments, each followed by a zero byte.
 fn arguments(mm: &Mm) -> Result<String, Failure> {
     let r = space().mmap_read_lock(mm.id()).ok_or(ESRCH)?;
     let [start, end] = r.state().layout.args;
@@ -128,7 +128,7 @@ fn arguments(mm: &Mm) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the first free numbers of `status` and `statm`: sizes in pages.
+/// Returns the memory figures that `status` and `statm` show.
 fn sizes(process: &Process) -> Option<(vmarea::mm::MmState, proc_maps::Resident)> {
     let mm = process.mm()?;
     let resident = proc_maps::resident(&mm);
@@ -221,7 +221,7 @@ const OF_FILE: u64 = 1 << 61;
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
 
-/// Returns the word of `pagemap` for a page.
+/// Returns the word that `pagemap` contains for a page.
 fn page_word(mm: &Mm, addr: u64) -> u64 {
     let word = mm.with_entry(addr, |vma, entry| {
         let frame = |address: u64| address >> 12;
@@ -244,7 +244,7 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
 }
 
 impl ProcFile {
-    /// Reads bytes at an offset; returns their number.
+    /// Reads bytes at an offset; returns how many were read.
     ///
     /// # Errors
     /// EIO for memory that is not mapped; EINVAL for a part of a word of `pagemap`.
@@ -273,10 +273,10 @@ impl ProcFile {
         }
     }
 
-    /// Writes bytes at an offset; returns their number.
+    /// Writes bytes at an offset; returns how many were written.
     ///
     /// # Errors
-    /// EACCES unless this is `mem`; EIO for memory that cannot be written.
+    /// EACCES unless the file is `mem`; EIO for memory that cannot be written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Memory(mm) => {
@@ -288,7 +288,7 @@ impl ProcFile {
     }
 }
 
-/// Returns the numbers of all processes, as names.
+/// Returns the entries of the directory `/proc` for all processes, with their names.
 pub fn names() -> Vec<(String, Arc<Inode>)> {
     let all = process::all();
     let directory = Inode::directory(0o555);

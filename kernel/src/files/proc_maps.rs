@@ -11,10 +11,10 @@ use vmarea::page::Pte;
 use vmarea::types::{VmFlags, VmRange};
 use vmarea::vma::VmaView;
 
-/// Column at which the name of a mapping begins.
+/// Column at which the name of a mapping starts.
 const NAME_COLUMN: usize = 73;
 
-/// Resident pages by kind.
+/// Number of resident pages by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Resident {
     /// Anonymous pages.
@@ -25,7 +25,7 @@ pub struct Resident {
     pub shmem: u64,
 }
 
-/// Counts the resident pages of an address space.
+/// Counts the resident pages of an address space by kind.
 pub fn resident(mm: &Mm) -> Resident {
     let mut sum = Resident::default();
     if let Some(r) = space().mmap_read_lock(mm.id()) {
@@ -42,7 +42,7 @@ pub fn resident(mm: &Mm) -> Resident {
     sum
 }
 
-/// Returns the first line of a mapping.
+/// Returns the first line about a mapping, which `maps` and `smaps` share.
 fn line(vma: &VmaView, layout: &Layout) -> String {
     let flags = vma.body.flags;
     let letter = |flag, letter| if flags.contains(flag) { letter } else { '-' };
@@ -130,7 +130,7 @@ const LETTERS: [(VmFlags, &str); 29] = [
     (VmFlags::SEALED, "sl"),
 ];
 
-/// Pages of one mapping, by what is known of them.
+/// Pages of one mapping, counted by their properties.
 #[derive(Default)]
 struct Counts {
     resident: u64,

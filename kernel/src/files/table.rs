@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::errno::{EBADF, EMFILE};
 use spin::Mutex;
 
-/// Number of descriptors that a process can have.
+/// Maximum number of descriptors of a process.
 const MAX_DESCRIPTORS: usize = 4096;
 
 /// A descriptor's file, and whether `execve` closes it.
@@ -22,7 +22,7 @@ struct Descriptor {
 #[derive(Debug)]
 pub struct FileTable {
     descriptors: Mutex<Vec<Option<Descriptor>>>,
-    /// Number of processes.
+    /// Number of processes that share the table.
     users: AtomicUsize,
 }
 
@@ -46,11 +46,11 @@ impl FileTable {
 
     /// Counts another process that shares the table.
     pub fn share(&self) {
-        // ORDERING: Relaxed; a count.
+        // ORDERING: Relaxed; only a count.
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the use by one process; the last one closes all files.
+    /// Ends the use by one process; when the last one ends its use, all files are closed.
     pub fn release(&self) {
         // ORDERING: AcqRel; the last user sees what the others did.
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -94,7 +94,7 @@ impl FileTable {
         Ok(at as u32)
     }
 
-    /// Gives a file this descriptor, and closes what had it.
+    /// Gives a file the descriptor `at`, and closes the file that had it before.
     ///
     /// # Errors
     /// EBADF if the number is too large.
@@ -116,7 +116,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Closes a descriptor.
+    /// Closes a descriptor of the table.
     ///
     /// # Errors
     /// EBADF.
@@ -132,7 +132,7 @@ impl FileTable {
         }
     }
 
-    /// Closes what `execve` closes.
+    /// Closes the descriptors that `execve` closes.
     pub fn close_on_exec(&self) {
         let mut closed = Vec::new();
         for descriptor in self.descriptors.lock().iter_mut() {
@@ -141,7 +141,7 @@ impl FileTable {
         drop(closed);
     }
 
-    /// Returns and sets whether `execve` closes a descriptor.
+    /// Calls `f` with the flag that says whether `execve` closes a descriptor.
     ///
     /// # Errors
     /// EBADF.

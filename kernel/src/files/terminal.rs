@@ -1,6 +1,6 @@
 //! The terminal: lines that a person types on the serial line.
 //!
-//! Input is edited and echoed here, in lines. Absent: raw mode, job control and settings.
+//! Input is edited and echoed here, in lines. Not implemented: raw mode, job control and settings.
 
 use crate::console::{self, CONSOLE};
 use crate::process::scheduler::{self, Event};
@@ -15,15 +15,15 @@ const INTERRUPT: u8 = 3;
 const END: u8 = 4;
 const BACKSPACE: u8 = 8;
 const DELETE: u8 = 127;
-/// Length of the longest line.
+/// Maximum length of a line.
 const LINE_MAX: usize = 4096;
 
 struct Input {
     /// The line that is being typed.
     line: Vec<u8>,
-    /// Lines that nobody has read yet.
+    /// Bytes of complete lines that nobody has read yet.
     lines: VecDeque<u8>,
-    /// Ends of input that nobody has read yet.
+    /// Number of ends of input that nobody has read yet.
     ends: usize,
 }
 
@@ -33,18 +33,19 @@ static INPUT: Mutex<Input> = Mutex::new(Input {
     ends: 0,
 });
 
-/// Returns what a reader waits for.
+/// Returns the event that a reader waits for.
 pub fn event() -> Event {
     Event::File(&raw const INPUT as usize)
 }
 
-/// True if a read would not wait.
+/// True if a read would not have to wait.
 pub fn has_input() -> bool {
     let input = INPUT.lock();
     !input.lines.is_empty() || input.ends > 0
 }
 
-/// Takes up to a line; 0 at an end of input. `None` if nothing was typed yet.
+/// Takes at most one line; returns how many bytes, which is 0 at an end of input. `None` if there
+/// is no complete line yet.
 pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
     let mut input = INPUT.lock();
     if input.lines.is_empty() {
@@ -63,7 +64,7 @@ pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
     Some(Ok(len))
 }
 
-/// Takes what was typed from the serial line; called by the timer's interrupt.
+/// Takes typed bytes from the serial line; called by the timer interrupt.
 pub fn receive() {
     let mut complete = false;
     while let Some(byte) = console::poll() {
@@ -79,7 +80,7 @@ pub fn receive() {
     }
 }
 
-/// Handles one byte; returns true if a line or the end of input is complete.
+/// Handles one typed byte; returns true if it completes a line or ends the input.
 fn type_byte(input: &mut Input, byte: u8) -> bool {
     let mut console = CONSOLE.lock();
     match byte {

@@ -1,12 +1,13 @@
-//! Physical page frames: a fixed pool, and the direct map through which the kernel reaches them.
+//! Physical page frames: a fixed pool, and the direct map through which the kernel accesses them.
 //!
-//! Free frames form a list through their own first bytes; frames that were never used are taken
-//! from the end of the pool. [`Frame`] owns one frame and gives it back when dropped.
+//! The free frames form a list, whose links are in the first bytes of the frames; frames that were
+//! never used are taken from the end of the pool. [`Frame`] owns one frame and returns it to the
+//! pool when dropped.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use spin::Mutex;
 
-/// Where the direct map begins: physical address 0.
+/// Address at which the direct map starts; physical address 0 is mapped there.
 const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 /// Size of a frame in bytes.
 pub const FRAME_SIZE: usize = 4096;
@@ -14,7 +15,7 @@ pub const FRAME_SIZE: usize = 4096;
 /// The bytes of one page.
 pub type Page = [u8; FRAME_SIZE];
 
-/// Returns the address at which the kernel sees a physical address below 4 GiB.
+/// Returns the address in the direct map of a physical address below 4 GiB.
 pub fn direct(physical: u64) -> u64 {
     debug_assert!(physical >> 32 == 0);
     DIRECT_MAP + physical
@@ -26,9 +27,9 @@ pub fn pointer_to<T>(physical: u64) -> *mut T {
 }
 
 struct Pool {
-    /// Physical address of the first free frame of the list; 0 for none.
+    /// Physical address of the first free frame on the list; 0 if the list is empty.
     list: u64,
-    /// Frames that were never used.
+    /// Physical addresses of the frames that were never used.
     unused: core::ops::Range<u64>,
 }
 
@@ -39,10 +40,10 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 static FREE: AtomicUsize = AtomicUsize::new(0);
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the physical memory `range`, whole frames, to the pool; called once.
+/// Gives the physical memory `range`, which consists of whole frames, to the pool; called once.
 ///
 /// # Safety
-/// Nothing else uses the memory from now on.
+/// Nothing else uses this memory from now on.
 pub unsafe fn add_memory(range: core::ops::Range<u64>) {
     let frames = (range.end - range.start) as usize / FRAME_SIZE;
     POOL.lock().unused = range;
@@ -53,11 +54,11 @@ pub unsafe fn add_memory(range: core::ops::Range<u64>) {
 
 /// Returns the number of free frames.
 pub fn free_frames() -> usize {
-    // ORDERING: Relaxed; a number that may be out of date at once.
+    // ORDERING: Relaxed; the number may be outdated at once.
     FREE.load(Ordering::Relaxed)
 }
 
-/// True if there may be too few free frames for one fault.
+/// True if there may be too few free frames for one page fault.
 pub fn is_low() -> bool {
     const RESERVE: usize = 128;
     free_frames() < RESERVE
@@ -65,7 +66,7 @@ pub fn is_low() -> bool {
 
 /// Returns the number of frames in the pool.
 pub fn total_frames() -> usize {
-    // ORDERING: Relaxed; does not change.
+    // ORDERING: Relaxed; the number does not change any more.
     TOTAL.load(Ordering::Relaxed)
 }
 
@@ -74,7 +75,7 @@ pub fn total_frames() -> usize {
 pub struct Frame(u64);
 
 impl Frame {
-    /// Takes a frame with any contents; `None` if all are in use.
+    /// Takes a frame with arbitrary contents; `None` if all frames are in use.
     fn take() -> Option<Frame> {
         let mut pool = POOL.lock();
         let at = match pool.list {
@@ -85,7 +86,8 @@ impl Frame {
                 at
             }
             at => {
-                // SAFETY: a free frame's first word is the list's next frame.
+                // SAFETY: the first word of a free frame is the address of the next frame on the
+                // list.
                 pool.list = unsafe { *pointer_to::<u64>(at) };
                 at
             }
@@ -95,7 +97,7 @@ impl Frame {
         Some(Frame(at))
     }
 
-    /// Takes a frame and fills it with zeros; `None` if all are in use.
+    /// Takes a frame and fills it with zeros; `None` if all frames are in use.
     pub fn zeroed() -> Option<Frame> {
         let frame = Frame::take()?;
         // SAFETY: nobody else knows the frame yet.
@@ -105,28 +107,28 @@ impl Frame {
 
     /// Takes a frame and copies the bytes of the frame at the physical address `from`.
     ///
-    /// Programs may write to `from` at the same time; the copy then has some of their bytes.
+    /// If programs write to `from` at the same time, the copy contains some of the written bytes.
     pub fn copy_of(from: u64) -> Option<Frame> {
         let frame = Frame::take()?;
-        // SAFETY: both are whole frames, and the new one is nobody else's.
+        // SAFETY: both are whole frames, and nothing else uses the new one.
         unsafe { pointer_to::<Page>(frame.0).copy_from_nonoverlapping(pointer_to(from), 1) };
         Some(frame)
     }
 
-    /// Returns the physical address.
+    /// Returns the physical address of the frame.
     pub fn address(&self) -> u64 {
         self.0
     }
 
-    /// Gives up ownership and returns the physical address.
+    /// Gives up ownership of the frame and returns its physical address.
     pub fn into_address(self) -> u64 {
         core::mem::ManuallyDrop::new(self).0
     }
 
-    /// Takes ownership of a frame again.
+    /// Takes back the ownership of a frame.
     ///
     /// # Safety
-    /// `address` came from [`into_address`](Self::into_address), once.
+    /// `address` was returned by [`into_address`](Self::into_address) and is passed only once.
     pub unsafe fn from_address(address: u64) -> Frame {
         Frame(address)
     }
@@ -134,8 +136,8 @@ impl Frame {
     /// Copies bytes out of the frame, from `offset` on.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= FRAME_SIZE);
-        // SAFETY: within the frame; a program that writes to it at once makes the bytes
-        // indeterminate, which is what it asked for.
+        // SAFETY: within the frame; if a program writes to the frame at the same time, the bytes
+        // read are indeterminate, as the program must expect.
         unsafe {
             core::ptr::copy(
                 pointer_to::<u8>(self.0).add(offset),
@@ -162,7 +164,7 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let mut pool = POOL.lock();
-        // SAFETY: the frame is free from here on, so its first word is the list's.
+        // SAFETY: the frame is free from here on, so the list may use its first word.
         unsafe { *pointer_to::<u64>(self.0) = pool.list };
         pool.list = self.0;
         // ORDERING: Relaxed; changed under the pool's lock.

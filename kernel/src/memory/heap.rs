@@ -1,8 +1,8 @@
-//! The kernel's own heap: a fixed part of memory, with a count of what is in use.
+//! The kernel's own heap: a fixed part of memory, with a count of the bytes in use.
 //!
-//! An allocation that fails ends the kernel, because Rust's collections cannot refuse. So calls
-//! that need kernel memory are refused while there is still some left ([`is_low`]), and page faults
-//! end a process before it is used up ([`is_exhausted`]).
+//! An allocation that fails ends the kernel, because Rust's collections cannot report the failure.
+//! Therefore calls that need kernel memory are refused while some of the heap is still free
+//! ([`is_low`]), and page faults end a process before the heap is used up ([`is_exhausted`]).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -60,17 +60,17 @@ pub fn used() -> usize {
 
 /// True if less than one part in `parts` of the heap is left.
 fn has_less_than(parts: usize) -> bool {
-    // ORDERING: Relaxed; does not change.
+    // ORDERING: Relaxed; the size does not change any more.
     let size = SIZE.load(Ordering::Relaxed);
     used() > size - size / parts
 }
 
-/// True if so little is left that calls that need kernel memory are refused.
+/// True if calls that need kernel memory are refused because little of the heap is left.
 pub fn is_low() -> bool {
     has_less_than(6)
 }
 
-/// True if so little is left that even a page fault has to wait for more.
+/// True if so little of the heap is left that even a page fault must first make room.
 pub fn is_exhausted() -> bool {
     has_less_than(32)
 }

@@ -1,4 +1,4 @@
-//! `Mm`: an address space of the core, as the threads of a process share it.
+//! `Mm`: an address space of the core, shared by the threads of a process.
 
 use super::{frames, heap, mmu, oom, platform};
 use crate::files::mapped;
@@ -20,13 +20,13 @@ use super::platform::{Machine, Memory};
 
 static SPACE: Once<Space<Machine>> = Once::new();
 
-/// All address spaces.
+/// Ids of all address spaces.
 static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
 
 /// First address above user memory.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
-/// Creates the core's machine; called once.
+/// Creates the core's `Space`; called once.
 pub fn start(policy: Policy) {
     platform::start();
     let system = System {
@@ -38,7 +38,7 @@ pub fn start(policy: Policy) {
     SPACE.call_once(|| Space::in_environment(policy, system, Memory));
 }
 
-/// Returns the core's machine.
+/// Returns the core's `Space`.
 pub fn space() -> &'static Space<Machine> {
     SPACE.get().expect("the core has started")
 }
@@ -48,7 +48,7 @@ pub fn all() -> Vec<MmId> {
     ALL.lock().iter().copied().collect()
 }
 
-/// An address space. Its mappings and frames go when the last reference goes.
+/// An address space. Its mappings and frames are freed when the last reference is dropped.
 #[derive(Debug)]
 pub struct Mm(MmId);
 
@@ -65,7 +65,7 @@ pub enum BadAccess {
     NoAccess,
     /// SIGBUS, `BUS_ADRERR`.
     NoPage,
-    /// Memory is full, and nobody else can be ended.
+    /// Memory is full, and the current process has to end.
     NoMemory,
 }
 
@@ -94,7 +94,7 @@ impl Mm {
         space().fork(self.0).map(Mm::of)
     }
 
-    /// Returns the core's id.
+    /// Returns the core's id of the address space.
     pub fn id(&self) -> MmId {
         self.0
     }
@@ -111,7 +111,7 @@ impl Mm {
     /// Handles a page fault, or an access by the kernel for the program.
     ///
     /// # Errors
-    /// The signal that the access deserves.
+    /// The reason why the access is impossible, which tells the signal to send.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
         loop {
             if heap::is_exhausted() || frames::is_low() {
@@ -123,7 +123,7 @@ impl Mm {
                 Faulted::NoMapping => BadAccess::NoMapping,
                 Faulted::NoAccess => BadAccess::NoAccess,
                 Faulted::NoPage | Faulted::Userfault => BadAccess::NoPage,
-                // A page has lost its contents, or got none.
+                // A page could not be allocated.
                 Faulted::OutOfMemory => oom::end_current(),
                 Faulted::MustWait => {
                     core::hint::spin_loop();
@@ -133,8 +133,8 @@ impl Mm {
         }
     }
 
-    /// Calls `f` with the VMA and the entry of an address, while the entry is locked. `None` if
-    /// there is no VMA.
+    /// Calls `f` with the VMA and the page-table entry of an address, while the entry is locked.
+    /// `None` if there is no VMA.
     pub fn with_entry<R>(&self, addr: u64, f: impl FnOnce(&VmaView, Pte) -> R) -> Option<R> {
         let r = space().mmap_read_lock(self.0)?;
         let vma = r.vma_lookup(addr)?;
@@ -150,7 +150,7 @@ impl Drop for Mm {
     }
 }
 
-/// ENOMEM if the kernel's own memory or the frames are nearly used up.
+/// Returns ENOMEM if the kernel's own memory or the frames are nearly used up.
 fn check_memory() -> Result<(), Errno> {
     match heap::is_low() || frames::is_low() {
         true => Err(Errno::ENOMEM),
@@ -163,7 +163,7 @@ fn check_memory() -> Result<(), Errno> {
 pub struct PresentPage {
     /// Physical address.
     pub address: u64,
-    /// True if a store needs no fault.
+    /// True if a store to the page causes no fault.
     pub writable: bool,
 }
 

@@ -3,8 +3,8 @@
 //! ```text
 //! user      copies between the kernel and programs, checked by faults
 //! mm        one address space of the core, and what a fault means for a thread
-//! platform  what the core asks for: frames, bytes, files' pages
-//! mmu       what the core tells the hardware: entries, flushes       tables  page tables
+//! platform  services for the core: frames, bytes, pages of files
+//! mmu       the hardware side of the core: entries, flushes          tables  page tables
 //! heap      the kernel's own objects                                 frames  physical memory
 //! oom       what happens when frames run out
 //! ```

@@ -1,4 +1,4 @@
-//! What happens when memory is full: the process with the most pages ends.
+//! Behaviour when memory is full: the process with the most pages ends.
 
 use super::mm::BadAccess;
 use super::{frames, mmu};
@@ -6,13 +6,14 @@ use crate::process::{self, Process, scheduler};
 use crate::say;
 use alloc::sync::Arc;
 
-/// How often a thread waits for the memory of a process that ends.
+/// How often a thread gives its CPU away to wait for the memory of a process that ends.
 const PATIENCE: u32 = 4000;
 
-/// Makes room for a page: ends the process with the most pages, and waits until it is gone.
+/// Makes room for a page: ends the process with the most pages, and waits until frames are free.
 ///
 /// # Errors
-/// `NoMemory` if that is the caller's own process, which then ends before it returns to user mode.
+/// `NoMemory` if there is no process to end, if the caller's own process ends (before it returns to
+/// user mode), or if no frame becomes free in time.
 pub fn make_room() -> Result<(), BadAccess> {
     let before = frames::free_frames();
     let Some(victim) = largest() else {
@@ -42,7 +43,7 @@ pub fn make_room() -> Result<(), BadAccess> {
     Err(BadAccess::NoMemory)
 }
 
-/// Ends the current process, because a page of it got no memory.
+/// Ends the current process, because there was no memory for one of its pages.
 pub fn end_current() -> BadAccess {
     let process = process::current();
     if process.kill_for_memory() {
@@ -59,7 +60,7 @@ fn pages_of(process: &Process) -> usize {
     process.mm().map_or(0, |mm| mmu::resident(mm.id()))
 }
 
-/// Returns the process with the most pages, but not the first process of all.
+/// Returns the process with the most pages; never the first process.
 fn largest() -> Option<Arc<Process>> {
     let all = process::all().into_iter();
     all.filter(|p| p.pid != process::INIT)

@@ -1,7 +1,8 @@
-//! The platform of the core: frames and their bytes, and files' pages in the page cache.
+//! The platform of the core: frames and their bytes, and the pages of files in the page cache.
 //!
-//! The core numbers its frames itself; [`FRAMES`] maps a number to a physical frame. A number
-//! without a frame had none when memory was full; the fault that maps it reports that.
+//! The core numbers its frames itself; [`FRAMES`] maps such a number to a physical frame. If memory
+//! was full when a number was to get its physical frame, the number has none; the page fault that
+//! maps it reports that.
 
 use super::frames::{Frame, pointer_to};
 use super::mmu::Hardware;
@@ -13,7 +14,7 @@ use vmarea::types::platform::Environment;
 use vmarea::types::{FrameId, Platform};
 use vmarea_sync::{Key, Spin, VmaLock};
 
-/// What this kernel chooses for the core.
+/// The environment that this kernel chooses for the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine;
 
@@ -24,10 +25,12 @@ impl Environment for Machine {
     type Wait = Spin;
 }
 
-/// Frames that the core may number beyond those that exist: each of its lanes holds some.
+/// Number of frame numbers that the core may use in addition to one per physical frame.
+///
+/// Each lane of the core holds some numbers in reserve.
 const SPARE_NUMBERS: usize = 1 << 16;
 
-/// Physical addresses by frame number; 0 for none.
+/// Physical address by frame number; 0 if the number has no physical frame.
 static FRAMES: Once<Vec<AtomicU64>> = Once::new();
 static ZERO_PAGE: Once<Frame> = Once::new();
 
@@ -48,13 +51,13 @@ fn place(frame: FrameId) -> Option<&'static AtomicU64> {
     FRAMES.get()?.get(index)
 }
 
-/// Returns the physical address of a frame of the core; 0 if it has none.
+/// Returns the physical address of a frame of the core; 0 if it has no physical frame.
 pub fn physical_address(frame: FrameId) -> u64 {
     // ORDERING: Acquire, pairs with the Release in `fill`.
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
 }
 
-/// Gives a physical frame to a frame of the core.
+/// Assigns a physical frame to a frame of the core.
 fn fill(id: FrameId, frame: Option<Frame>) {
     if let (Some(place), Some(frame)) = (place(id), frame) {
         // ORDERING: Release, pairs with the Acquire in `physical_address`.
@@ -62,7 +65,7 @@ fn fill(id: FrameId, frame: Option<Frame>) {
     }
 }
 
-/// The memory of the machine.
+/// The physical memory of the machine, as the core uses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory;
 
@@ -85,10 +88,10 @@ impl Platform for Memory {
 
     fn free(&self, frame: FrameId) {
         let Some(place) = place(frame) else { return };
-        // ORDERING: AcqRel; the frame's last user here.
+        // ORDERING: AcqRel; nothing uses the frame after this.
         match place.swap(0, Ordering::AcqRel) {
             0 => {}
-            // SAFETY: `fill` gave up the ownership, and the swap took it once.
+            // SAFETY: `fill` gave up the ownership, and the swap returns the address only once.
             address => drop(unsafe { Frame::from_address(address) }),
         }
     }
@@ -98,7 +101,7 @@ impl Platform for Memory {
         if one == 0 || other == 0 {
             return false;
         }
-        // SAFETY: whole frames, which the core has made read-only for this comparison.
+        // SAFETY: whole frames, which the core has made read-only for the comparison.
         let bytes = |at| unsafe { core::slice::from_raw_parts(pointer_to::<u8>(at), 4096) };
         bytes(one) == bytes(other)
     }

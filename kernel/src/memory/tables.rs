@@ -1,8 +1,9 @@
 //! Hardware page tables of one address space (x86-64, four levels, pages of 4 KiB).
 //!
-//! The core's page table is the truth, and these tables mirror it: an entry that is missing here
-//! costs a fault, an entry that is too permissive is a leak. Tables are created when an entry is
-//! first set and live as long as the address space, so an entry's address is stable.
+//! The core's page table is authoritative, and these tables mirror it: an entry that is missing
+//! here costs a page fault, and an entry that is too permissive breaks isolation. A table is
+//! created when an entry in it is first set and lives as long as the address space, so the address
+//! of an entry is stable.
 
 use super::frames::{Frame, pointer_to};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// First address above user memory.
 const USER_END: u64 = 1 << 47;
-/// Shifts of the levels above the last.
+/// Shifts of the levels above the last one: bits of an address below the level's index.
 const LEVELS: [u32; 3] = [39, 30, 21];
 /// Bytes that one table of the last level maps.
 const TABLE_SPAN: u64 = 1 << 21;
@@ -43,25 +44,26 @@ pub fn kernel_root() -> u64 {
 #[derive(Debug)]
 pub struct Tables {
     root: Frame,
-    /// Held while a table is added.
+    /// Lock that is held while a table is added.
     growth: Mutex<()>,
 }
 
-/// Returns the entry for `addr` in the table at a physical address; `shift` names the level.
+/// Returns the entry for `addr` in the table at a physical address; `shift` gives the level.
 fn slot(table: u64, addr: u64, shift: u32) -> &'static AtomicU64 {
     let index = addr >> shift & 511;
-    // SAFETY: `table` is a page table, whose entries are only used as atomics; its owner keeps the
-    // reference no longer than the tables live.
+    // SAFETY: `table` is a page table, whose entries are only accessed as atomics; the table's
+    // owner keeps the reference no longer than the tables live.
     unsafe { &*pointer_to::<AtomicU64>(table + index * 8) }
 }
 
 impl Tables {
-    /// Creates tables that map the kernel and nothing else; `None` without memory.
+    /// Creates tables that map only the kernel; `None` if there is no memory.
     pub fn new() -> Option<Tables> {
         let root = Frame::zeroed()?;
         for index in 256..512u64 {
             let entry = slot(kernel_root(), index << 39, 39);
-            // ORDERING: Relaxed; the kernel's part does not change, and the root is still ours.
+            // ORDERING: Relaxed; the kernel's part does not change, and nothing else uses the root
+            // yet.
             slot(root.address(), index << 39, 39)
                 .store(entry.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -76,7 +78,7 @@ impl Tables {
         self.root.address()
     }
 
-    /// Returns the entry for `addr`, creating tables as needed; `None` without memory.
+    /// Returns the entry for `addr`, creating tables as needed; `None` if there is no memory.
     pub fn entry_or_new(&self, addr: u64) -> Option<&AtomicU64> {
         let mut table = self.root();
         for shift in LEVELS {
@@ -92,13 +94,14 @@ impl Tables {
             return Some(present & ADDRESS);
         }
         let _growing = self.growth.lock();
-        // ORDERING: Acquire, as above: another thread may have been faster.
+        // ORDERING: Acquire, as above: another thread may have added the table in the meantime.
         let present = entry.load(Ordering::Acquire);
         if present & PRESENT != 0 {
             return Some(present & ADDRESS);
         }
         let table = Frame::zeroed()?.into_address();
-        // ORDERING: Release, pairs with the Acquire of readers: they see the zeros.
+        // ORDERING: Release, pairs with the Acquire of readers, which then see the zeros in the
+        // table.
         entry.store(table | PRESENT | WRITABLE | USER, Ordering::Release);
         Some(table)
     }
@@ -140,7 +143,7 @@ impl Drop for Tables {
     }
 }
 
-/// Gives back the tables below the first `entries` entries of a table at a depth.
+/// Frees the tables below the first `entries` entries of a table at a depth.
 fn free_below(table: u64, depth: usize, entries: u64) {
     let Some(&shift) = LEVELS.get(depth) else {
         return;

@@ -1,7 +1,7 @@
-//! Copies between the kernel and programs.
+//! Copies between the kernel's memory and the memory of programs.
 //!
-//! The kernel never uses a program's address itself. It faults the page in as the program would,
-//! and copies through the direct map while the page's entry is locked.
+//! The kernel never accesses a program's address directly. It faults the page in as an access by
+//! the program would, and copies through the direct map while the page-table entry is locked.
 
 use super::frames::pointer_to;
 use super::mm::{Mm, page_of};
@@ -12,16 +12,16 @@ use vmarea::fault::Access;
 
 use crate::syscall::Failure;
 
-/// Longest path, in bytes, with the zero at its end.
+/// Maximum length of a path in bytes, including the zero at its end.
 pub const PATH_MAX: usize = 4096;
 const PAGE: usize = 4096;
 
-/// A value that any bytes of its size are, and that has no padding.
+/// A type for which any bytes of the right size are a valid value, and that has no padding.
 ///
 /// # Safety
-/// Both of these hold.
+/// The type has both properties.
 pub unsafe trait Plain: Copy + Default {}
-// SAFETY: numbers.
+// SAFETY: any bytes are a valid integer, and integers have no padding.
 unsafe impl Plain for u8 {}
 // SAFETY: as above.
 unsafe impl Plain for u16 {}
@@ -44,7 +44,7 @@ fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
 }
 
 impl Mm {
-    /// Calls `f` with pointers to the parts, page by page, of `len` bytes at `addr`.
+    /// Calls `f` with a pointer to, and the length of, each part of `len` bytes at `addr`, by page.
     fn for_parts(
         &self,
         addr: u64,
@@ -62,12 +62,12 @@ impl Mm {
                 let page = page_of(vma, at, entry).filter(|to| to.address != 0);
                 let page = page.filter(|to| to.writable || access != Access::Write);
                 if let Some(to) = page {
-                    // SAFETY: within the page, which the entry's lock keeps in place.
+                    // SAFETY: within the page, which stays in place while its entry is locked.
                     f(unsafe { pointer_to::<u8>(to.address).add(offset) }, part);
                 }
                 page.is_some()
             });
-            // Otherwise another thread has changed the mapping: fault again.
+            // If nothing was copied, another thread has changed the mapping: fault again.
             if copied == Some(true) {
                 at += part as u64;
             }
@@ -78,7 +78,7 @@ impl Mm {
     /// Copies bytes from the program.
     ///
     /// # Errors
-    /// EFAULT if the program could not read them.
+    /// EFAULT if the program itself could not read the bytes.
     pub fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), Failure> {
         let mut at = 0;
         self.for_parts(addr, to.len(), Access::Read, |from, len| {
@@ -91,7 +91,7 @@ impl Mm {
     /// Copies bytes to the program.
     ///
     /// # Errors
-    /// EFAULT if the program could not write there; bytes before that place are written.
+    /// EFAULT if the program itself could not write there; bytes before that address are written.
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Failure> {
         let mut at = 0;
         self.for_parts(addr, from.len(), Access::Write, |to, len| {
@@ -127,7 +127,7 @@ impl Mm {
         self.write(addr, bytes_of(values))
     }
 
-    /// Writes values, unless the address is 0.
+    /// Writes values, unless `addr` is 0.
     ///
     /// # Errors
     /// EFAULT.
@@ -138,7 +138,7 @@ impl Mm {
         }
     }
 
-    /// Reads a string that ends with a zero and has fewer than `limit` bytes.
+    /// Reads a string that ends with a zero byte and has fewer than `limit` bytes.
     ///
     /// # Errors
     /// EFAULT; ENAMETOOLONG.
@@ -147,7 +147,7 @@ impl Mm {
         let mut part = [0; 64];
         while bytes.len() < limit {
             let at = addr.checked_add(bytes.len() as u64).ok_or(EFAULT)?;
-            // Not beyond the page: the next one may be missing.
+            // Does not read beyond the page, because the next page may be missing.
             let len = part.len().min(PAGE - at as usize % PAGE);
             self.read(at, &mut part[..len])?;
             let end = part[..len].iter().position(|&byte| byte == 0);
@@ -167,11 +167,12 @@ impl Mm {
         self.read_string(addr, PATH_MAX)
     }
 
-    /// Changes a word of the program if it holds what `f` expects, in one atomic step; returns the
-    /// value that it had.
+    /// Changes a word of the program in one atomic step; returns the value that the word had.
+    ///
+    /// The word stays as it is if `f` returns `None` for its value.
     ///
     /// # Errors
-    /// EFAULT.
+    /// EFAULT; EINVAL if the address is not a multiple of 4.
     pub fn update_word(
         &self,
         addr: u64,
@@ -183,7 +184,7 @@ impl Mm {
         }
         let mut seen = 0;
         self.for_parts(addr, 4, Access::Write, |word, _| {
-            // SAFETY: an aligned word in a page that stays in place.
+            // SAFETY: an aligned word in a page that stays in place while its entry is locked.
             let word = unsafe { &*word.cast::<AtomicU32>() };
             // ORDERING: SeqCst, as programs expect of a futex.
             seen = match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &mut f) {

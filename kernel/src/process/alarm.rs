@@ -1,4 +1,4 @@
-//! `alarm` and the real-time interval timer: SIGALRM after a time.
+//! `alarm` and the real-time interval timer, which send SIGALRM after some time.
 
 use super::signal::{self, SigInfo};
 use crate::cpu::clock;
@@ -13,11 +13,11 @@ struct Alarm {
     interval: u64,
 }
 
-/// Alarms by process.
+/// Alarms by process number.
 static ALARMS: Mutex<BTreeMap<u32, Alarm>> = Mutex::new(BTreeMap::new());
 
 /// Sets the process's alarm to `after` nanoseconds from now, then every `interval`; 0 turns it off.
-/// Returns the nanoseconds that were left, and the old interval.
+/// Returns the nanoseconds that were left of the old alarm, and its interval.
 pub fn set(pid: u32, after: u64, interval: u64) -> (u64, u64) {
     let now = clock::now();
     let mut alarms = ALARMS.lock();
@@ -34,7 +34,7 @@ pub fn set(pid: u32, after: u64, interval: u64) -> (u64, u64) {
     })
 }
 
-/// Sends the signals that are due.
+/// Sends the signals of the alarms that are due.
 pub fn ring() {
     let now = clock::now();
     let mut due = Vec::new();

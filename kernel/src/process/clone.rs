@@ -14,18 +14,19 @@ use linux_raw_sys::general::{
     CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
-/// What the calls have in common.
+/// Parameters of a call, in the same form for all of these calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// Flags (`CLONE_`), without the signal.
+    /// Flags (`CLONE_`), without the exit signal.
     pub flags: u64,
-    /// Signal that the parent gets at the end of the child.
+    /// Signal that the parent gets when the child ends.
     pub exit_signal: u32,
-    /// Stack pointer of the child; 0 for the parent's.
+    /// Stack pointer of the child; 0 to use the parent's.
     pub stack: u64,
-    /// Where the parent's memory gets the child's number.
+    /// Address in the parent's memory to which the child's number is written.
     pub parent_tid: u64,
-    /// Where the child's memory gets its number, or loses it at its end.
+    /// Address in the child's memory to which the child's number is written, or at which it is
+    /// cleared when the child ends.
     pub child_tid: u64,
     /// Base of the child's `fs` segment.
     pub tls: u64,
@@ -36,7 +37,7 @@ impl Request {
         self.flags & u64::from(flag) != 0
     }
 
-    /// Linux's checks of flags that exclude or need each other.
+    /// Makes Linux's checks for flags that exclude or require each other.
     fn check(&self) -> Result<(), Failure> {
         let without = |flag, needed| self.has(flag) && !self.has(needed);
         let clears = self.flags & CLONE_CLEAR_SIGHAND != 0;
@@ -56,10 +57,11 @@ impl Request {
     }
 }
 
-/// Creates a thread or a process; returns its number to the parent.
+/// Creates a thread or a process; returns the number of the new one to the parent.
 ///
 /// # Errors
-/// EINVAL for flags that do not go together; EAGAIN if there are too many; ENOMEM; EFAULT.
+/// EINVAL for an invalid combination of flags; EAGAIN if there are too many threads; ENOMEM;
+/// EFAULT.
 pub fn clone(registers: &Registers, request: &Request) -> Result<Value, Failure> {
     request.check()?;
     let stack = new_stack().ok_or(ENOMEM)?;
@@ -154,10 +156,10 @@ fn new_process(parent: &Process, pid: u32, request: &Request) -> Result<Arc<Proc
     Ok(child)
 }
 
-/// Waits until the child of a `vfork` has its own program or has ended.
+/// Waits until the child of a `vfork` has executed a program or has ended.
 fn wait_for_program(child: &Process) {
     let returned = || (!child.borrows_memory()).then_some(());
-    // Only the end of this thread interrupts the wait; for other signals it goes on.
+    // Other signals than one that ends this thread do not interrupt the wait.
     while scheduler::wait(Event::OwnProgram(child.pid), None, returned).is_err() {
         if current_thread().is_ending() {
             return;

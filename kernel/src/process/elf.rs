@@ -1,4 +1,4 @@
-//! Executable files: reads and checks the header and the segments of an ELF file.
+//! Executable files: reading and checking the header and the segments of an ELF file.
 
 use crate::files::Inode;
 use crate::memory::mm::TASK_SIZE;
@@ -12,36 +12,36 @@ use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_R, PF_W, PF_X, PT
 use object::read::elf::{FileHeader, ProgramHeader};
 use vmarea::types::call_flags::Prot;
 
-/// Bytes of the file in which the headers have to lie.
+/// Size of the part of the file in which the headers must lie, in bytes.
 const HEAD: usize = 4096;
 
-/// A segment that is mapped.
+/// A segment to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// First address, before the bias.
+    /// Address of the first byte, before the bias is added.
     pub addr: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Bytes that come from the file.
+    /// Number of bytes that come from the file.
     pub file_len: u64,
-    /// Bytes in memory.
+    /// Number of bytes in memory.
     pub len: u64,
     /// Protection.
     pub prot: Prot,
 }
 
-/// What an executable file says.
+/// Contents of the headers of an executable file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Executable {
-    /// Address of the first instruction, before the bias.
+    /// Address of the first instruction, before the bias is added.
     pub entry: u64,
     /// Segments in ascending order.
     pub segments: Vec<Segment>,
     /// Path of the program that loads this one.
     pub interpreter: Option<String>,
-    /// True if the file can lie at any address.
+    /// True if the program can be loaded at any address.
     pub movable: bool,
-    /// Offset in the file of the program headers, and their number.
+    /// Offset of the program headers in the file, and how many there are.
     pub headers: (u64, u64),
 }
 
@@ -49,7 +49,7 @@ impl Executable {
     /// Reads the headers of a file.
     ///
     /// # Errors
-    /// ENOEXEC if this is no executable file for this machine; EINVAL, ENOMEM for segments that
+    /// ENOEXEC if this is not an executable file for this machine; EINVAL or ENOMEM if its segments
     /// cannot be mapped.
     pub fn read(file: &Inode) -> Result<Executable, Failure> {
         let mut head = vec![0; HEAD];
@@ -94,7 +94,7 @@ impl Executable {
         })
     }
 
-    /// Returns the address of the program headers in memory, before the bias.
+    /// Returns the address of the program headers in memory, before the bias is added.
     pub fn headers_addr(&self) -> u64 {
         let holds = |s: &&Segment| self.headers.0.wrapping_sub(s.offset) < s.file_len;
         let segment = self.segments.iter().find(holds);

@@ -1,10 +1,10 @@
-//! `execve`: builds the memory of a program and lets the current process run it.
+//! `execve`: builds the memory of a program and makes the current process run the program.
 //!
 //! # Picture
 //! ```text
 //! 0x400000 …      segments, then memory without a file, then the heap
 //! … 0x7ffff7fff000  mappings, from the top down
-//! stack           pointers: argc, argv, envp, auxiliary vector │ strings │ 8 zero bytes │ TASK_SIZE
+//! stack           pointers: argc, argv, envp, auxiliary vector │ strings │ 8 zeros │ TASK_SIZE
 //! ```
 //!
 //! # Linux
@@ -35,13 +35,13 @@ use vmarea::types::{File, page_align};
 /// Top of the area for mappings, as Linux computes it for a stack of up to 128 MiB.
 const MMAP_BASE: u64 = TASK_SIZE - (128 << 20);
 const LEGACY_BASE: u64 = 0x2aaa_aaaa_a000;
-/// Where a movable program lies.
+/// Address at which a position-independent program is loaded.
 const MOVABLE_BASE: u64 = 0x5555_5555_4000;
 /// Size of a new stack.
 const STACK_SIZE: u64 = 0x21000;
-/// Greatest size of arguments and environment together.
+/// Maximum total size of the arguments and the environment, in bytes.
 const ARGUMENTS_MAX: usize = 112 << 10;
-/// Scripts whose interpreter is a script.
+/// Maximum number of scripts whose interpreter is again a script.
 const SCRIPTS: usize = 4;
 const CLOCK_TICKS: u64 = 100;
 
@@ -50,15 +50,15 @@ const CLOCK_TICKS: u64 = 100;
 pub struct Command {
     /// Path of the file.
     pub path: String,
-    /// Arguments; the first one is the name.
+    /// Arguments; the first one is the program's name.
     pub arguments: Vec<String>,
     /// Environment.
     pub environment: Vec<String>,
 }
 
-/// A program that has been loaded and does not run yet.
+/// A program that has been loaded but does not run yet.
 pub struct Loaded {
-    /// Its memory.
+    /// The address space of the program.
     pub mm: Arc<Mm>,
     /// Address of the first instruction.
     pub entry: u64,
@@ -68,7 +68,7 @@ pub struct Loaded {
     pub program: String,
 }
 
-/// Returns what the core has to know of a process's limits and rights.
+/// Returns the limits and rights of a process that the core has to know.
 pub fn limits_of(inherited: &Inherited) -> Limits {
     let soft = |limit: u32| inherited.limits[limit as usize][0];
     let privileged = inherited.user[0] == 0;
@@ -85,10 +85,10 @@ pub fn limits_of(inherited: &Inherited) -> Limits {
     }
 }
 
-/// Loads a program into new memory, following scripts to their interpreter.
+/// Loads a program into a new address space; if the file is a script, loads its interpreter.
 ///
 /// # Errors
-/// ENOENT, EACCES, ENOEXEC, ELOOP, E2BIG, ENOMEM and those of `mmap`.
+/// ENOENT, EACCES, ENOEXEC, ELOOP, E2BIG, ENOMEM and the errors of `mmap`.
 pub fn load(
     mut command: Command,
     inherited: &Inherited,
@@ -114,7 +114,8 @@ pub fn load(
     Err(ELOOP.into())
 }
 
-/// Returns the interpreter of a script and its one argument.
+/// Returns the interpreter that a script names, and the interpreter's argument if the script gives
+/// one. `None` if the file is not a script.
 fn script_interpreter(file: &Inode) -> Result<Option<Vec<String>>, Failure> {
     let mut head = [0; 256];
     let len = file.read(0, &mut head)?;
@@ -187,7 +188,7 @@ fn load_executable(
     })
 }
 
-/// Maps the program that loads a dynamic one; returns its entry and its bias.
+/// Maps the interpreter (dynamic loader) of a program; returns its entry point and its bias.
 fn load_interpreter(
     mm: &Mm,
     interpreter: &str,
@@ -198,7 +199,7 @@ fn load_interpreter(
     if !executable.movable {
         return Err(EINVAL.into());
     }
-    // Reserves room for all segments; they then replace the reservation.
+    // Reserves room for all segments, which are then mapped over the reservation.
     let room = MmapRequest {
         len: executable.end(),
         flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE,
@@ -222,7 +223,9 @@ fn map_segments(
     Ok(())
 }
 
-/// Maps one segment: the file's part, zeros up to the end of its last page, and memory after it.
+/// Maps one segment: its part of the file, and anonymous memory after that part.
+///
+/// The rest of the last page of the file's part is filled with zeros if the segment is writable.
 fn map_segment(mm: &Mm, file: &File, segment: &Segment, bias: u64) -> Result<(), Failure> {
     let addr = segment.addr + bias;
     let start = addr & !4095;
@@ -258,7 +261,7 @@ fn map_segment(mm: &Mm, file: &File, segment: &Segment, bias: u64) -> Result<(),
     Ok(())
 }
 
-/// Maps the stack; returns the address after it.
+/// Maps the stack; returns the address after its end.
 fn map_stack(mm: &Mm) -> Result<u64, Failure> {
     let request = MmapRequest {
         addr: TASK_SIZE - STACK_SIZE,
@@ -271,14 +274,14 @@ fn map_stack(mm: &Mm) -> Result<u64, Failure> {
     Ok(TASK_SIZE)
 }
 
-/// Where the arguments went.
+/// Addresses of the pushed arguments.
 struct Pushed {
     stack: u64,
     arguments: [u64; 2],
     environment: [u64; 2],
 }
 
-/// Writes strings below `top`, the first one lowest; returns their addresses.
+/// Writes strings below `top`, the first one at the lowest address; returns their addresses.
 fn push_strings(mm: &Mm, top: &mut u64, strings: &[String]) -> Result<Vec<u64>, Failure> {
     let len: usize = strings.iter().map(|s| s.len() + 1).sum();
     *top -= len as u64;
@@ -349,10 +352,10 @@ fn push_arguments(
     })
 }
 
-/// Lets the current process run a program (`execve`).
+/// Makes the current process run a program (`execve`).
 ///
 /// # Errors
-/// Those of [`load`]; EAGAIN if another thread executes a program at the same time.
+/// Errors of [`load`]; EAGAIN if another thread executes a program at the same time.
 pub fn execute(
     thread: &Thread,
     registers: &mut Registers,
@@ -377,7 +380,7 @@ pub fn execute(
         inherited.program = path::absolute(&inherited.directory, &loaded.program);
     }
     thread.signals.lock().stack = HandlerStack::default();
-    // ORDERING: Relaxed; the thread's own.
+    // ORDERING: Relaxed; only this thread uses the value.
     thread.clear_tid.store(0, Ordering::Relaxed);
     thread.set_fs_base(0);
     thread.set_vector_state(VectorState::initial());

@@ -10,7 +10,7 @@ use crate::say;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED, SA_NOCLDWAIT, SIGCHLD};
 
-/// Ends the current thread. The caller's frames must own nothing.
+/// Ends the current thread. The callers' stack frames must own nothing, as they are never left.
 pub fn end_current() -> ! {
     let thread = current_thread();
     end(&thread);
@@ -18,7 +18,7 @@ pub fn end_current() -> ! {
 }
 
 fn end(thread: &Thread) {
-    // ORDERING: Relaxed; the thread's own.
+    // ORDERING: Relaxed; only this thread uses the value.
     let clear = thread.clear_tid.load(Ordering::Relaxed);
     if let Some(mm) = thread.process.mm().filter(|_| clear != 0) {
         let _ = mm.write_values(clear, &[0u32]);
@@ -71,7 +71,7 @@ fn tell_parent(process: &Process) {
     scheduler::wake(Event::Child(parent.pid), usize::MAX);
 }
 
-/// Returns what a parent learns of the end of a child.
+/// Returns the signal information that a parent gets when a child ends.
 pub fn child_info(process: &Process, number: u32, status: u32) -> SigInfo {
     let (code, value) = match status & 0x7f {
         0 => (CLD_EXITED, status >> 8 & 0xff),
@@ -82,7 +82,7 @@ pub fn child_info(process: &Process, number: u32, status: u32) -> SigInfo {
     info
 }
 
-/// Ends the machine with the status of the first process.
+/// Ends the machine; reports success if the first process ended with status 0.
 fn end_machine(process: &Process) -> ! {
     let status = process.zombie_status().unwrap_or(0);
     say!("the first process ended with status {status:#x}");

@@ -1,6 +1,6 @@
-//! `futex`: threads sleep on a word of memory.
+//! `futex`: threads sleep until another thread changes a word of memory.
 //!
-//! Absent: priority inheritance and the list of robust futexes.
+//! Not implemented: priority inheritance and the list of robust futexes.
 
 use super::scheduler::{self, Event, Woken};
 use super::signal::RESTART;
@@ -14,19 +14,19 @@ use linux_raw_sys::general::{
 };
 use vmarea::types::VmFlags;
 
-/// The arguments of the call.
+/// The arguments of the system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub uaddr: u64,
     pub op: u32,
     pub val: u32,
-    /// Address of a time, or a count.
+    /// Address of a timeout, or a count.
     pub timeout: u64,
     pub uaddr2: u64,
     pub val3: u32,
 }
 
-/// Returns what identifies a futex: its place in a shared file, or its address.
+/// Returns the event for a futex: its place in a shared file, or its address.
 fn event(mm: &Mm, addr: u64) -> Result<Event, Failure> {
     if !addr.is_multiple_of(4) {
         return Err(EINVAL.into());
@@ -45,10 +45,10 @@ fn event(mm: &Mm, addr: u64) -> Result<Event, Failure> {
     Ok(shared.flatten().unwrap_or(private))
 }
 
-/// Performs the call.
+/// Performs the system call.
 ///
 /// # Errors
-/// EAGAIN if the word has another value; ETIMEDOUT; EFAULT; EINVAL; ENOSYS.
+/// EAGAIN if the word does not have the expected value; ETIMEDOUT; EFAULT; EINVAL; ENOSYS.
 pub fn futex(mm: &Mm, request: &Request) -> Result<Value, Failure> {
     let Request {
         uaddr,
@@ -119,7 +119,7 @@ fn wait(
     }
 }
 
-/// Performs the operation of `FUTEX_WAKE_OP`; returns whether the old value compares as asked.
+/// Changes a word as `FUTEX_WAKE_OP` asks; returns true if the old value meets its condition.
 fn change_word(mm: &Mm, addr: u64, operation: u32) -> Result<bool, Failure> {
     let signed = |shift: u32| ((operation >> shift << 20) as i32 >> 20) as u32;
     let (argument, compared) = (signed(12), signed(0));

@@ -1,7 +1,7 @@
-//! Processes: threads, their scheduler, signals, and the calls that begin and end them.
+//! Processes: threads, their scheduler, signals, and the calls that start and end processes.
 //!
-//! A process stays in the table as a zombie after its last thread, until its parent has waited for
-//! it. The memory and the files go with the last thread.
+//! After its last thread has ended, a process stays in the table as a zombie until its parent has
+//! waited for it. The memory and the files of a process are freed with its last thread.
 
 pub mod alarm;
 pub mod clone;
@@ -31,18 +31,18 @@ use vmarea::types::MmId;
 
 /// Number of the first process.
 pub const INIT: u32 = 1;
-/// Number of processes and threads that can exist at once.
+/// Maximum number of processes and threads together.
 const MAX_TASKS: usize = 2000;
 
 /// Soft and hard limits (`RLIMIT_`).
 pub type ResourceLimits = [[u64; 2]; RLIM_NLIMITS as usize];
 
-/// What a child takes over from its parent, and `execve` keeps.
+/// Data that a child inherits from its parent, and that `execve` keeps.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     /// The working directory, as a path without `.`, `..` and symbolic links.
     pub directory: String,
-    /// Bits that new files do not get (`umask`).
+    /// Permission bits that new files do not get (`umask`).
     pub umask: u32,
     /// Name of the program (`comm`).
     pub name: String,
@@ -52,7 +52,7 @@ pub struct Inherited {
     pub group: u32,
     /// Session.
     pub session: u32,
-    /// User and group; 0 is allowed everything.
+    /// User id and group id; user 0 is allowed everything.
     pub user: [u32; 2],
     /// True if the process may lock memory without limit (`CAP_IPC_LOCK`).
     pub may_lock: bool,
@@ -61,7 +61,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// Returns what the first process has.
+    /// Returns the data of the first process.
     pub fn first() -> Self {
         let mut limits = [[u64::MAX; 2]; RLIM_NLIMITS as usize];
         limits[RLIMIT_STACK as usize][0] = 8 << 20;
@@ -82,46 +82,46 @@ impl Inherited {
     }
 }
 
-/// A process: threads with one memory and one table of files.
+/// A process: threads that share an address space and a table of files.
 pub struct Process {
     /// Process number.
     pub pid: u32,
     /// Number of the parent.
     pub parent: AtomicU32,
-    /// Signal that the parent gets at the end; 0 for none.
+    /// Signal that the parent gets when the process ends; 0 for none.
     pub exit_signal: u32,
     /// Open files.
     pub files: Arc<FileTable>,
-    /// What a child takes over.
+    /// Data that a child inherits.
     pub inherited: Mutex<Inherited>,
-    /// What signals do.
+    /// What each signal does.
     pub actions: Mutex<Arc<Actions>>,
-    /// Signals for any thread of the process.
+    /// Pending signals for any thread of the process.
     pub pending: Mutex<Vec<SigInfo>>,
     mm: Mutex<Option<Arc<Mm>>>,
     threads: Mutex<Vec<Arc<Thread>>>,
-    /// Status for `wait`, with [`DYING`] and [`ZOMBIE`].
+    /// Exit status for `wait`, with [`DYING`] and [`ZOMBIE`].
     exit: AtomicU64,
-    /// 1 while the process uses the memory of the parent that waits for it (`vfork`).
+    /// 1 while the process uses the memory of its parent, which waits in `vfork`.
     borrows_memory: AtomicU32,
-    /// Number of the thread that executes a program, while it waits for the others to end.
+    /// Number of the thread that executes a program while it waits for the other threads to end.
     only_thread: AtomicU32,
 }
 
-/// The process ends; its threads end before they return to user mode.
+/// Flag: the process ends; each of its threads ends before it returns to user mode.
 const DYING: u64 = 1 << 32;
-/// All threads have ended.
+/// Flag: all threads have ended.
 const ZOMBIE: u64 = 1 << 33;
-/// The kernel ended the process because memory was full.
+/// Flag: the kernel ended the process because memory was full.
 const FOR_MEMORY: u64 = 1 << 34;
 
 static PROCESSES: Mutex<BTreeMap<u32, Arc<Process>>> = Mutex::new(BTreeMap::new());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(INIT);
 static TASKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns a number for a new process or thread.
+/// Returns a new number for a process or a thread.
 pub fn new_number() -> u32 {
-    // ORDERING: Relaxed; only has to be unique.
+    // ORDERING: Relaxed; the number only has to be unique.
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -135,29 +135,29 @@ pub fn current() -> Arc<Process> {
     Arc::clone(&current_thread().process)
 }
 
-/// Returns a process, zombies too.
+/// Returns the process with this number, even if it is a zombie.
 pub fn find(pid: u32) -> Option<Arc<Process>> {
     PROCESSES.lock().get(&pid).cloned()
 }
 
-/// Returns all processes.
+/// Returns all processes, including zombies.
 pub fn all() -> Vec<Arc<Process>> {
     PROCESSES.lock().values().cloned().collect()
 }
 
-/// Returns a thread by its number.
+/// Returns the thread with this number.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
     all().iter().find_map(|process| process.thread(tid))
 }
 
 /// True if no more threads can be created.
 pub fn is_full() -> bool {
-    // ORDERING: Relaxed; a number that may be out of date.
+    // ORDERING: Relaxed; the number may be outdated.
     TASKS.load(Ordering::Relaxed) as usize >= MAX_TASKS
 }
 
 impl Process {
-    /// Creates a process without threads and enters it in the table.
+    /// Creates a process without threads and adds it to the table.
     pub fn new(
         pid: u32,
         parent: u32,
@@ -185,44 +185,44 @@ impl Process {
         process
     }
 
-    /// Adds a thread and lets it run, unless the process ends.
+    /// Adds a thread and lets it run, unless the process is ending.
     pub fn start_thread(&self, thread: Arc<Thread>) {
-        // ORDERING: Relaxed; a count.
+        // ORDERING: Relaxed; only a count.
         TASKS.fetch_add(1, Ordering::Relaxed);
         self.threads.lock().push(Arc::clone(&thread));
         scheduler::add(thread);
     }
 
-    /// Removes a thread that ends; returns true if it was the last one.
+    /// Removes a thread that ends; returns true if it was the last thread of the process.
     fn remove_thread(&self, tid: u32) -> bool {
-        // ORDERING: Relaxed; a count.
+        // ORDERING: Relaxed; only a count.
         TASKS.fetch_sub(1, Ordering::Relaxed);
         let mut threads = self.threads.lock();
         threads.retain(|thread| thread.tid != tid);
         threads.is_empty()
     }
 
-    /// Returns the threads.
+    /// Returns the threads of the process.
     pub fn threads(&self) -> Vec<Arc<Thread>> {
         self.threads.lock().clone()
     }
 
-    /// Returns the thread with a number.
+    /// Returns the thread of the process with this number.
     pub fn thread(&self, tid: u32) -> Option<Arc<Thread>> {
         self.threads.lock().iter().find(|t| t.tid == tid).cloned()
     }
 
-    /// Returns the memory; `None` after the last thread has ended.
+    /// Returns the address space; `None` after the last thread has ended.
     pub fn mm(&self) -> Option<Arc<Mm>> {
         self.mm.lock().clone()
     }
 
-    /// Returns the core's id of the memory.
+    /// Returns the core's id of the address space.
     pub fn mm_id(&self) -> Option<MmId> {
         self.mm.lock().as_ref().map(|mm| mm.id())
     }
 
-    /// Replaces the memory; returns the old one.
+    /// Replaces the address space; returns the old one.
     fn replace_mm(&self, mm: Option<Arc<Mm>>) -> Option<Arc<Mm>> {
         core::mem::replace(&mut *self.mm.lock(), mm)
     }
@@ -232,7 +232,7 @@ impl Process {
         self.inherited.lock().name.clone()
     }
 
-    /// True if the threads of the process end before they return to user mode.
+    /// True if the process is ending: its threads end before they return to user mode.
     pub fn is_dying(&self) -> bool {
         // ORDERING: Acquire, pairs with the AcqRel in `begin_exit`.
         self.exit.load(Ordering::Acquire) & DYING != 0
@@ -245,7 +245,7 @@ impl Process {
         (exit & ZOMBIE != 0).then_some(exit as u32)
     }
 
-    /// Makes every thread of the process end; the first status counts. Returns true for that one.
+    /// Makes every thread end, and sets the status. Returns false if the process is ending already.
     pub fn begin_exit(&self, status: u32) -> bool {
         self.begin_exit_with(DYING | u64::from(status))
     }
@@ -262,7 +262,7 @@ impl Process {
         begun
     }
 
-    /// Ends the process because memory is full; returns true if it was not ending already.
+    /// Ends the process because memory is full. Returns false if it was ending already.
     pub fn kill_for_memory(&self) -> bool {
         self.begin_exit_with(DYING | FOR_MEMORY | u64::from(SIGKILL))
     }
@@ -272,33 +272,34 @@ impl Process {
         self.exit.fetch_or(ZOMBIE, Ordering::AcqRel);
     }
 
-    /// True while the process uses the memory of a parent that waits in `vfork`.
+    /// True while the process uses the memory of its parent, which waits in `vfork`.
     pub fn borrows_memory(&self) -> bool {
         // ORDERING: Acquire, pairs with the Release in `return_memory`.
         self.borrows_memory.load(Ordering::Acquire) != 0
     }
 
     fn borrow_memory(&self) {
-        // ORDERING: Relaxed; before the process runs.
+        // ORDERING: Relaxed; the process does not run yet.
         self.borrows_memory.store(1, Ordering::Relaxed);
     }
 
-    /// Lets the parent that waits in `vfork` go on.
+    /// Lets the parent, which waits in `vfork`, continue.
     fn return_memory(&self) {
         // ORDERING: Release, pairs with the Acquire in `borrows_memory`.
         self.borrows_memory.store(0, Ordering::Release);
         scheduler::wake(scheduler::Event::OwnProgram(self.pid), usize::MAX);
     }
 
-    /// True if every thread but another one than `tid` has to end.
+    /// True if a thread other than `tid` executes a program, so that thread `tid` has to end.
     pub fn keeps_other_than(&self, tid: u32) -> bool {
         // ORDERING: Acquire, pairs with the Release in `end_other_threads`.
         let only = self.only_thread.load(Ordering::Acquire);
         only != 0 && only != tid
     }
 
-    /// Ends the other threads, and waits until they are gone; returns false if another thread was
-    /// faster.
+    /// Ends the threads other than `tid`, and waits until they have ended.
+    ///
+    /// Returns false if another thread of the process is already doing this.
     fn end_other_threads(&self, tid: u32) -> bool {
         // ORDERING: Release, pairs with the Acquire in `keeps_other_than`.
         let won = self

@@ -1,9 +1,10 @@
-//! The scheduler: one queue of threads that can run, and one list of those that sleep.
+//! The scheduler: one queue of threads that are ready to run, and one list of sleeping threads.
 //!
-//! A thread gives its CPU away at the timer's interrupt or when it sleeps. To sleep, it first
-//! registers ([`doze`]), then looks at what it waits for, then calls [`sleep`]; a wake-up between
-//! the two finds it registered. The lock of the queues is handed from the thread that leaves a CPU
-//! to the one that takes it, so nobody takes a thread whose registers are not saved yet.
+//! A thread gives its CPU away at the timer interrupt or when it sleeps. To sleep, it first
+//! registers as a sleeper ([`doze`]), then checks the condition that it waits for, and then calls
+//! [`sleep`]; a wake-up after the check finds it registered. The lock of the queues is passed from
+//! the thread that leaves a CPU to the thread that takes the CPU over, so nobody runs a thread
+//! whose registers are not saved yet.
 //!
 //! # Picture
 //! ```text
@@ -23,20 +24,20 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 use x86_64::instructions::interrupts;
 
-/// What a thread can sleep for.
+/// Event for which a thread can sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A futex: what it belongs to, and where in it.
+    /// A wake-up of a futex: what the futex belongs to, and its place in that.
     Futex(u64, u64),
-    /// A change of a pipe or of the terminal, by its address.
+    /// A change of the pipe or of the terminal at this address.
     File(usize),
     /// A change of any file, for `poll`.
     AnyFile,
-    /// A child of this process changes its state.
+    /// A change of the state of a child of this process.
     Child(u32),
-    /// This process has a program of its own, after `vfork`.
+    /// This process has executed a program or has ended, after a `vfork`.
     OwnProgram(u32),
-    /// Nothing but a signal or the deadline.
+    /// No event: only a signal or the deadline ends the sleep.
     Nothing,
 }
 
@@ -54,7 +55,7 @@ pub enum Woken {
 struct Sleeper {
     thread: Arc<Thread>,
     event: Event,
-    /// For a futex: which wake-ups it takes.
+    /// For a futex: the bits of wake-ups that concern this sleeper.
     mask: u32,
     deadline: u64,
 }
@@ -68,7 +69,7 @@ static QUEUES: Mutex<Queues> = Mutex::new(Queues {
     ready: VecDeque::new(),
     sleepers: Vec::new(),
 });
-/// CPUs that have nothing to do.
+/// CPUs that are idle, one bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
@@ -76,7 +77,7 @@ unsafe extern "C" {
 }
 
 impl Queues {
-    /// Wakes the sleepers that `take` selects, at most `limit`; returns their number.
+    /// Wakes the sleepers that `take` selects, at most `limit`; returns how many were woken.
     fn wake(
         &mut self,
         limit: usize,
@@ -106,14 +107,15 @@ impl Queues {
     }
 }
 
-/// Calls `f` with the queues, and then tells idle CPUs if threads wait.
+/// Calls `f` with the queues, and then wakes idle CPUs if threads are ready.
 fn with_queues<R>(f: impl FnOnce(&mut Queues) -> R) -> R {
     let (result, waiting) = {
         let mut queues = QUEUES.lock();
         (f(&mut queues), queues.ready.len())
     };
     for _ in 0..waiting {
-        // ORDERING: SeqCst; the queue was filled before, and an idle CPU looks at it after.
+        // ORDERING: SeqCst; the queue was filled before, and an idle CPU checks the queue
+        // afterwards.
         let idle = IDLE.load(Ordering::SeqCst);
         if idle == 0 {
             break;
@@ -132,7 +134,7 @@ pub fn add(thread: Arc<Thread>) {
     with_queues(|queues| queues.make_ready(thread));
 }
 
-/// Wakes up to `limit` threads that wait for an event; returns their number.
+/// Wakes up to `limit` threads that wait for an event; returns how many were woken.
 pub fn wake(event: Event, limit: usize) -> usize {
     with_queues(|queues| queues.wake(limit, Woken::Event, |s| s.event == event))
 }
@@ -143,20 +145,20 @@ pub fn wake_masked(event: Event, limit: usize, mask: u32) -> usize {
     with_queues(|queues| queues.wake(limit, Woken::Event, matches))
 }
 
-/// Makes up to `limit` threads that wait for one event wait for another; returns their number.
+/// Makes up to `limit` sleepers wait for `to` instead of `from`; returns how many were changed.
 pub fn requeue(from: Event, to: Event, limit: usize) -> usize {
     let mut queues = QUEUES.lock();
     let waiting = queues.sleepers.iter_mut().filter(|s| s.event == from);
     waiting.take(limit).map(|s| s.event = to).count()
 }
 
-/// Wakes a thread, whatever it waits for, because a signal is pending.
+/// Wakes a thread, whatever it waits for, because a signal is pending or it has to end.
 pub fn interrupt(thread: &Thread) {
     let is_it = |s: &mut Sleeper| core::ptr::eq(&*s.thread, thread);
     with_queues(|queues| queues.wake(1, Woken::Signal, is_it));
 }
 
-/// Registers the current thread as a sleeper; it still runs.
+/// Registers the current thread, which still runs, as a sleeper.
 pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
     let thread = super::current_thread();
     let mut queues = QUEUES.lock();
@@ -169,7 +171,7 @@ pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
     });
 }
 
-/// Ends the registration; returns true if a wake-up has ended it already.
+/// Ends the registration as a sleeper; returns true if a wake-up has ended it already.
 pub fn stop_dozing() -> bool {
     let thread = super::current_thread();
     let mut queues = QUEUES.lock();
@@ -183,7 +185,7 @@ pub fn stop_dozing() -> bool {
     sleeper.is_none()
 }
 
-/// Sleeps until a wake-up ends the registration.
+/// Sleeps until a wake-up ends the registration as a sleeper.
 pub fn sleep() -> Woken {
     let thread = super::current_thread();
     if thread.has_signal() && !stop_dozing() {
@@ -193,7 +195,7 @@ pub fn sleep() -> Woken {
     thread.woken()
 }
 
-/// Sleeps until `ready` returns a value, the deadline passes or a signal comes.
+/// Sleeps until `ready` returns a value, the deadline passes or a signal arrives.
 ///
 /// # Errors
 /// `Timeout` or `Signal`.
@@ -234,7 +236,7 @@ pub fn schedule() {
             _ => {}
         }
     }
-    // `finish_switch` unlocks it, on the stack of the next thread.
+    // `finish_switch` unlocks the queues, on the stack of the next thread.
     core::mem::forget(queues);
     switch(next);
     finish_switch();
@@ -263,22 +265,23 @@ fn switch(next: Option<Arc<Thread>>) {
         None => cpu.idle_rsp.as_ptr(),
     };
     cpu.previous.set(previous);
-    // SAFETY: `to` is a stack that `switch_stacks` or `Thread::new` has left, and the lock of the
-    // queues keeps other CPUs off it; `previous` keeps the cell for the old one in place.
+    // SAFETY: `to` is a stack pointer that `switch_stacks` saved or `Thread::new` made, and the
+    // lock of the queues keeps other CPUs off that stack; `previous` keeps the cell of the old
+    // stack pointer in place.
     unsafe { switch_stacks(save, to) };
 }
 
-/// Ends a switch, on the stack of the thread that runs now.
+/// Ends a switch of threads, on the stack of the thread that runs now.
 #[unsafe(no_mangle)]
 extern "C" fn finish_switch() {
     let previous = cpu::this().previous.take();
-    // SAFETY: `schedule` has left it locked for this.
+    // SAFETY: `schedule` has left the queues locked for this thread to unlock.
     unsafe { QUEUES.force_unlock() };
-    // May be the last reference to a thread that ended.
+    // This may be the last reference to a thread that has ended.
     drop(previous);
 }
 
-/// Gives the CPU away; if nobody wants it, waits for an interrupt.
+/// Gives the CPU away; if no other thread is ready, waits for an interrupt.
 pub fn pause() {
     if QUEUES.lock().ready.is_empty() {
         interrupts::enable_and_hlt();
@@ -287,10 +290,10 @@ pub fn pause() {
     schedule();
 }
 
-/// Runs threads for ever, on the stack that the CPU started with.
+/// Runs ready threads for ever, on the stack with which the CPU started.
 pub fn idle() -> ! {
     loop {
-        // ORDERING: SeqCst; before the queue is looked at.
+        // ORDERING: SeqCst; the flag is set before the queue is checked.
         IDLE.fetch_or(1 << cpu::number(), Ordering::SeqCst);
         schedule();
         interrupts::enable_and_hlt();
@@ -306,7 +309,7 @@ pub fn end_thread(thread: Arc<Thread>) -> ! {
     unreachable!("a thread that has ended runs again");
 }
 
-/// Wakes the threads whose deadline has passed; called by the timer's interrupt.
+/// Wakes the threads whose deadline has passed; called by the timer interrupt.
 pub fn tick() {
     if cpu::number() != 0 {
         return;

@@ -25,7 +25,7 @@ impl VectorState {
     /// Byte offset of the control and status register of SSE.
     const MXCSR: usize = 24;
 
-    /// Returns the state of a new program.
+    /// Returns the state with which a program starts.
     pub fn initial() -> Self {
         let mut bytes = [0; 512];
         bytes[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
@@ -39,19 +39,19 @@ impl VectorState {
     }
 }
 
-/// What a thread does; changes under the lock of the scheduler's queues.
+/// Scheduling state of a thread; it changes under the lock of the scheduler's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RunState {
-    /// In the queue.
+    /// In the queue of threads that are ready.
     Ready,
     /// On a CPU.
     Running,
-    /// On a CPU and registered as a sleeper.
+    /// On a CPU, and registered as a sleeper.
     Dozing,
-    /// Registered as a sleeper.
+    /// Registered as a sleeper, and on no CPU.
     Asleep,
-    /// Never runs again.
+    /// Ended; never runs again.
     Ended,
 }
 
@@ -73,7 +73,7 @@ struct Saved {
 /// A kernel stack.
 pub type Stack = Box<[u128]>;
 
-/// Returns a new kernel stack; `None` without memory.
+/// Returns a new kernel stack; `None` if there is no memory.
 pub fn new_stack() -> Option<Stack> {
     let mut stack = Vec::new();
     stack.try_reserve_exact(STACK_UNITS).ok()?;
@@ -85,11 +85,11 @@ pub fn new_stack() -> Option<Stack> {
 pub struct Thread {
     /// Thread number.
     pub tid: u32,
-    /// The process that it belongs to.
+    /// The process to which the thread belongs.
     pub process: Arc<Process>,
-    /// Address of the word that is cleared when the thread ends; 0 for none.
+    /// Address of the word that is cleared when the thread ends; 0 if there is none.
     pub clear_tid: AtomicU64,
-    /// Signals of this thread.
+    /// Signal state of this thread.
     pub signals: Mutex<ThreadSignals>,
     stack: Stack,
     saved: UnsafeCell<Saved>,
@@ -100,11 +100,11 @@ pub struct Thread {
     ending: AtomicU64,
 }
 
-/// The thread ends before it returns to user mode.
+/// Flag in `ending`: the thread ends before it returns to user mode.
 const ENDING: u64 = 1 << 32;
 
-// SAFETY: `saved` is used only by the CPU that runs the thread or that switches to it, which the
-// lock of the scheduler's queues keeps apart.
+// SAFETY: `saved` is used only by the CPU that runs the thread or switches to it. The lock of the
+// scheduler's queues ensures that this is only one CPU at a time.
 unsafe impl Sync for Thread {}
 
 unsafe extern "C" {
@@ -112,7 +112,7 @@ unsafe extern "C" {
 }
 
 impl Thread {
-    /// Creates a thread that begins with `registers`; the scheduler does not know it yet.
+    /// Creates a thread that starts with `registers`; it is not passed to the scheduler yet.
     pub fn new(
         mut stack: Stack,
         tid: u32,
@@ -154,11 +154,11 @@ impl Thread {
 
     /// Returns the kernel stack pointer that the last switch saved.
     pub fn stack_pointer(&self) -> u64 {
-        // SAFETY: see `Sync`.
+        // SAFETY: as for `Sync` above.
         unsafe { (*self.saved.get()).stack_pointer }
     }
 
-    /// Returns the place where a switch saves the kernel stack pointer.
+    /// Returns a pointer to the place where a switch saves the kernel stack pointer.
     pub fn stack_pointer_cell(&self) -> *mut u64 {
         // SAFETY: only makes a pointer to the field.
         unsafe { &raw mut (*self.saved.get()).stack_pointer }
@@ -185,21 +185,21 @@ impl Thread {
     /// Returns the vector registers of the current thread.
     pub fn vector_state(&self) -> VectorState {
         self.save_registers();
-        // SAFETY: see `Sync`.
+        // SAFETY: as for `Sync` above.
         unsafe { (*self.saved.get()).vector }
     }
 
     /// Sets the vector registers of the current thread.
     pub fn set_vector_state(&self, mut state: VectorState) {
         state.make_valid();
-        // SAFETY: see `Sync`.
+        // SAFETY: as for `Sync` above.
         unsafe { (*self.saved.get()).vector = state };
         self.restore_registers();
     }
 
     /// Returns the base of the `fs` segment.
     pub fn fs_base(&self) -> u64 {
-        // ORDERING: Relaxed; the thread's own, or handed over by the queues' lock.
+        // ORDERING: Relaxed; used by the thread itself, or passed on under the queues' lock.
         self.fs_base.load(Ordering::Relaxed)
     }
 
@@ -210,13 +210,13 @@ impl Thread {
         crate::cpu::fs_base::set(base);
     }
 
-    /// Returns what the thread does.
+    /// Returns the scheduling state of the thread.
     pub fn state(&self) -> RunState {
         // ORDERING: Relaxed; changes under the queues' lock.
         RunState::ALL[usize::from(self.state.load(Ordering::Relaxed))]
     }
 
-    /// Sets what the thread does, under the queues' lock; returns what it did.
+    /// Sets the scheduling state, under the queues' lock; returns the old state.
     pub fn set_state(&self, state: RunState) -> RunState {
         // ORDERING: Relaxed, as above.
         RunState::ALL[usize::from(self.state.swap(state as u8, Ordering::Relaxed))]
@@ -229,7 +229,7 @@ impl Thread {
             [usize::from(self.woken.load(Ordering::Relaxed))]
     }
 
-    /// Sets why the thread wakes, under the queues' lock.
+    /// Sets the reason why the thread wakes, under the queues' lock.
     pub fn set_woken(&self, why: Woken) {
         // ORDERING: Relaxed, as above.
         self.woken.store(why as u8, Ordering::Relaxed);
@@ -242,14 +242,16 @@ impl Thread {
             .store(ENDING | u64::from(status), Ordering::Relaxed);
     }
 
-    /// Returns the status that the thread ended with, if it ended by itself.
+    /// Returns the status that `begin_end` set; 0 if the thread did not end by itself.
     pub fn end_status(&self) -> u32 {
         // ORDERING: Relaxed, as above.
         self.ending.load(Ordering::Relaxed) as u32
     }
 
-    /// True if the thread ends before it returns to user mode: alone, with its process, or because
-    /// another thread of the process executes a program.
+    /// True if the thread has to end before it returns to user mode.
+    ///
+    /// The reason may be its own end, the end of its process, or another thread of the process that
+    /// executes a program.
     pub fn is_ending(&self) -> bool {
         // ORDERING: Relaxed, as above.
         self.ending.load(Ordering::Relaxed) != 0
@@ -257,7 +259,7 @@ impl Thread {
             || self.process.keeps_other_than(self.tid)
     }
 
-    /// True if a signal waits that the thread does not block, or the thread ends.
+    /// True if a signal is pending that the thread does not block, or the thread has to end.
     pub fn has_signal(&self) -> bool {
         self.is_ending() || super::signal::is_pending(self)
     }

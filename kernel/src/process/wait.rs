@@ -1,4 +1,4 @@
-//! `wait4` and `waitid`: a parent learns how a child ended.
+//! `wait4` and `waitid`: a parent waits for a child to end and gets the child's status.
 
 use super::scheduler::{self, Event, Woken};
 use super::signal::RESTART;
@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use linux_raw_sys::errno::{ECHILD, EINVAL};
 use linux_raw_sys::general::{P_ALL, P_PGID, P_PID, SIGCHLD, WEXITED, WNOHANG, WNOWAIT};
 
-/// Which children a call waits for.
+/// The children that a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
     Any,
@@ -27,7 +27,7 @@ impl Wanted {
     }
 }
 
-/// Returns a wanted child that has ended. `None` with `WNOHANG` if there is none yet.
+/// Returns a wanted child that has ended. With `WNOHANG`, `None` if no such child has ended yet.
 fn wait_for(wanted: Wanted, options: u32) -> Result<Option<Arc<Process>>, Failure> {
     let parent = current();
     let look = || {
@@ -63,7 +63,7 @@ fn wait_for(wanted: Wanted, options: u32) -> Result<Option<Arc<Process>>, Failur
 /// `wait4`, which writes the status and an empty `struct rusage`.
 ///
 /// # Errors
-/// ECHILD without such a child; EFAULT.
+/// ECHILD if there is no such child; EFAULT.
 pub fn wait4(mm: &Mm, pid: i32, status: u64, options: u32, usage: u64) -> Result<Value, Failure> {
     let wanted = match pid {
         -1 => Wanted::Any,
@@ -82,7 +82,7 @@ pub fn wait4(mm: &Mm, pid: i32, status: u64, options: u32, usage: u64) -> Result
 /// `waitid`, which writes a `siginfo_t`.
 ///
 /// # Errors
-/// EINVAL for options that it does not have; ECHILD; EFAULT.
+/// EINVAL for options that the call does not have; ECHILD if there is no such child; EFAULT.
 pub fn waitid(mm: &Mm, kind: u32, id: u32, info: u64, options: u32) -> Result<Value, Failure> {
     let wanted = match kind {
         P_ALL => Wanted::Any,

@@ -10,9 +10,9 @@ use alloc::vec;
 use linux_raw_sys::errno::{EBADF, EINVAL, ENOTTY, EPERM};
 use linux_raw_sys::general::*;
 
-/// Bytes that one step of a transfer copies.
+/// Maximum number of bytes that one step of a transfer copies.
 const STEP: usize = 1 << 16;
-/// Parts of a vector.
+/// Maximum number of parts of a vector.
 const PARTS_MAX: u64 = 1024;
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
@@ -53,7 +53,8 @@ pub fn call(call: &Call<'_>) -> Outcome {
         __NR_pipe => make_pipe(call, 0),
         __NR_pipe2 => make_pipe(call, b as u32),
         __NR_socketpair => make_sockets(call),
-        // The bytes are copied, which a program cannot tell from a page that is not changed.
+        // The bytes are copied; a program sees no difference as long as it does not change its
+        // pages.
         __NR_vmsplice => file().and_then(|f| {
             let direction = match f.object {
                 Object::PipeOut(_) => Direction::In,
@@ -82,7 +83,8 @@ enum Direction {
     Out,
 }
 
-/// Copies between a file and the program, in steps; a short step ends it.
+/// Copies between a file and the program in steps; a step that transfers less than asked is the
+/// last.
 fn transfer(
     call: &Call<'_>,
     file: &OpenFile,
@@ -142,7 +144,7 @@ fn transfer_vector(
             Err(failure) if done == 0 => return Err(failure),
             Err(_) => break,
         }
-        // A part that is short, or a pipe that has no more, ends the call.
+        // If a part was read incompletely, for example because a pipe is empty, the call ends.
         if direction == Direction::In && done < len {
             break;
         }
@@ -242,7 +244,7 @@ fn ioctl(call: &Call<'_>, file: &OpenFile) -> Result<Value, Failure> {
             .mm
             .write_values(argument, &[24u16, 80, 0, 0])
             .map(|()| 0),
-        // Modes of a terminal in lines with echo.
+        // The modes of a terminal with line editing and echo.
         TCGETS => call
             .mm
             .write_values(argument, &[0x500u32, 5, 0xcbd, 0x8a3b, 0, 0, 0, 0, 0])
@@ -268,7 +270,7 @@ fn make_pipe(call: &Call<'_>, flags: u32) -> Result<Value, Failure> {
     call.mm.write_values(call.args[0], &[out, into]).map(|()| 0)
 }
 
-/// `socketpair` of local sockets for bytes.
+/// `socketpair` for local stream sockets.
 fn make_sockets(call: &Call<'_>) -> Result<Value, Failure> {
     const LOCAL: u64 = 1;
     let [domain, kind, _, to, ..] = call.args;

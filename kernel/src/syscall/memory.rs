@@ -1,4 +1,4 @@
-//! Memory calls: arguments become a call of the core.
+//! Memory calls: the conversion of their arguments to a `Syscall` of the core.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::files::OpenFile;
@@ -28,7 +28,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
         __NR_mincore => Some(mincore(mm, a, b, c)),
         __NR_process_madvise => Some(process_madvise(call)),
         __NR_msync => Some(msync(mm, a, b, c)),
-        // Linux's `brk` has no error: it returns the break that is left.
+        // Linux's `brk` returns no error: it returns the break that is in effect.
         __NR_brk => {
             let moved = mm.call(&Syscall::Brk { addr: a });
             let left = moved.or_else(|_| mm.call(&Syscall::Brk { addr: 0 }));
@@ -41,7 +41,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// Returns the core's form of a call on a range.
+/// Returns the core's form of a call that takes an address range.
 fn of_range(call: &Call<'_>) -> Option<Syscall> {
     let [addr, len, c, d, e, _] = call.args;
     Some(match call.number {
@@ -93,7 +93,7 @@ fn of_range(call: &Call<'_>) -> Option<Syscall> {
     })
 }
 
-/// Returns the core's form of a call on the whole address space.
+/// Returns the core's form of a call that concerns the whole address space.
 fn of_process(call: &Call<'_>) -> Option<Syscall> {
     let [a, b, c, d, e, _] = call.args;
     let option = PrctlOption(u64::from(a as u32));
@@ -164,7 +164,7 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     Ok(mapped::keep(inode, &file.path, file.id, access))
 }
 
-/// `mincore`: a byte for each page says whether it is in memory.
+/// `mincore`: writes a byte for each page that says whether the page is in memory.
 fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
     if !addr.is_multiple_of(PAGE_SIZE) {
         return Err(EINVAL.into());
@@ -210,7 +210,7 @@ fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
     }
 }
 
-/// `process_madvise`, with a pidfd that is a process number: the kernel has no other.
+/// `process_madvise`, with a pidfd, from which the process number is taken.
 fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
     let [pidfd, vector, count, advice, flags, _] = call.args;
     if flags != 0 || count > 1024 {
@@ -237,7 +237,7 @@ fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
 /// Changes the size of a file, and removes the pages beyond it from all mappings.
 ///
 /// # Errors
-/// EINVAL if this is no file, or the size is negative; EACCES, EPERM.
+/// EINVAL if this is not a file or the size is negative; EACCES; EPERM.
 pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure> {
     if size >> 63 != 0 || !file.is_file() {
         return Err(EINVAL.into());
@@ -248,12 +248,12 @@ pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure>
     let gone = file.resize(size)?;
     let first = size.div_ceil(PAGE_SIZE);
     space().unmap_mapping(file.number, first, u64::MAX, Copies::Go);
-    // Only now has the hardware forgotten them.
+    // The pages are freed only now that no TLB maps them any more.
     drop(gone);
     Ok(0)
 }
 
-/// `fallocate`: makes room, or a hole.
+/// `fallocate`: enlarges a file, or punches a hole into it.
 ///
 /// # Errors
 /// EOPNOTSUPP for other modes; EPERM, ENODEV, EINVAL.

@@ -1,6 +1,6 @@
-//! System calls, by Linux's numbers: one file for each family.
+//! System calls by their numbers in Linux, with one file for each family of calls.
 //!
-//! A family's `call` returns `None` for a number that is not one of its calls.
+//! A family's `call` function returns `None` for the number of a call of another family.
 
 pub mod io;
 pub mod memory;
@@ -20,10 +20,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::{EFAULT, ENOSYS};
 use vmarea::types::Errno;
 
-/// Result of a call that succeeded.
+/// Result of a system call that succeeded.
 pub type Value = u64;
 
-/// Error number of a call that failed.
+/// Error number of a system call that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure(u32);
 
@@ -46,14 +46,14 @@ impl Failure {
     }
 }
 
-/// Result of a call of some family.
+/// Result of a system call; `None` if the call belongs to another family.
 pub type Outcome = Option<Result<Value, Failure>>;
 
-/// A call that a thread makes.
+/// A system call that a thread makes.
 pub struct Call<'a> {
-    /// The thread.
+    /// The calling thread.
     pub thread: &'a Arc<Thread>,
-    /// Its memory.
+    /// The address space of the calling thread.
     pub mm: &'a Arc<Mm>,
     /// Number of the call.
     pub number: u32,
@@ -63,10 +63,10 @@ pub struct Call<'a> {
     pub registers: &'a mut Registers,
 }
 
-/// Print calls, for finding faults of the kernel.
+/// True to print every system call, for debugging the kernel.
 static TRACE: AtomicBool = AtomicBool::new(false);
 
-/// Starts to print every call.
+/// Starts to print every system call.
 pub fn trace() {
     // ORDERING: Relaxed; set before programs run.
     TRACE.store(true, Ordering::Relaxed);
@@ -104,7 +104,7 @@ fn perform(registers: &mut Registers) -> u64 {
         .or_else(|| poll::call(&call))
         .or_else(|| system::call(&call));
     let result = outcome.unwrap_or(Err(ENOSYS.into()));
-    // ORDERING: Relaxed; does not change.
+    // ORDERING: Relaxed; the value does not change while programs run.
     if TRACE.load(Ordering::Relaxed) {
         let [a, b, c, d, ..] = args;
         say!(

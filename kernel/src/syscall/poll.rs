@@ -1,4 +1,4 @@
-//! `poll`, `ppoll` and `select`: a thread waits for several files.
+//! `poll`, `ppoll` and `select`: a thread waits for several files at once.
 
 use super::{Call, Failure, Outcome, Value, time};
 use crate::cpu::clock;
@@ -29,7 +29,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// A file that is waited for, and what for; `None` for a descriptor that is not open.
+/// A file and the events to wait for; the file is `None` for a descriptor that is not open.
 type Watched = (Option<Arc<OpenFile>>, u32);
 
 fn happened((file, wanted): &Watched) -> u32 {
@@ -39,7 +39,7 @@ fn happened((file, wanted): &Watched) -> u32 {
     }
 }
 
-/// Waits until something happens to one of the files, or so many nanoseconds.
+/// Waits until an event happens on one of the files, or for `after` nanoseconds.
 fn wait(watched: &[Watched], after: Option<u64>) -> Result<(), Failure> {
     let deadline = after.map(|after| clock::now().saturating_add(after));
     let ready = || watched.iter().any(|w| happened(w) != 0).then_some(());
@@ -60,7 +60,7 @@ fn poll(call: &Call<'_>, fds: u64, count: u64, after: Option<u64>) -> Result<Val
     let mut watched = Vec::new();
     for at in 0..count {
         let [fd, events]: [u32; 2] = call.mm.read_array(fds + at * 8)?;
-        // A negative number is left out.
+        // A negative descriptor is ignored.
         if fd as i32 >= 0 {
             numbers.push(at);
             watched.push((call.thread.process.files.get(fd).ok(), events & 0xffff));

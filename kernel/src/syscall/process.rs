@@ -16,7 +16,7 @@ use linux_raw_sys::general::*;
 
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
-/// Arguments, or environment strings, of one program.
+/// Maximum number of arguments, and of environment strings, of one program.
 const STRINGS_MAX: usize = 4096;
 
 /// Performs a call of this family.
@@ -64,7 +64,7 @@ pub fn call(call: &mut Call<'_>) -> Outcome {
         ),
         __NR_arch_prctl => arch_prctl(call),
         __NR_set_tid_address => {
-            // ORDERING: Relaxed; the thread's own.
+            // ORDERING: Relaxed; only this thread uses the value.
             thread.clear_tid.store(a, Ordering::Relaxed);
             Ok(thread.tid.into())
         }
@@ -90,7 +90,7 @@ fn fork(call: &Call<'_>, flags: u32) -> Result<Value, Failure> {
     clone::clone(call.registers, &request)
 }
 
-/// `clone3`: the arguments are a structure that may grow.
+/// `clone3`: its arguments are in a structure that may grow in later versions of Linux.
 fn clone3(call: &Call<'_>) -> Result<Value, Failure> {
     const FIRST_SIZE: u64 = 64;
     let [addr, size, ..] = call.args;
@@ -201,8 +201,9 @@ fn arch_prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// A pidfd is an open `/proc/PID/status`: it keeps the number, and nothing can be done with it but
-/// to pass it to `process_madvise`.
+/// `pidfd_open`: opens `/proc/PID/status`, which stands for the process number.
+///
+/// Such a descriptor can only be passed to `process_madvise`.
 fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
     let [pid, flags, ..] = call.args;
     if flags != 0 {
@@ -267,7 +268,7 @@ fn identity(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// Sets the user; one that is not the first loses every right.
+/// Sets the user; a process that is not user 0 has no privileges.
 fn set_user(call: &Call<'_>, inherited: &mut Inherited, user: u32) -> Result<Value, Failure> {
     if user != u32::MAX && user != inherited.user[0] {
         if inherited.user[0] != 0 {

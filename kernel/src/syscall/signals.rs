@@ -13,7 +13,7 @@ use linux_raw_sys::general::*;
 /// Size of a signal set in bytes.
 const SET_SIZE: u64 = 8;
 const SI_TKILL: i32 = -6;
-/// Smallest stack for handlers.
+/// Minimum size of an alternate stack for handlers, in bytes.
 const STACK_MIN: u64 = 2048;
 
 /// Performs a call of this family.
@@ -23,7 +23,7 @@ pub fn call(call: &mut Call<'_>) -> Outcome {
         __NR_rt_sigaction => action(call),
         __NR_rt_sigprocmask => mask(call),
         __NR_rt_sigreturn => {
-            // A frame that is damaged ends the process, as a fault does.
+            // A damaged frame ends the process, as a fault would.
             if give_back(call.thread, call.registers).is_err() {
                 call.thread.process.begin_exit(SIGSEGV);
             }
@@ -97,7 +97,7 @@ fn mask(call: &Call<'_>) -> Result<Value, Failure> {
     call.mm.write_if_wanted(old, &[before]).map(|()| 0)
 }
 
-/// Blocks the signals of the set at `addr`, if there is one, until the call ends.
+/// Until the call ends, blocks the signals of the set at `addr` instead; 0 for no change.
 ///
 /// # Errors
 /// EFAULT.
@@ -116,12 +116,12 @@ fn pause() -> Result<Value, Failure> {
     Err(EINTR.into())
 }
 
-/// `rt_sigtimedwait`: takes a signal of a set, which the thread blocks.
+/// `rt_sigtimedwait`: takes a pending signal of a set, whose signals the thread usually blocks.
 fn wait(call: &Call<'_>) -> Result<Value, Failure> {
     let [set, info, timeout, ..] = call.args;
     let set: u64 = call.mm.read_value(set)?;
     let deadline = time::read_optional(call.mm, timeout)?.map(|t| clock::now().saturating_add(t));
-    // The signals have to wake this thread.
+    // During the wait, the signals of the set must wake this thread.
     let before = call.thread.signals.lock().mask;
     call.thread.signals.lock().mask = before & !set;
     let take = || signal::take_of_set(call.thread, set);

@@ -1,4 +1,4 @@
-//! Calls about the machine and about limits.
+//! Calls about the machine and about resource limits.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::console;
@@ -34,7 +34,8 @@ pub fn call(call: &Call<'_>) -> Outcome {
         }
         __NR_sysinfo => {
             let (total, free) = (frames::total_frames() as u64, frames::free_frames() as u64);
-            // Uptime, three loads, memory …; the last word has the unit, 4096 bytes.
+            // Uptime, three load averages, memory sizes and so on; the last word contains the unit
+            // of the memory sizes, 4096 bytes.
             let mut words = [
                 cpu::clock::now() / 1_000_000_000,
                 0,
@@ -85,7 +86,7 @@ fn uname(call: &Call<'_>) -> Result<Value, Failure> {
     call.mm.write(call.args[0], &bytes).map(|()| 0)
 }
 
-/// Returns and sets a resource limit.
+/// Returns a resource limit and sets it if asked.
 fn limit(call: &Call<'_>, pid: u32, kind: u64, new: u64, old: u64) -> Result<Value, Failure> {
     let own = &call.thread.process;
     if pid != 0 && pid != own.pid {
@@ -140,7 +141,7 @@ fn prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Ends the machine.
+/// Ends the machine (`reboot`), after a check of the core's structures.
 fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     let [_, _, command, ..] = call.args;
     if call.thread.process.inherited.lock().user[0] != 0 {
@@ -149,7 +150,7 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     if !POWER_COMMANDS.contains(&(command as u32)) {
         return Ok(0);
     }
-    // While other processes run, the structures are changing.
+    // While other processes run, the core's structures change and cannot be checked.
     let is_alone = crate::process::all().len() == 1;
     let damaged = space().validate_all().err().filter(|_| is_alone);
     if let Some(violation) = &damaged {
@@ -163,7 +164,7 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     console::exit(if damaged.is_some() { 2 } else { 0 })
 }
 
-/// `CAP_IPC_LOCK`, the only capability that can be given up.
+/// `CAP_IPC_LOCK`, the only capability that a process can give up.
 const IPC_LOCK: u32 = 1 << 14;
 
 /// `capget`: a privileged process has all capabilities.

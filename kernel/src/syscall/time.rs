@@ -14,7 +14,7 @@ const TIMER_ABSTIME: u64 = 1;
 /// Reads a `struct timespec`, in nanoseconds.
 ///
 /// # Errors
-/// EINVAL for a time that is not valid; EFAULT.
+/// EINVAL for an invalid time; EFAULT.
 pub fn read(mm: &Mm, addr: u64) -> Result<u64, Failure> {
     let [seconds, nanoseconds]: [u64; 2] = mm.read_array(addr)?;
     match nanoseconds < SECOND && seconds >> 63 == 0 {

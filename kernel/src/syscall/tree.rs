@@ -1,4 +1,4 @@
-//! Calls on names: opening, looking, and changing directories.
+//! Calls with path names: opening and examining files, and changing directories.
 
 use super::{Call, Failure, Outcome, Value, memory};
 use crate::files::open::{Object, OpenFile};
@@ -66,7 +66,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
             Ok(core::mem::replace(&mut inherited.umask, a as u32 & 0o777).into())
         }
         __NR_statfs | __NR_fstatfs => {
-            // tmpfs, pages of 4096 bytes.
+            // The file system is a tmpfs with blocks of 4096 bytes.
             let mut words = [0u64; 15];
             words[..2].copy_from_slice(&[0x0102_1994, 4096]);
             call.mm.write_values(b, &words).map(|()| 0)
@@ -75,7 +75,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// What a name leads to.
+/// Object that a path leads to.
 enum Target {
     Inode(Arc<Inode>),
     Proc(Found),
@@ -86,7 +86,7 @@ fn directory(call: &Call<'_>) -> String {
     call.thread.process.inherited.lock().directory.clone()
 }
 
-/// Returns the directory from which a path begins.
+/// Returns the directory at which a path starts.
 fn base(call: &Call<'_>, fd: u32, name: &str) -> Result<String, Failure> {
     if fd == HERE || name.starts_with('/') {
         return Ok(directory(call));
@@ -106,7 +106,8 @@ fn found_by_number(call: &Call<'_>, fd: u32) -> Result<Target, Failure> {
     })
 }
 
-/// Returns what the path at `addr` leads to; an empty path is `fd` itself with `AT_EMPTY_PATH`.
+/// Returns the object at the path that is stored at `addr`. With `AT_EMPTY_PATH`, an empty path
+/// stands for `fd` itself.
 fn find(call: &Call<'_>, fd: u32, addr: u64, last: Last, flags: u64) -> Result<Target, Failure> {
     let name = call.mm.read_path(addr)?;
     if name.is_empty() && flags as u32 & AT_EMPTY_PATH != 0 && fd != HERE {
@@ -152,7 +153,7 @@ fn open(call: &Call<'_>, fd: u32, addr: u64, flags: u32, mode: u32) -> Result<Va
         Ok(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST.into()),
         Ok(Target::Inode(inode)) => Object::Inode(inode),
         Ok(Target::Proc(Found::File(file))) => Object::Proc(file),
-        // A pipe behind a name of `/proc`: the same open file again.
+        // The name of a pipe in `/proc/PID/fd`: the same open file is used again.
         Ok(Target::Open(file)) => {
             return Ok(process.files.add(file, 0, flags & O_CLOEXEC != 0)?.into());
         }
@@ -193,7 +194,8 @@ fn stat(call: &Call<'_>, target: &Target, to: u64) -> Result<Value, Failure> {
         },
     };
     let mut words = [0u64; 18];
-    // Device, inode, links; mode with user; group; device; size, block size, blocks.
+    // Device, inode, number of links; mode and user; group; device number; size, block size,
+    // blocks.
     let first = [
         2,
         number,
@@ -209,7 +211,7 @@ fn stat(call: &Call<'_>, target: &Target, to: u64) -> Result<Value, Failure> {
     call.mm.write_values(to, &words).map(|()| 0)
 }
 
-/// Writes names of a directory (`struct linux_dirent64`).
+/// Writes the names in a directory as `struct linux_dirent64`.
 fn list(call: &Call<'_>) -> Result<Value, Failure> {
     let [fd, to, room, ..] = call.args;
     let file = call.thread.process.files.get(fd as u32)?;
@@ -282,7 +284,7 @@ fn read_link(call: &Call<'_>, fd: u32, name: u64, to: u64, room: u64) -> Result<
     Ok(len as u64)
 }
 
-/// Enters a new name in a directory.
+/// Adds a new name to a directory.
 fn enter(
     call: &Call<'_>,
     fd: u32,

@@ -1,4 +1,4 @@
-//! The frame on the program's stack that a handler gets, and from which `rt_sigreturn` goes back.
+//! The frame on the program's stack for a signal handler, which `rt_sigreturn` takes back.
 //!
 //! # Picture
 //! ```text
@@ -23,7 +23,7 @@ const WORDS: usize = 55;
 const CONTEXT: usize = 1;
 const STACK: usize = CONTEXT + 2;
 const REGISTERS: usize = CONTEXT + 5;
-/// Index of the pointer to the vector registers, in `sigcontext`.
+/// Index of the pointer to the vector registers in `sigcontext`, in words.
 const VECTOR: usize = 23;
 const MASK: usize = REGISTERS + 32;
 const INFO: usize = MASK + 1;
@@ -32,7 +32,7 @@ const SELECTORS: u64 = 0x1b << 48 | 0x23;
 /// `UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS`.
 const CONTEXT_FLAGS: u64 = 6;
 
-/// Pushes the frame and makes the thread enter the handler.
+/// Pushes the signal frame onto the program's stack and makes the thread enter the handler.
 pub fn push(
     thread: &Thread,
     registers: &mut Registers,
@@ -50,7 +50,7 @@ pub fn push(
         false => registers.rsp.wrapping_sub(RED_ZONE),
     };
     let vector = top.wrapping_sub(512) & !63;
-    // As after a call: 8 below a multiple of 16.
+    // Aligned as after a call instruction: 8 below a multiple of 16.
     let frame = (vector.wrapping_sub(8 * WORDS as u64) & !15).wrapping_sub(8);
     let mut words = [0u64; WORDS];
     words[0] = action.restorer;
@@ -79,7 +79,7 @@ pub fn push(
     check(registers)
 }
 
-/// Returns the `sigcontext`.
+/// Returns the `sigcontext` with the thread's registers.
 fn saved(r: &Registers, info: &SigInfo, vector: u64) -> [u64; 32] {
     let mut words = [0; 32];
     let registers = [
@@ -112,10 +112,10 @@ fn saved(r: &Registers, info: &SigInfo, vector: u64) -> [u64; 32] {
     words
 }
 
-/// Goes back to where a handler interrupted the thread (`rt_sigreturn`).
+/// Returns to where a signal handler interrupted the thread (`rt_sigreturn`).
 ///
 /// # Errors
-/// EFAULT if the frame cannot be read or leads into the kernel.
+/// EFAULT if the frame cannot be read, or its instruction pointer is an address of the kernel.
 pub fn give_back(thread: &Thread, r: &mut Registers) -> Result<(), Failure> {
     let mm = thread.process.mm().ok_or(EFAULT)?;
     let context: [u64; INFO - CONTEXT] = mm.read_array(r.rsp)?;

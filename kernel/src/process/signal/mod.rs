@@ -1,7 +1,8 @@
-//! Signals: what they do, who has some pending, and how a handler is called.
+//! Signals: their actions, which ones are pending, and calling a handler.
 //!
-//! A signal that the process ignores is dropped when it is sent. Stopping and continuing a process
-//! is absent: the signals for it do nothing. The frame for a handler is in [`frame`].
+//! A signal that the process ignores is dropped when it is sent. Not implemented: stopping and
+//! continuing a process; the signals for that do nothing. The stack frame for a handler is in
+//! [`frame`].
 
 mod frame;
 
@@ -18,8 +19,10 @@ use linux_raw_sys::general::{
 };
 use spin::Mutex;
 
-/// Result of a call that is repeated after a signal, unless a handler without `SA_RESTART` ran.
-/// Linux calls it `ERESTARTSYS`, and no program sees it.
+/// Internal result of a system call that a signal interrupted and that may be repeated.
+///
+/// The call fails with EINTR instead if a handler without `SA_RESTART` runs. Linux calls this
+/// result `ERESTARTSYS`; no program sees it.
 pub const RESTART: u32 = 512;
 /// Number of signals.
 pub const SIGNALS: u32 = 64;
@@ -35,19 +38,19 @@ pub fn bit(number: u32) -> u64 {
 /// Signals that cannot be blocked or caught.
 pub const UNSTOPPABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
-/// A signal with what the handler learns of it.
+/// A signal, with the information that its handler gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SigInfo {
-    /// The signal.
+    /// Number of the signal.
     pub number: u32,
     /// Why it was sent (`si_code`).
     pub code: i32,
-    /// The words from `si_addr` on: an address, or process and user, then a value.
+    /// The words from `si_addr` on: the address of a fault, or process and user, then a value.
     pub words: [u64; 2],
 }
 
 impl SigInfo {
-    /// A signal for an access or an instruction.
+    /// Returns a signal for an access or an instruction that failed.
     pub fn fault(number: u32, code: i32, addr: u64) -> Self {
         SigInfo {
             number,
@@ -56,7 +59,7 @@ impl SigInfo {
         }
     }
 
-    /// A signal that a process sends.
+    /// Returns a signal that a process sends.
     pub fn of_process(number: u32, code: i32, process: &Process) -> Self {
         let user = u64::from(process.inherited.lock().user[0]);
         SigInfo {
@@ -66,7 +69,7 @@ impl SigInfo {
         }
     }
 
-    /// A signal that the kernel sends.
+    /// Returns a signal that the kernel sends.
     pub fn of_kernel(number: u32) -> Self {
         SigInfo {
             number,
@@ -75,7 +78,7 @@ impl SigInfo {
         }
     }
 
-    /// A signal that a process sends with `kill`.
+    /// Returns a signal that a process sends with `kill`.
     pub fn of_kill(number: u32, process: &Process) -> Self {
         Self::of_process(number, SI_USER as i32, process)
     }
@@ -95,9 +98,9 @@ pub struct Action {
 }
 
 impl Action {
-    /// What the signal does by default.
+    /// Handler that stands for the default action of the signal.
     pub const DEFAULT: u64 = 0;
-    /// Nothing.
+    /// Handler that stands for ignoring the signal.
     pub const IGNORE: u64 = 1;
 
     fn has(&self, flag: u32) -> bool {
@@ -116,22 +119,22 @@ impl Default for Actions {
 }
 
 impl Actions {
-    /// Returns what a signal does.
+    /// Returns the action of a signal.
     pub fn get(&self, number: u32) -> Action {
         self.0.lock()[number as usize - 1]
     }
 
-    /// Sets what a signal does.
+    /// Sets the action of a signal.
     pub fn set(&self, number: u32, action: Action) {
         self.0.lock()[number as usize - 1] = action;
     }
 
-    /// Returns a copy.
+    /// Returns a copy of the actions.
     pub fn copy(&self) -> Actions {
         Actions(Mutex::new(*self.0.lock()))
     }
 
-    /// Returns a copy in which signals with a handler do what they do by default.
+    /// Returns a copy in which signals with a handler have their default action instead.
     pub fn without_handlers(&self) -> Actions {
         let copy = self.copy();
         let caught = |action: &&mut Action| action.handler > Action::IGNORE;
@@ -155,7 +158,7 @@ impl Actions {
     }
 }
 
-/// The stack that a thread has set for handlers (`sigaltstack`).
+/// The alternate stack of a thread for signal handlers (`sigaltstack`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HandlerStack {
     /// First address.
@@ -169,15 +172,15 @@ pub struct HandlerStack {
 pub struct ThreadSignals {
     /// Blocked signals.
     pub mask: u64,
-    /// Blocked signals after the next handler, if they differ (`sigsuspend`).
+    /// Blocked signals after the next handler has returned, if they differ (`sigsuspend`).
     pub mask_after: Option<u64>,
-    /// The stack for handlers.
+    /// The alternate stack for handlers.
     pub stack: HandlerStack,
     pending: Vec<SigInfo>,
 }
 
 impl ThreadSignals {
-    /// Returns what a new thread takes over.
+    /// Returns the signal state that a new thread inherits.
     pub fn for_child(&self) -> Self {
         ThreadSignals {
             mask: self.mask,
@@ -195,7 +198,7 @@ pub fn pending_set(thread: &Thread) -> u64 {
     set_of(&thread.signals.lock().pending) | set_of(&thread.process.pending.lock())
 }
 
-/// True if a signal waits that the thread does not block.
+/// True if a signal is pending that the thread does not block.
 pub fn is_pending(thread: &Thread) -> bool {
     let set = pending_set(thread);
     set & !thread.signals.lock().mask != 0
@@ -208,7 +211,7 @@ fn add(pending: &mut Vec<SigInfo>, info: SigInfo) {
 }
 
 fn is_dropped(process: &Process, number: u32) -> bool {
-    // Nothing that it does not catch ends the first process.
+    // The first process is not ended by a signal that it does not catch.
     let actions = process.actions.lock();
     let default_of_init =
         process.pid == super::INIT && actions.get(number).handler == Action::DEFAULT;
@@ -245,8 +248,8 @@ pub fn send_to_thread(thread: &Thread, info: SigInfo) {
     scheduler::interrupt(thread);
 }
 
-/// Sends a signal that the current thread has caused; if it blocks or ignores the signal, its
-/// process ends.
+/// Sends a signal that the current thread has caused. If the thread blocks or ignores that signal,
+/// its process ends.
 pub fn force(info: SigInfo) {
     let thread = current_thread();
     let blocked = thread.signals.lock().mask & bit(info.number) != 0;
@@ -258,7 +261,7 @@ pub fn force(info: SigInfo) {
     add(&mut thread.signals.lock().pending, info);
 }
 
-/// Takes a pending signal that the thread does not block; those that it caused come first.
+/// Takes a pending signal of the set `wanted`; signals that the thread itself caused come first.
 fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     let take_from = |pending: &mut Vec<SigInfo>| {
         let at = pending
@@ -270,12 +273,12 @@ fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     own.or_else(|| take_from(&mut thread.process.pending.lock()))
 }
 
-/// Takes a pending signal of a set, for `sigtimedwait`.
+/// Takes a pending signal of the set `set`, for `sigtimedwait`.
 pub fn take_of_set(thread: &Thread, set: u64) -> Option<SigInfo> {
     take(thread, set)
 }
 
-/// Delivers the pending signals of the current thread, and ends it if its process ends.
+/// Delivers the pending signals of the current thread, or ends the thread if it has to end.
 pub fn deliver(registers: &mut Registers) {
     let interrupted =
         registers.vector == Registers::SYSTEM_CALL && registers.rax == (-i64::from(RESTART)) as u64;
@@ -320,7 +323,7 @@ pub fn deliver(registers: &mut Registers) {
     }
 }
 
-/// Goes back to the instruction that made a system call.
+/// Makes the thread repeat the system call that it made.
 fn repeat_call(registers: &mut Registers) {
     registers.rip -= CALL_LEN;
     registers.rax = registers.error_or_call;
@@ -328,7 +331,7 @@ fn repeat_call(registers: &mut Registers) {
 
 fn call_handler(thread: &Thread, registers: &mut Registers, info: &SigInfo, action: &Action) {
     if frame::push(thread, registers, info, action).is_err() {
-        // There is no room on the stack.
+        // The program's stack has no room for the frame.
         thread.process.begin_exit(SIGSEGV);
         return;
     }

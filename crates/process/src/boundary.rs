@@ -119,8 +119,8 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
 fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
-        // A file mapping that was once writable remains charged; otherwise, the file was opened
-        // twice.
+        // Private mappings of a file differ most often because one of them was once writable and
+        // remains charged; shared ones, because the file was opened twice.
         if flags.contains(VmFlags::MAYSHARE) {
             [Refusal::File, Refusal::Flags, Refusal::AnonVma]
         } else {
@@ -136,7 +136,7 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     known.unwrap_or(candidates[0])
 }
 
-/// Removes [`Remedy::Guards`] from guards that would merge with only one of their neighbours.
+/// Removes [`Remedy::Guards`] where a guard would merge with only one of its neighbours.
 ///
 /// A guard is replaced only if the mappings on both sides have the same permissions. If those two
 /// have different anon_vmas, the guard joins only one of them.

@@ -2,8 +2,8 @@
 //!
 //! The dynamic loader handles `LD_PRELOAD`. Three kinds of program silently ignore the variable: a
 //! program without a dynamic loader, a program whose file raises its privileges, and a 32-bit
-//! program. Only the file is read; nothing is run. Deliberately absent: the programs that the
-//! executable starts, which may be of any kind.
+//! program. Only the file is read; nothing is run. The programs that the executable starts are
+//! deliberately not checked: they may be of any kind.
 //!
 //! # Linux
 //! `execve(2)` and `ld.so(8)`. A script is judged by its interpreter, up to the kernel's limit on
@@ -134,7 +134,8 @@ fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
 /// True if the kernel runs the program with privileges that the caller lacks.
 fn gives_rights(file: &File, path: &Path) -> io::Result<bool> {
     const SET_UID: u32 = 0o4000;
-    /// Set-group-ID plus group execute: without the latter, the bit has another meaning.
+    /// The set-group-ID and group-execute bits; without the latter, set-group-ID has another
+    /// meaning.
     const SET_GID: u32 = 0o2010;
     let (of_file, own) = (file.metadata()?, fs::metadata("/proc/self")?);
     let is_other_user = of_file.mode() & SET_UID != 0 && of_file.uid() != own.uid();

@@ -1,8 +1,9 @@
 //! Guard pages: which mappings count as guards, and which of them can become markers.
 //!
 //! A guard is a small inaccessible range next to memory that the program uses, for example at the
-//! end of a thread's stack. As a mapping it costs a boundary on each side. Since Linux 6.13 a guard
-//! can be a marker in the page table instead (`MADV_GUARD_INSTALL`), inside one mapping.
+//! end of a thread's stack. A guard that is a separate mapping adds a boundary on each side. Since
+//! Linux 6.13 a guard can be a marker in the page table instead (`MADV_GUARD_INSTALL`), inside one
+//! mapping.
 
 use crate::pair::{Pair, is_plain};
 use vmarea::policy::Policy;
@@ -53,7 +54,7 @@ pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
         _ => &pair.b,
     };
     let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
-    // Only the flags show whether a guard has been writable and is therefore charged.
+    // Only the flags show whether a guard was writable before and is therefore charged.
     let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
     if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
         return false;
@@ -62,7 +63,7 @@ pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
 }
 
-/// Returns the pair with the guard given the permissions and the charge of its neighbour.
+/// Returns the pair as if the guard had the permissions and the charge of its neighbour.
 fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
     let (mut a, mut b) = (pair.a, pair.b);

@@ -1,8 +1,8 @@
 //! The mappings of a running process: `/proc` and the kernel view, read until they agree.
 //!
 //! A running process may change between the two reads. Both are repeated a few times; a mapping
-//! that still differs after the last attempt keeps only the data from `/proc`. Deliberately absent:
-//! stopping the process.
+//! that still differs after the last attempt keeps only the data from `/proc`. The process is
+//! deliberately not stopped.
 
 use crate::mapping::Mapping;
 use crate::maps;

@@ -47,7 +47,7 @@ impl<'a> Pair<'a> {
         let flags = a.flags.zip(b.flags);
         let private = mappings.iter().any(|m| !m.entry.perms.shared);
         let anonymous = mappings.iter().any(|m| !m.has_file());
-        // The flags show if there is a userfaultfd context at all.
+        // The flags show whether there is a userfaultfd context at all.
         let no_uffd = flags.is_some_and(|(a, b)| !(a | b).intersects(VmFlags::UFFD_ANY));
         let special = flags.is_none() && mappings.iter().any(|m| made_by_kernel(&m.entry));
         if special {
@@ -138,7 +138,7 @@ fn view(mapping: &Mapping) -> VmaView {
     let kernel = mapping.kernel;
     let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
     VmaView {
-        // This number is never 0, and it differs for each mapping.
+        // The id is never 0, and it differs for each mapping.
         id: VmaId::from_bits(entry.start | 1).expect("not 0"),
         range: mapping.range(),
         pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),

@@ -1,8 +1,8 @@
 //! Model of a process at one moment: its mappings, its limit, and the merge rules of its kernel.
 //!
 //! One model covers four sources: a running process with or without the kernel view, a pasted list
-//! of mappings, and a point in a replay (which `explain` and `report` fill in). Deliberately
-//! absent: any decision ([`crate::boundary`], [`crate::remedy`]).
+//! of mappings, and a point in a replay (which `explain` and `report` fill in). The decisions are
+//! made elsewhere ([`crate::boundary`], [`crate::remedy`]).
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
@@ -111,8 +111,8 @@ impl Process {
         }
         let view = match kernel {
             AskKernel::Never => Err(None),
-            // The iterator would read another process, which has the same number in this process's
-            // pid namespace.
+            // The iterator would read another process, which has the same id in this process's pid
+            // namespace.
             AskKernel::Try if !processes::numbers_are_ours() => {
                 Err(Some("/proc is that of another pid namespace".to_owned()))
             }

@@ -2,8 +2,8 @@
 //! cheap to read.
 //!
 //! Every function takes microseconds per process regardless of its size: no page table is walked,
-//! so `smaps` and similar files are never read. Deliberately absent: the mappings themselves
-//! ([`crate::maps`]).
+//! so `smaps` and similar files are never read. The mappings themselves are read by
+//! [`crate::maps`].
 
 use std::fs;
 use std::io;

@@ -1,12 +1,11 @@
 //! Remedies that remove a boundary: the one decision that `explain`, `top` and `repair` share.
 //!
 //! The remedy of a [`Boundary`](crate::Boundary) is the method by which the two neighbours can
-//! become one mapping. To choose it, this module runs the core's merge decision on the pair in the
-//! state after the remedy. [`unmovable`] explains why the pages of one mapping cannot be moved.
-//! These decisions use only facts that are known without stopping the process; `repair` may still
-//! refuse because of obstacles that appear only during the attempt (pinned or shared pages, guard
-//! markers).
-//! Deliberately absent: the cost of a remedy, which `explain` estimates.
+//! become one mapping. To choose a remedy, this module runs the core's merge decision on the pair
+//! as it would be after the remedy. [`unmovable`] explains why the pages of one mapping cannot be
+//! moved. These decisions use only facts that are known without stopping the process; `repair` may
+//! still refuse because of obstacles that appear only during the attempt (pinned or shared pages,
+//! guard markers). The cost of a remedy is not considered here; `explain` estimates it.
 
 use crate::guard;
 use crate::mapping::Mapping;

@@ -16,12 +16,12 @@ pub(crate) enum CallRange {
 }
 
 impl CallRange {
-    /// Returns the range of a finished call.
+    /// Returns the addresses that a finished call may have affected.
     pub(crate) fn of(call: &Call) -> CallRange {
         CallRange::from_arguments(call.nr, &call.args, call.ret)
     }
 
-    /// Returns the range of a call that has not finished.
+    /// Returns the addresses that an unfinished call may affect.
     pub(crate) fn of_entered(nr: u32, args: &[u64; 6]) -> CallRange {
         let fixed = match i64::from(nr) {
             libc::SYS_mmap => args[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u64 != 0,
@@ -58,7 +58,7 @@ impl CallRange {
                 let target = u64::try_from(ret).unwrap_or(args[4]);
                 CallRange::Ranges([range(a, len), range(target, new_len)])
             }
-            // A task that shares the address space leaves it unchanged.
+            // Creating a task that shares the address space does not change the address space.
             libc::SYS_clone if a & libc::CLONE_VM as u64 != 0 => CallRange::Ranges([none; 2]),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => CallRange::Ranges([none; 2]),
@@ -66,7 +66,7 @@ impl CallRange {
         }
     }
 
-    /// True if an access to `addr` may be in the range.
+    /// True if an access to `addr` may be in one of the ranges.
     pub(crate) fn contains(&self, addr: u64) -> bool {
         match self {
             CallRange::Anywhere => true,

@@ -2,9 +2,9 @@
 //!
 //! The recorder generates its filter from this table and looks up the handling of each stop in it,
 //! so a call that is not listed never stops. If the handling of a call depends on its arguments,
-//! the call has several rules, and the first one that matches applies. Some operations are absent,
-//! because no filter can recognise them or because they do not affect an address space's mappings:
-//! writes to `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
+//! the call has several rules, and the first one that matches applies. The table omits some
+//! operations, because no filter can recognise them or because they do not affect an address
+//! space's mappings: writes to `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
 //!
 //! # Linux
 //! Call numbers of x86-64, kernel 6.18.
@@ -72,7 +72,7 @@ pub(crate) enum KernelAccess {
     PinsOwn,
     /// `read` and its variants from a file that bypasses the page cache.
     FromFile(Buffer),
-    /// `write` and its variants to such a file.
+    /// `write` and its variants to a file that bypasses the page cache.
     ToFile(Buffer),
 }
 
@@ -92,7 +92,7 @@ pub(crate) enum Data {
     None,
     /// An array of `struct iovec`.
     Iovecs { at: u8, count: u8 },
-    /// A node mask. Argument number `bits` contains its number of bits plus one.
+    /// A node mask. Argument `bits` contains the number of bits in the mask plus one.
     NodeMask { at: u8, bits: u8 },
     /// A `struct rlimit`.
     Limit { at: u8 },
@@ -369,7 +369,8 @@ pub(crate) static RULES: &[CallRule] = &[
 
 /// Rules of calls on files that bypass the page cache.
 ///
-/// The filter does not contain them: a process with such a file open stops at every call.
+/// The filter does not contain these rules: a process that has such a file open stops at every
+/// call.
 static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_read, KernelAccess::FromFile(Buffer::Plain)),
     accesses(libc::SYS_pread64, KernelAccess::FromFile(Buffer::Plain)),

@@ -1,12 +1,12 @@
 //! Traces tasks that are created with `CLONE_UNTRACED`.
 //!
 //! The kernel gives such a task the recorder's filter but no tracer, so every call that the filter
-//! stops would fail. The recorder therefore clears the flag while the kernel reads the arguments,
-//! and restores it before the parent or the child executes another instruction. For `clone` the
-//! flag is in a register, for `clone3` in a structure in memory.
+//! stops would fail. The recorder therefore clears `CLONE_UNTRACED` while the kernel reads the
+//! arguments, and restores it before the parent or the child executes another instruction. For
+//! `clone` the flag is in a register, for `clone3` in a structure in memory.
 //!
-//! If another thread writes to the structure of `clone3` at that moment, it can undo the change.
-//! Such a thread could also change the arguments of any call.
+//! If another thread writes to the structure of `clone3` at that moment, it can undo what the
+//! recorder has changed. Such a thread could also change the arguments of any call.
 
 use super::memory;
 use vmarea_linux_sys::ptrace;
@@ -23,7 +23,8 @@ pub(crate) enum Untraced {
 }
 
 impl Untraced {
-    /// Clears the flag for call `nr`, which the stopped thread is about to enter.
+    /// Clears `CLONE_UNTRACED` in the arguments of call `nr`, which the stopped thread is about to
+    /// enter.
     pub(super) fn clear(tid: i32, nr: u32) -> Option<Untraced> {
         let first = ptrace::first_argument(tid).ok()?;
         let place = match i64::from(nr) {

@@ -7,8 +7,9 @@
 //! # Linux
 //! `pidfd_getfd(2)`, `kcmp(2)`, `statx(2)`. `/proc/PID/maps` shows the device of the superblock. On
 //! btrfs and overlayfs `stat` returns another device, so for files on them the recorder reads the
-//! maps after the call. A System V segment shows its own identifier as the inode number, on the
-//! device that all unnamed shared memory uses; its name distinguishes it from other files.
+//! maps after the call. For a System V segment the maps show the segment's identifier as the inode
+//! number, on the device that all unnamed shared memory uses; the name of the mapping distinguishes
+//! the segment from other files.
 
 use super::mapped_files::{MappedFiles, Range};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
@@ -20,7 +21,7 @@ use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
 use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
 
-/// Number of descriptors that are reserved for other purposes than duplicates.
+/// Number of descriptors reserved for purposes other than duplicates of the program's descriptors.
 const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
@@ -57,7 +58,7 @@ fn birth_time(fd: impl AsFd) -> BirthTime {
     known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
-/// An inode that was assigned a number; it is stored under its key.
+/// An inode that was assigned an id; it is stored under its key.
 #[derive(Clone, Copy, Debug)]
 struct KnownInode {
     id: InodeId,
@@ -65,7 +66,7 @@ struct KnownInode {
 }
 
 impl KnownInode {
-    /// True unless the creation times show that the key now belongs to another inode.
+    /// True unless the creation times show that the inode's key now belongs to another inode.
     fn is(&self, born: BirthTime) -> bool {
         self.born.is_none() || born.is_none() || self.born == born
     }
@@ -258,7 +259,8 @@ impl Files {
         met.id
     }
 
-    /// Returns the number of a description. Its duplicate stays open if the call has mapped it.
+    /// Returns the id of a description. The duplicate stays open if the call has mapped the
+    /// description.
     ///
     /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {

@@ -24,7 +24,7 @@ impl Tracer<'_> {
             return self.resume(tid, 0);
         };
         if self.is_for_another_tracer(tid, (arch, nr, args), data) {
-            // Without a tracer, the call would fail, too.
+            // Without a tracer, the call would fail as well.
             let _ = ptrace::refuse_call(tid);
             return self.resume(tid, 0);
         }

@@ -11,7 +11,7 @@ use super::tracer::Tracer;
 use vmarea_trace::event::{Access, Event, MmId, Nanos, Order, Tid, Touch};
 
 impl Tracer<'_> {
-    /// Returns the accesses of a call that cause no recorded page fault.
+    /// Returns those memory accesses of a call that cause no recorded page fault.
     pub(super) fn kernel_accesses(
         &self,
         tid: i32,
@@ -55,7 +55,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Returns the accesses of the control blocks that `io_submit` accepted.
+    /// Returns the kernel's accesses to the buffers that are described by the control blocks
+    /// (`struct iocb`) that `io_submit` accepted.
     fn control_block_accesses(
         &self,
         tid: i32,
@@ -66,7 +67,8 @@ impl Tracer<'_> {
     ) -> Vec<Event> {
         let mut events = Vec::new();
         for block in memory::words(tid, args[2], taken.min(1024)) {
-            // struct iocb: opcode in the third word, buffer and length in the fourth and fifth.
+            // struct iocb: the opcode is in the third word, buffer and length in the fourth and
+            // fifth.
             let words = memory::words(tid, block, 5);
             let &[_, _, operation, addr, len] = words.as_slice() else {
                 continue;

@@ -85,7 +85,7 @@ pub trait Sink {
     /// Lets a sink flush its buffers. Called several times a second, even without events.
     ///
     /// # Errors
-    /// As [`Sink::event`].
+    /// The same as for [`Sink::event`].
     fn tick(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -107,7 +107,7 @@ pub struct CallStack {
     pub tid: i32,
     /// Thread group of the thread.
     pub pid: i32,
-    /// Number of the thread's address space, as used in events.
+    /// Id of the thread's address space, as used in events.
     pub mm: u32,
     /// Instruction pointer.
     pub ip: u64,

@@ -1,9 +1,9 @@
 //! Tasks that start, execute programs and exit, and the address spaces that they create and end.
 //!
-//! The parent's event announces a child. If the child's own first stop arrives earlier, the
-//! recorder handles it after the parent's event. An address space ends with its last user. The
-//! recorder takes the final snapshot just before that, at the user's exit stop or before the user
-//! executes another program.
+//! A child is announced by a ptrace event of its parent. If the child's own first stop arrives
+//! earlier, the recorder handles it after the parent's event. An address space ends with its last
+//! user. The recorder takes the final snapshot just before that, at the user's exit stop or before
+//! the user executes another program.
 //!
 //! # Picture
 //! ```text
@@ -151,9 +151,9 @@ impl Tracer<'_> {
         let entry = call.as_ref().map_or(now, |call| call.entry);
         self.timeline.call_discarded(tid);
         self.leave_space(tid, old, call.and_then(|call| call.last_snapshot), now);
-        // Between entry and exit of the call, some accesses went to the old address space and some
-        // to the new one. The snapshots before and after the call include their effects, unless
-        // other tasks still use the old address space.
+        // Between the entry and the exit of `execve`, some accesses went to the old address space
+        // and some to the new one. The snapshots before and after `execve` include their effects,
+        // unless other tasks still use the old address space.
         let place = match self.spaces.contains_key(&old) && old != UNRECORDED {
             true => Place::Leaving(old),
             false => Place::Nowhere,

@@ -1,11 +1,11 @@
 //! Seccomp filters of the traced program.
 //!
-//! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no
-//! tracer. The program's filter is not meant for the recorder, so under the recorder the call must
-//! fail with `ENOSYS` as well. The value that a filter returns distinguishes such a stop from one
-//! of the recorder's filter ([`super::filter`]). If the stop has the recorder's value, the recorder
-//! evaluates the program's filters. For this, it keeps each thread's filters that can return
-//! `TRACE`, as they are installed and inherited.
+//! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no tracer.
+//! The program's filter is not meant for the recorder, so under the recorder the call must fail
+//! with `ENOSYS` as well. The value that a filter returns distinguishes such a stop from one of the
+//! recorder's filter ([`super::filter`]). If a stop has the value of the recorder's filter, the
+//! recorder evaluates the program's filters. For this, it keeps each thread's filters that can
+//! return `TRACE`, as they are installed and inherited.
 //!
 //! # Linux
 //! `seccomp(2)`. Of several filters that return the same action, the one installed last decides the

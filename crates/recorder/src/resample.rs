@@ -11,7 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use vmarea_trace::event::{Event, Nanos};
 
 impl Tracer<'_> {
-    /// Restarts the sampling of a thread at the end of its `execve` if the kernel has stopped it.
+    /// Restarts the sampling of a thread at the end of its `execve` if the kernel has ended the
+    /// sampling.
     pub(super) fn sample_again(&mut self, tid: i32, now: Nanos) {
         let Some(samples) = &mut self.samples else {
             return;

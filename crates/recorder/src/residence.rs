@@ -1,4 +1,4 @@
-//! Records which address space each thread used at each time.
+//! Records which address space each thread used at any given time.
 //!
 //! Samples arrive late. When the recorder handles a page fault, the faulting thread may have
 //! executed another program or exited, and its id may denote another thread. This module therefore

@@ -81,7 +81,7 @@ impl Signals {
 
     /// Reads the signals received until `now`.
     ///
-    /// Call this before collecting stops: a later signal ends the tracer's sleep.
+    /// Call this before collecting stops: a signal that arrives later wakes the tracer.
     pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {

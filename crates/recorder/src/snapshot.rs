@@ -15,7 +15,7 @@ use vmarea_trace::event::{
     InodeId, KernelVma, MmId, MmInfo, Nanos, SnapKind, SnapReason, SnapVma, Snapshot,
 };
 
-/// Takes snapshots and numbers the kernel objects in them.
+/// Takes snapshots, and replaces the kernel pointers in them by small numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshotter {
     kernel: Option<KernelView>,
@@ -54,7 +54,7 @@ pub(crate) struct Subject {
     pub tid: i32,
     /// Thread group of the thread.
     pub pid: i32,
-    /// Number of the address space in the trace.
+    /// Id of the address space in the trace.
     pub mm: MmId,
     /// Reason for the snapshot.
     pub reason: SnapReason,

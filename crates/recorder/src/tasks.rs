@@ -13,8 +13,8 @@ use super::clone_untraced::Untraced;
 use super::files::Opened;
 use super::timeline::Alone;
 
-/// The id shared by all unrecorded address spaces: that of the child before its first program, and those
-/// of 32-bit programs.
+/// Id shared by all unrecorded address spaces: that of the recorded command before its `execve`,
+/// and those of 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
 /// Number of turns that a call may last while its thread is observed running.
@@ -136,11 +136,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Returns the time at which the queue's first thread may enter while others are inside.
+    /// Returns the time at which the first thread in the queue may enter its call although other
+    /// threads are still inside theirs.
     ///
-    /// Each of the threads inside has then been there for a whole `turn`, and may be waiting for
-    /// this first thread. As long as calls end within their turns, no thread becomes overdue,
-    /// however many threads wait.
+    /// By then, each of those threads has been inside for a whole `turn`, and may be waiting for
+    /// the first thread in the queue. As long as calls end within their turns, no thread becomes
+    /// overdue, however many threads wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();

@@ -57,7 +57,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) program_filters: ProgramFilters,
     /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// True if the note that a recorded process cannot be traced was already made.
+    /// True if the note about refused `ptrace` calls was already made; it is made only once.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.
@@ -94,7 +94,7 @@ struct Setup<'a, 'o> {
 }
 
 impl<'a> Tracer<'a> {
-    /// Starts the command. After an error it has not run.
+    /// Starts the command. If this fails, the command has not run.
     ///
     /// # Errors
     /// The errors of [`Command`], and of a sink that rejects the header.
@@ -288,8 +288,8 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_EXEC => self.at_exec_event(tid, now),
             libc::PTRACE_EVENT_EXIT => self.at_exit_event(tid, now),
             libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
-                // Group-stop of job control: the task stays stopped until SIGCONT, which is
-                // reported.
+                // This is a group-stop of job control: the task stays stopped until it receives
+                // SIGCONT, which the kernel reports.
                 let _ = ptrace::resume(tid, Resume::Listen, 0);
             }
             _ => self.resume(tid, 0),

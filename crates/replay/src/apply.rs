@@ -19,7 +19,7 @@ use vmarea_trace::event::Call;
 pub struct Done {
     /// Result or negative errno; `None` if the result cannot be compared with the recorded one.
     pub result: Option<i64>,
-    /// True if the unknown base of the mmap search was derived from this call's result.
+    /// True if the base of the mmap search was unknown and was derived from this call's result.
     pub learnt_base: bool,
 }
 
@@ -203,10 +203,11 @@ fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     end
 }
 
-/// Checks whether `remap_file_pages` destroyed the segment, and unmaps its range if so.
+/// Checks whether `remap_file_pages` destroyed the segment it maps, and unmaps the range if so.
 ///
-/// The segment was marked for removal and the replaced mapping was its last attachment. So the
-/// segment was destroyed before it could be mapped again, and its range is unmapped.
+/// This happens if the segment was marked for removal and the replaced mapping was its last
+/// attachment: the segment is then destroyed before it can be mapped again, and its range stays
+/// unmapped.
 fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
     const EINVAL: i64 = -22;
     const EIDRM: i64 = -43;

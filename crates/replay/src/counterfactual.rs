@@ -1,9 +1,9 @@
 //! Decisions that other policies would make on merges that the kernel's rules refuse.
 //!
 //! The replay runs under the kernel's rules. At every merge attempt, an observer also computes the
-//! decision of each other policy in the same state. It counts private anonymous neighbours that
-//! were refused because of page offset or anon_vma: the number that another policy would merge, and
-//! its reasons to refuse the others.
+//! decision of each other policy in the same state. Of the private anonymous neighbours that the
+//! kernel's rules do not merge because of page offset or anon_vma, the observer counts those that
+//! the other policy would merge, and that policy's reasons not to merge the others.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Translates a recorded call, a number and raw arguments, into an [`Action`].
+//! Translates a recorded call (a system call number and raw arguments) into an [`Action`].
 
 use super::action::{Action, Opaque};
 use super::apply::place;
@@ -244,7 +244,7 @@ fn mremap(call: &Call) -> Action {
 fn mbind(call: &Call) -> Action {
     let [addr, len, mode, pointer, bits, flags] = call.args;
     let refused = Errno::from_number(-call.ret as i32).filter(|_| call.ret < 0);
-    // The argument is one larger than the number of bits in the mask.
+    // The `maxnode` argument is one larger than the number of bits in the mask.
     let bits = bits.saturating_sub(1);
     let asked = if pointer == 0 { 0 } else { bits };
     let words = words(&call.data);

@@ -15,10 +15,11 @@ pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
 #[derive(Debug, Default)]
 pub struct Files {
     inodes: HashMap<InodeId, Inode>,
-    /// Number of nameless files, to which the trace assigns no number: anonymous huge pages,
-    /// unknown descriptions.
+    /// How many nameless files there are so far. The trace assigns no number to such a file:
+    /// anonymous huge pages, unknown descriptions.
     nameless_files: u64,
-    /// Inode that the kernel showed for each nameless file, by the replay's number of the file.
+    /// Inode that the kernel showed for each nameless file, keyed by the number that the replay
+    /// gave the file.
     pub(crate) nameless: HashMap<u64, InodeId>,
     /// Size in bytes of each System V segment, by inode.
     pub(super) segments: HashMap<u64, u64>,

@@ -13,8 +13,8 @@ use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
 
-/// First file number for files that the kernel's view numbers. For all other files, the first
-/// number is `BY_INODE`.
+/// First file id for files that the kernel's view identifies. For all other files, ids begin at
+/// `BY_INODE`.
 const BY_VIEW: u64 = 1 << 40;
 const BY_INODE: u64 = 1 << 41;
 /// File number for the kernel's own (special) mappings, which have no file.

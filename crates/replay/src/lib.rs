@@ -1,4 +1,5 @@
-//! Replays a trace under one or more policies and compares the first with the recorded kernel.
+//! Replays a trace under one or more policies, the first of which is compared with the recorded
+//! kernel.
 //!
 //! The replayer decodes each call once ([`action`], `decode`, [`registers`]) and applies it in
 //! every world ([`world`]); there is one world per policy, each with its own core.
@@ -65,7 +66,7 @@ pub enum Error {
     /// An event contradicts the events before it.
     #[error("event {number}: {what}: the trace contradicts itself; record it again")]
     Broken {
-        /// Number of the event, from 1.
+        /// Position of the event in the trace, counted from 1.
         number: u64,
         /// Description of the error.
         what: String,
@@ -73,7 +74,7 @@ pub enum Error {
     /// An invariant of the core was violated.
     #[error("event {number}: {what}; please report this with the trace")]
     Invalid {
-        /// Number of the event, from 1.
+        /// Position of the event in the trace, counted from 1.
         number: u64,
         /// Description of the violated invariant.
         what: String,
@@ -89,7 +90,7 @@ pub(crate) struct Known {
     pub(crate) kernel_view: bool,
     /// True if the base of the mmap search is known.
     pub(crate) mmap_base: bool,
-    /// True if events of unknown order occurred since the last snapshot that agreed.
+    /// True if events of unknown order occurred since the last snapshot that agreed with the core.
     pub(crate) doubtful: bool,
     /// True if calls overlapped without evidence of their order, or memory was mapped by an
     /// unrecorded call.

@@ -42,7 +42,8 @@ impl FromStr for PolicyName {
             for switch in switches.split('+') {
                 set(&mut policy, switch)?;
             }
-            // A policy lives as long as the program, and there are a few of them.
+            // The leak is harmless: a policy lives as long as the program, and there are only a
+            // few.
             policy.name = Box::leak(format!("{}+{switches}", policy.name).into_boxed_str());
         }
         Ok(PolicyName { policy, note })

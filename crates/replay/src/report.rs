@@ -74,7 +74,7 @@ pub struct PolicyReport {
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Number of moves in which faulted pages took the page offset of their new address.
     pub pgoff_updates: u64,
-    /// Number of those moves that merged (section 2.10.2 of the thesis).
+    /// How many of the moves in `pgoff_updates` also merged (section 2.10.2 of the thesis).
     pub pgoff_merges: u64,
     /// Number of merges with the next VMA after growth in place (section 2.10.3 of the thesis).
     pub expand_merges: u64,
@@ -129,7 +129,7 @@ impl FromStr for MostShown {
 /// One difference between the kernel and the core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Difference {
-    /// Number of the event that shows the difference, from 1.
+    /// Position in the trace of the event that shows the difference, counted from 1.
     pub event: u64,
     /// The address space, as the trace numbers it.
     pub mm: u32,

@@ -39,7 +39,8 @@ pub(crate) struct Rights {
     limits: HashMap<Tid, Limits>,
     /// Creator and inherited capabilities of each task that was created and has not started.
     births: HashMap<Tid, (Tid, Option<u64>)>,
-    /// For each address space: the thread whose limits and capabilities it currently contains.
+    /// For each address space, the thread whose limits and capabilities the address space now
+    /// contains.
     given: HashMap<MmId, Tid>,
     /// True if a limit or capability has changed. Before that, all users of an address space have
     /// the same limits and capabilities.

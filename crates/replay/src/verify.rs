@@ -177,7 +177,8 @@ fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
     (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
 }
 
-/// One-to-one correspondence between the core's numbers and the kernel's numbers.
+/// One-to-one correspondence between the numbers with which core and kernel identify the same
+/// objects.
 #[derive(Default)]
 struct Bijection {
     there: HashMap<u64, u64>,
@@ -230,7 +231,8 @@ impl Comparison<'_> {
             let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, ours.pgoff.0);
             ("page offset differs".to_owned(), values)
         } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
-            // An unrecorded event may have chosen this anon_vma: do not pair it for later VMAs.
+            // An unrecorded event may have chosen this anon_vma: do not pair it with the one of the
+            // core for later VMAs.
             return;
         } else if !self.certain || !self.anon.agree(root, kernel.anon_vma) {
             let values = format!("kernel {}, vmarea {:x?}", kernel.anon_vma, ours.anon_vma);

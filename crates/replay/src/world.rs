@@ -33,7 +33,7 @@ pub struct World {
     calls: u64,
 }
 
-/// Calls between two runs of the merge collector, which a kernel would run in a thread.
+/// Number of calls between two runs of the merge collector. A kernel would run it in a thread.
 const CALLS_A_COLLECTION: u64 = 64;
 
 impl World {

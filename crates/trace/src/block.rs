@@ -1,8 +1,8 @@
 //! Framing of a trace file: prologue, block heads and checksums.
 //!
-//! A file is a prologue, the header, and blocks; all integers are little-endian. A block's head
-//! gives the block's length before anything is allocated for it, and the checksum covers the head
-//! as well as the stored bytes. `encode` and `decode` handle the content of a block.
+//! A file consists of a prologue, a header and blocks; all integers are little-endian. A block's
+//! head gives the block's length before anything is allocated for it, and the checksum covers the
+//! head as well as the stored bytes. `encode` and `decode` handle the content of a block.
 //!
 //! # Picture
 //! ```text
@@ -16,7 +16,8 @@ use twox_hash::XxHash3_64;
 
 /// First bytes of every trace.
 ///
-/// The first byte is not text, and the last reveals a transfer that changed line ends.
+/// The first byte is not ASCII, so no program takes the file for text. The last byte is a line
+/// feed, which reveals a transfer that changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
 /// Format version of written files, and the newest version that the reader accepts.
@@ -52,7 +53,8 @@ pub(crate) struct Head {
     pub(crate) raw: u32,
     /// Number of events in the block.
     pub(crate) events: u32,
-    /// Position in the file from 1, modulo 2^32, to detect missing or repeated blocks.
+    /// Position of the block in the file, counted from 1, modulo 2^32; reveals missing or repeated
+    /// blocks.
     pub(crate) number: u32,
 }
 

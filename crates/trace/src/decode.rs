@@ -1,8 +1,8 @@
 //! Decodes the raw bytes of one block into events; [`crate::record`] defines the layout.
 //!
-//! Bytes may be hostile although their checksum matches. Every step consumes at least one byte,
-//! every length is compared with the remaining bytes before memory is allocated, and every table
-//! index is checked. So a block costs time and memory in proportion to its length.
+//! The bytes may be malicious even if their checksum matches. Every step consumes at least one
+//! byte, every length is compared with the remaining bytes before memory is allocated, and every
+//! table index is checked. So a block costs time and memory in proportion to its length.
 
 use crate::event::{Call, Event, Fault, FileId, FileRef, InodeId, MmId, Tid, Touch};
 use crate::rare_events::Rare;
@@ -144,7 +144,7 @@ impl Decoder {
         Ok(self.time)
     }
 
-    /// Decodes number, arguments and result of a call.
+    /// Decodes the system call number, the arguments and the result of a call.
     fn arguments(&mut self, cursor: &mut Cursor<'_>) -> Result<&LastCall, Malformed> {
         let place = match cursor.varint()?.checked_sub(1) {
             Some(place) => usize::try_from(place).unwrap_or(usize::MAX),

@@ -59,8 +59,8 @@ impl Encoder {
             Event::Fault(fault) => self.fault(fault),
             Event::Touch(touch) => self.touch(touch),
             Event::Call(call) => {
-                // This is checked first, because changes of the difference state cannot be rolled
-                // back.
+                // Check the size first: changes to the state from which differences are computed
+                // cannot be rolled back.
                 fits(call.data.len())?;
                 self.call(call);
             }
@@ -191,7 +191,8 @@ impl Encoder {
         self.time = time;
     }
 
-    /// Appends the number of a system call. Returns its index.
+    /// Appends the number of a system call, or a reference to its entry if `calls` already has one.
+    /// Returns the index of the entry in `calls`.
     fn number(&mut self, nr: u32) -> usize {
         let next = self.calls.len();
         let place = *self.call_places.entry(nr).or_insert(next);
@@ -208,7 +209,8 @@ impl Encoder {
         place
     }
 
-    /// Appends the arguments and the result that differ from the last call at `place`.
+    /// Appends those arguments and the result that differ from the last call with the same system
+    /// call number, which is `calls[place]`.
     fn arguments(&mut self, place: usize, call: &Call) {
         let last = &mut self.calls[place];
         let ret = call.ret as u64;

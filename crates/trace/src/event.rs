@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 pub type Nanos = u64;
 
-/// Number of an address space, assigned by the recorder from 1; never reused within a trace.
+/// Id of an address space. The recorder assigns ids from 1 and reuses none within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct MmId(pub u32);
 
-/// Number of an inode, assigned by the recorder from 1; never reused within a trace.
+/// Id of an inode. The recorder assigns ids from 1 and reuses none within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct InodeId(pub u32);
 
-/// Number of an open file description (`struct file`), assigned by the recorder from 1.
+/// Id of an open file description (`struct file`), assigned by the recorder from 1.
 ///
 /// If a path is opened twice, the two mappings have different descriptions and never merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
 impl FileId {
-    /// An unknown description.
+    /// Id that stands for an unknown open file description.
     pub const UNKNOWN: FileId = FileId(0);
 }
 
@@ -60,7 +60,7 @@ pub struct Header {
     pub command: Vec<String>,
     /// Source of the page faults.
     pub faults: FaultSource,
-    /// True if the maps come with the kernel's own data, read by the `task_vma` iterator.
+    /// True if snapshots include the kernel's own data, read by the `task_vma` iterator.
     pub kernel_view: bool,
     /// Program and version that wrote the trace.
     pub writer: String,
@@ -90,29 +90,29 @@ pub enum Event {
     MmStart(MmStart),
     /// The last user of an address space exited or left it by `execve`.
     MmEnd {
-        /// The address space.
+        /// The address space that ends.
         mm: MmId,
-        /// Time of the event.
+        /// Time at which the address space ended.
         t: Nanos,
     },
     /// A thread or process starts in `mm`, or moves to it by `execve`.
     TaskStart {
-        /// The thread.
+        /// The thread that starts.
         tid: Tid,
         /// The thread's thread group.
         pid: Tid,
         /// The thread's address space.
         mm: MmId,
-        /// Time of the event.
+        /// Time at which the thread started or moved.
         t: Nanos,
     },
     /// A thread exits.
     TaskEnd {
-        /// The thread.
+        /// The thread that exits.
         tid: Tid,
         /// Wait status from `wait4`.
         status: i32,
-        /// Time of the event.
+        /// Time at which the thread exited.
         t: Nanos,
     },
     /// A system call that affects an address space, with its result.
@@ -137,7 +137,7 @@ pub enum Event {
     End {
         /// Wait status of the command from `wait4`.
         status: i32,
-        /// Time of the event.
+        /// Time at which the recording ended.
         t: Nanos,
     },
 }
@@ -145,7 +145,7 @@ pub enum Event {
 /// Properties of a file that affect its mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Inode {
-    /// Number of the inode in this trace.
+    /// Id of the inode in this trace.
     pub id: InodeId,
     /// Device as `makedev` packs it for `/proc/PID/maps`: `major << 20 | minor`.
     pub dev: u64,
@@ -201,7 +201,7 @@ pub struct FileRef {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Order {
     /// The position is known: no other thread ran in this mm, or a sample shows when the call took
-    /// the lock.
+    /// `mmap_lock`.
     #[default]
     Exact,
     /// The event overlapped another event of this mm, and no evidence orders the two.
@@ -223,18 +223,19 @@ pub struct Call {
     pub args: [u64; 6],
     /// Result, or negative errno.
     pub ret: i64,
-    /// Time at which the call took effect (took the lock), as precisely as is known.
+    /// Time at which the call took effect (took `mmap_lock`), as precisely as is known.
     pub t: Nanos,
     /// Certainty of the call's position in the stream.
     pub order: Order,
-    /// The file, for a call whose descriptor names a mappable file.
+    /// File behind the descriptor that the call receives, if it is a file that can be mapped.
     pub file: Option<FileRef>,
     /// Content of the memory behind a pointer argument, if the call's effect depends on it.
     ///
     /// - `process_madvise`: the iovecs as pairs of u64.
     /// - `mbind`, `set_mempolicy`: the node mask.
-    /// - `setrlimit`, `prlimit64`: the new limit as two u64; for `prlimit64` also the process as a
-    ///   third, numbered as in [`Event::TaskStart::pid`], or 0 if it is not in the trace.
+    /// - `setrlimit`, `prlimit64`: the new limit as two u64; for `prlimit64` also, as a third u64,
+    ///   the id of the process whose limit changes, as in [`Event::TaskStart::pid`], or 0 if that
+    ///   process is not in the trace.
     /// - `setuid` and its variants, `capset`, `unshare`, `setns`: the effective capabilities after
     ///   the call, in the initial user namespace, as one u64.
     /// - `prctl(PR_SET_VMA)`: the name.
@@ -252,7 +253,7 @@ pub struct Fault {
     pub addr: u64,
     /// Kind of access.
     pub access: Access,
-    /// True if taken in kernel mode (a copy to or from user memory).
+    /// True if the fault was taken in kernel mode (during a copy to or from user memory).
     pub kernel: bool,
     /// Time at which the fault took effect.
     pub t: Nanos,
@@ -313,7 +314,7 @@ pub enum Origin {
         /// The copied address space.
         parent: MmId,
     },
-    /// The address space existed when the recording began: a [`Snapshot`] with [`SnapReason::Attach`]
+    /// The address space existed before the recording: a [`Snapshot`] with [`SnapReason::Attach`]
     /// follows.
     Attach,
 }
@@ -321,7 +322,7 @@ pub enum Origin {
 /// The kernel's own list of the VMAs of one mm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The address space.
+    /// The address space that the snapshot shows.
     pub mm: MmId,
     /// Reason for the snapshot.
     pub reason: SnapReason,
@@ -441,16 +442,17 @@ pub struct KernelVma {
     pub pgoff: u64,
     /// `vm_flags` of the recorded kernel.
     pub flags: u64,
-    /// Number of the `anon_vma` pointer; 0 if the VMA has none.
+    /// Number that stands for the `anon_vma` pointer; 0 if the VMA has no anon_vma.
     ///
-    /// Numbers are equal within this trace if the kernel's pointers are equal. The kernel may reuse
-    /// a pointer after its anon_vma has been freed.
+    /// Within a trace, equal pointers have equal numbers. The kernel may reuse an address after the
+    /// anon_vma there has been freed, so equal numbers may stand for different anon_vmas at
+    /// different times.
     pub anon_vma: u64,
-    /// Number of `anon_vma->root`, like `anon_vma`.
+    /// Number that stands for the `anon_vma->root` pointer; 0 if the VMA has no anon_vma.
     pub root: u64,
     /// True if the VMA is linked to at most one anon_vma.
     pub chain_singular: bool,
-    /// Number of the `vm_file` pointer, like `anon_vma`; 0 if the VMA has no file.
+    /// Number that stands for the `vm_file` pointer; 0 if the VMA has no file.
     pub file: u64,
     /// True if the VMA has its own memory policy.
     pub policy: bool,

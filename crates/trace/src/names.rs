@@ -418,13 +418,13 @@ static ERRNO: [&str; 133] = [
     "EKEYREJECTED", "EOWNERDEAD", "ENOTRECOVERABLE", "ERFKILL", "EHWPOISON",
 ];
 
-/// Returns the name of an error number.
+/// Returns the name of an error number, such as `ENOMEM`.
 pub fn errno_name(errno: i64) -> Option<&'static str> {
     let place = usize::try_from(errno).ok()?.checked_sub(1)?;
     ERRNO.get(place).copied().filter(|name| !name.is_empty())
 }
 
-/// Returns the number of an error.
+/// Returns the error number for a name such as `ENOMEM`.
 pub fn errno(name: &str) -> Option<i64> {
     if name.is_empty() {
         return None;

@@ -27,9 +27,9 @@ pub struct Reader<R: Read = File> {
     stored: Vec<u8>,
     raw: Vec<u8>,
     decoder: Decoder,
-    /// Number of events in the block that were not returned yet.
+    /// Number of events in the current block that were not returned yet.
     left: u32,
-    /// Number of the block in `raw`; 0 is the header.
+    /// Position in the file of the block in `raw`, counted from 1; 0 is the header.
     block: u64,
     /// Offset of the block in `raw`.
     offset: u64,
@@ -96,7 +96,8 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the number of the last event's block; 0 before the first event.
+    /// Returns the position of the last event's block in the file, from 1; 0 before the first
+    /// event.
     pub fn block(&self) -> u64 {
         self.block
     }
@@ -290,7 +291,7 @@ fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
     Ok((header, (PROLOGUE_LEN + len) as u64))
 }
 
-/// Reads until `buffer` is full or the source ends. Returns the number of bytes read.
+/// Reads until `buffer` is full or the source ends. Returns how many bytes were read.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

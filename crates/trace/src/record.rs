@@ -2,8 +2,9 @@
 //!
 //! Nearly all events of a trace are faults. A fault is a tag and two differences, usually five
 //! bytes: its address against the thread's last address, and its time against the block's last
-//! time. Calls are differences against the last call with the same number. Each block starts with
-//! initial state, so it can be decoded without the other blocks. Rare events use postcard.
+//! time. A call is encoded as its differences from the last call with the same system call number.
+//! Each block starts with the initial state, so it can be decoded without the other blocks. Rare
+//! events use postcard.
 //!
 //! # Picture
 //! ```text
@@ -51,7 +52,8 @@ pub(crate) const ACCESS_SHIFT: u32 = 2;
 pub(crate) const FILE: u8 = 1 << 4;
 /// Tag bit of a call: `data` is not empty and follows.
 pub(crate) const DATA: u8 = 1 << 3;
-/// Bit of a call's mask: the result differs from that of the last call with this number.
+/// Bit of a call's mask: the result differs from that of the last call with the same system call
+/// number.
 pub(crate) const RESULT: u8 = 1 << 6;
 
 /// State of a thread within a block.
@@ -74,7 +76,7 @@ impl Thread {
     }
 }
 
-/// The last call with a given number within a block.
+/// The last call with a given system call number within a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LastCall {
     pub(crate) nr: u32,

@@ -1,12 +1,12 @@
 //! System call numbers of x86-64 that affect an address space or name a mapped file.
 //!
-//! Traces contain raw numbers; this module defines their names. Calls that do not change an address
-//! space and do not affect which file a later call maps are absent.
+//! Traces contain raw numbers; this module defines their names. It omits calls that neither change
+//! an address space nor affect which file a later call maps.
 //!
 //! # Linux
 //! arch/x86/entry/syscalls/syscall_64.tbl, 6.18.
 
-/// Defines the constants and the two lookups over them.
+/// Defines the constants, and the lookups from a number to its name and back.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $constant:ident = $number:literal, $name:literal;)*) => {
         $($(#[$doc])* #[doc = concat!("`", $name, "`")] pub const $constant: u32 = $number;)*

@@ -3,8 +3,8 @@
 //! Three interfaces return the same [`MapsEntry`] values: the text of `/proc/PID/maps`, the longer
 //! text of `smaps` with the kernel's flags, and the `PROCMAP_QUERY` request, which returns one
 //! mapping at a time. The kernel writes the text, but any user can choose the names in it: every
-//! field is checked and nothing is assumed about names. Deliberately absent: anon_vma and page
-//! offset, which `/proc` does not show (see [`crate::view`]).
+//! field is checked and nothing is assumed about names. `/proc` does not show anon_vmas or page
+//! offsets; [`crate::view`] reads them.
 //!
 //! # Linux
 //! `fs/proc/task_mmu.c`. In names the kernel escapes only the line feed (as `\012`) and does not
@@ -83,7 +83,7 @@ impl From<ParseError> for io::Error {
 /// Reads the mappings of process or thread `pid`, `[vsyscall]` included.
 ///
 /// The list is empty for a kernel thread and for a process whose group leader has exited. In the
-/// latter case, pass the number of another thread.
+/// latter case, pass the id of another thread.
 ///
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process, `PermissionDenied` if the caller may not

@@ -21,7 +21,7 @@ pub enum QueryError {
     /// The process cannot be queried.
     #[error("cannot query the mappings of process {pid}: {cause}")]
     Process {
-        /// Number of the process.
+        /// Id of the process.
         pid: i32,
         /// Underlying error.
         cause: io::Error,

@@ -3,8 +3,8 @@
 //! A replay needs properties that no system call of the recorded program reveals: kernel settings,
 //! limits and capabilities of a task, the type of file system that a file is on. Each property is
 //! read from the place where Linux shows it; if it cannot be read, it is omitted, not guessed.
-//! Deliberately absent: mappings ([`crate::maps`]) and data that only the kernel itself has
-//! ([`crate::view`]).
+//! Mappings are read by [`crate::maps`], and data that only the kernel itself has by
+//! [`crate::view`].
 
 mod task;
 

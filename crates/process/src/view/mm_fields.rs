@@ -5,7 +5,7 @@ use vmarea_trace::event::MmInfo;
 /// Fields of `mm_struct`. `None` if the running kernel lacks the member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MmFields {
-    /// Kernel address of the `mm_struct`; the same number as in the recorder's `Sample::LockTaken`.
+    /// Kernel address of the `mm_struct`, as in the recorder's `Sample::LockTaken`.
     pub mm: u64,
     /// `mmap_base`: the address at which the top-down search for free ranges begins.
     pub mmap_base: Option<u64>,

@@ -3,8 +3,8 @@
 //! `/proc/PID/maps` shows neither the anon_vma and page offset of a mapping nor the address from
 //! which the kernel places new mappings. The `task_vma` iterator runs a small program on each
 //! `vm_area_struct`. The program is assembled for the running kernel from its BTF (see `program`),
-//! so it needs no compiler and no headers. Deliberately absent: any interpretation of the data, and
-//! the replacement of kernel pointers by numbers.
+//! so it needs no compiler and no headers. This module does not interpret the data and does not
+//! replace kernel pointers by numbers.
 //!
 //! # Picture
 //! ```text
@@ -166,7 +166,7 @@ impl From<BtfError> for ViewError {
 #[derive(Debug)]
 pub struct KernelView {
     loaded: Loaded,
-    /// Serializes reads: before 6.1, one shared number tells the program which process to read.
+    /// Serializes reads: before 6.1, a single shared word tells the program which process to read.
     one_at_a_time: Mutex<()>,
 }
 

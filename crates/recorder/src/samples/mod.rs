@@ -74,17 +74,17 @@ pub enum Sample {
     },
     /// A thread took `mmap_lock`.
     LockTaken {
-        /// Time at which the lock was taken.
+        /// Time at which `mmap_lock` was taken.
         t: Nanos,
         /// Thread group of the thread.
         pid: i32,
-        /// Thread that took the lock.
+        /// Thread that took `mmap_lock`.
         tid: i32,
         /// Kernel address of the `mm_struct`, as in [`vmarea_process::view::MmFields::mm`].
         mm: u64,
-        /// True if the lock was taken for writing.
+        /// True if `mmap_lock` was taken for writing.
         write: bool,
-        /// True if the lock was taken some time before `t`: see [`Samples::late`].
+        /// True if `mmap_lock` was taken some time before `t`: see [`Samples::late`].
         late: bool,
     },
     /// Samples were lost some time before this point, because they did not fit into a ring.
@@ -314,7 +314,7 @@ impl Samples {
         self.cpus.iter().map(|cpu| cpu.events[0].as_fd())
     }
 
-    /// Returns the number of samples whose time was raised to an already returned watermark.
+    /// Returns how many samples came too late and were given the time of the watermark instead.
     pub fn late(&self) -> u64 {
         self.late
     }

@@ -17,8 +17,8 @@
 //! # Invariants
 //! T1  The keys of emitted items never decrease.
 //! T2  The events of one item stay together, for example a fork and its child's start.
-//! T3  A call in flight holds back only events after its entry, and for at most [`LONGEST_HOLD`]. The
-//!     timeline waits without limit for calls that create a task or change its program.
+//! T3  A call in flight holds back only events after its entry, and for at most [`LONGEST_HOLD`].
+//!     The timeline waits without limit for calls that create a task or change its program.
 //! T4  An item counts as evident only if it is placed at the time of its evidence. An item that
 //!     arrives too late is placed at the stream's current position and marked as overlapping. The
 //!     items that overtook it are marked as well.
@@ -39,7 +39,7 @@ use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 const LONGEST_HOLD: Nanos = 5_000_000_000;
 /// Maximum time that a fault waits for a lock sample of its thread.
 ///
-/// The thread may not have the lock yet, because the lock's holder waits for a processor.
+/// The thread may not have `mmap_lock` yet, because the holder of the lock waits for a processor.
 const GRACE: Nanos = 100_000_000;
 
 /// Why the timeline waits for a call.
@@ -47,7 +47,7 @@ const GRACE: Nanos = 100_000_000;
 pub(crate) enum Flight {
     /// The call changes an address space that other tasks may use at the same time.
     ///
-    /// The range contains all affected addresses, as far as they are known.
+    /// The [`CallRange`] contains all affected addresses, as far as they are known.
     ChangesMappings(MmId, CallRange),
     /// The call creates a task or changes its program.
     ///
@@ -94,7 +94,7 @@ struct InFlight {
 struct Lock {
     t: Nanos,
     write: bool,
-    /// True if the sample arrived too late: the lock was taken some time before `t`.
+    /// True if the sample arrived too late: `mmap_lock` was taken some time before `t`.
     late: bool,
 }
 
@@ -403,7 +403,7 @@ impl Timeline {
             mark_overlapping(&mut call.events);
         }
         let (mm, to) = (call.mm, call.exit);
-        // A fault changes more than pages only if it takes the lock. A fault without the lock
+        // A fault changes more than pages only if it takes `mmap_lock`. A fault without that lock
         // matters only at its own address. Without lock tracepoints, some faults are not recorded
         // at all, and the replay reports results that depend on them as undecided.
         let range = match call.events.first() {

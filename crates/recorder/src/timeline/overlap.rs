@@ -15,7 +15,7 @@ pub(super) struct Window {
     pub(super) to: Nanos,
     pub(super) tid: i32,
     pub(super) sequence: u64,
-    /// True if a sample shows that the call took the lock.
+    /// True if a sample shows that the call took `mmap_lock`.
     pub(super) evidence: bool,
     pub(super) range: CallRange,
     pub(super) hit: bool,
@@ -30,7 +30,8 @@ impl Timeline {
         let mut overlaps = false;
         for w in windows.iter_mut() {
             let meanwhile = w.from <= fault.t && fault.t <= w.to && w.tid != fault.tid.0;
-            // A fault that took the lock may have changed data that a call in another range reads.
+            // A fault that took `mmap_lock` may have changed data that a call in another range
+            // reads.
             let matters = match w.range {
                 CallRange::Ranges([(0, 0), (0, 0)]) => false,
                 range => locked || range.contains(fault.addr),

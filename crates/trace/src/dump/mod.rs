@@ -30,8 +30,8 @@ use std::io::{self, Read, Write};
 /// Prints the header and all events of a trace.
 ///
 /// # Errors
-/// [`Error::Print`] if `out` fails, and the errors of [`Reader`], after the events before the
-/// damage.
+/// [`Error::Print`] if `out` fails; the errors of [`Reader`], after all events before the damage
+/// were printed.
 pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
     let mut printer = Printer::new(out);
     printer.header(reader.header()).map_err(Error::Print)?;
@@ -43,7 +43,8 @@ pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
 
 /// Printer of events, one at a time.
 ///
-/// A printer remembers the first time and the paths of inodes, so each trace needs its own.
+/// A printer remembers the time of the first event and the paths of inodes, so each trace needs a
+/// separate printer.
 pub struct Printer<W: Write> {
     out: W,
     line: String,

@@ -26,7 +26,7 @@ pub enum Arg {
 
 use Arg::{Address, Bits, Int, Named, Number};
 
-/// A call's number and its arguments.
+/// A system call number, and the kinds of the arguments of that call.
 type Signature = (u32, &'static [Arg]);
 
 /// The calls with a known signature.
@@ -133,13 +133,13 @@ const SIGNATURES: &[Signature] = &[
     (sysno::MSEAL, &[Address, Number, Bits]),
 ];
 
-/// Returns the arguments of the call `nr`, if its signature is known.
+/// Returns the kinds of the arguments of system call `nr`, if its signature is known.
 pub fn arguments(nr: u32) -> Option<&'static [Arg]> {
     let known = SIGNATURES.iter().find(|(number, _)| *number == nr);
     known.map(|(_, arguments)| *arguments)
 }
 
-/// True if the result of `nr` is an address.
+/// True if the result of system call `nr` is an address.
 pub fn returns_address(nr: u32) -> bool {
     matches!(
         nr,

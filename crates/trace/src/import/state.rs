@@ -71,7 +71,7 @@ pub(super) struct ImportState {
     pub(super) queue: VecDeque<Event>,
     /// Command of the first `execve`.
     pub(super) command: Vec<String>,
-    /// Kind of the first fault.
+    /// Source of the first fault.
     pub(super) faults: FaultSource,
     /// Time of the last line.
     pub(super) now: Nanos,

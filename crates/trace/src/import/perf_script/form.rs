@@ -100,7 +100,7 @@ pub(super) fn is_software_fault(event: &str) -> bool {
     )
 }
 
-/// Finds the address of the instruction, which may follow its symbol and file.
+/// Finds the address of an instruction, in text in which its symbol and file may come first.
 pub(super) fn instruction(text: &str) -> Option<u64> {
     let address = |text: &str| {
         let input = &mut &*text;

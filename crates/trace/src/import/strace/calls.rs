@@ -1,4 +1,4 @@
-//! Interprets a finished call of `strace`: an event, a change of descriptors, or nothing.
+//! Converts a finished call in `strace` output to an event, a change of descriptors, or nothing.
 //!
 //! Arguments printed as numbers or names keep their values. `strace` prints some pointer arguments
 //! as the content that they point to (a string, a structure, a list), so their address is lost and
@@ -232,7 +232,7 @@ enum Interpreted {
 
 /// Returns the value of an argument.
 fn value(text: &str) -> Option<u64> {
-    // A path may follow a descriptor, and a comment a pointer.
+    // A path may follow a descriptor, and a comment may follow a pointer.
     let bare = match text.split_once([' ', '<']) {
         Some((bare, rest)) if !rest.starts_with('<') => bare,
         _ => text,

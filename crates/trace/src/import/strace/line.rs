@@ -1,7 +1,7 @@
 //! Parses one line of `strace`: thread, time, body, and how a call ends.
 //!
-//! This module does not interpret arguments. It only finds where they end, past strings, brackets
-//! and the paths that `-y` adds to descriptors.
+//! This module does not interpret arguments. It only finds where they end, and for that skips
+//! strings, brackets and the paths that `-y` adds to descriptors.
 
 use crate::event::{Nanos, Tid};
 use crate::import::text::{fraction, id, seconds, word};

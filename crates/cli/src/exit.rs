@@ -99,7 +99,8 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// Formats the causes on one line, outermost first, without those that repeat the previous one.
+    /// Formats the causes on one line, outermost first; omits each cause that repeats the one
+    /// before it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = String::new();
         for cause in self.cause.chain() {

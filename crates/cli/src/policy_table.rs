@@ -84,7 +84,7 @@ fn plural(n: u64) -> &'static str {
     if n == 1 { "" } else { "s" }
 }
 
-// The stream removes these escape sequences if colour is off.
+// The output stream removes these escape sequences if colour is off.
 const GOOD: &str = "\x1b[1;32m";
 const BAD: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";

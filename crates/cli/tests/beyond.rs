@@ -2,7 +2,7 @@
 //!
 //! They use shared memory segments, memory policies, userfaultfd contexts, files that cannot be
 //! mapped, and data about their own files. Each program prints the same with and without a
-//! recorder, and each replay equals the kernel.
+//! recorder, and the results of each replay equal the kernel's.
 #![forbid(unsafe_code)]
 
 mod support;

@@ -59,7 +59,7 @@ impl Recording {
     }
 }
 
-/// Returns exit status and report.
+/// Replays a trace; returns the exit status and the report.
 fn replay(trace: &Path) -> (Option<i32>, Value) {
     replay_with(&[], trace)
 }

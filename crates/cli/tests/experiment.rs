@@ -156,7 +156,8 @@ fn failing(folder: &Path, name: &str, line: &str) {
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs redis with programs that fail, below some limits of the shell; returns its words.
+/// Runs the redis experiment with programs that fail, under the shell's resource limits `limits`;
+/// returns the exit status and the words of its output.
 fn failing_redis(limits: &str, cache: &Path) -> (Option<i32>, String) {
     let programs = tempfile::tempdir().unwrap();
     for name in ["redis-server", "redis-cli", "redis-benchmark", "tclsh"] {

@@ -239,8 +239,8 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
     assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
 }
 
-/// The dynamic loader loads the object. A program without a loader runs unchanged, and so does a
-/// script that such a program interprets.
+/// The dynamic loader loads the preloaded object. A program without a loader therefore runs
+/// unchanged, and so does a script that such a program interprets.
 #[test]
 fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
     if vmarea_repair::can_repair_itself().is_err() {

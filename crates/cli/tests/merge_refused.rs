@@ -127,7 +127,7 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// On x86-64 only, where the registers of an interrupted call can be restored completely.
+/// Runs on x86-64 only, where the registers of an interrupted call can be restored completely.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_that_wait_are_not_interrupted_by_our_stops() {

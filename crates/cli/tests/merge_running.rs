@@ -350,7 +350,7 @@ fn the_command_is_killed_at_its_steps_and_another_finishes() {
         return;
     }
     // `ptrace` stops and resumes the process, `pwrite64` and `write` change its memory and the
-    // journal, `tgkill` and `kill` send signals. A script of the repository tests all steps; this
+    // journal, `tgkill` and `kill` send signals. A script in the repository tests all steps; this
     // test takes a sample.
     let kinds = [("ptrace", 47), ("write,pwrite64", 13), ("tgkill,kill", 11)];
     for way in [&APPLY[..], &BY_COPY] {

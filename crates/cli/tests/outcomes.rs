@@ -34,8 +34,8 @@ fn is_root() -> bool {
     root
 }
 
-/// Asserts that the program prints the same with and without a recorder, and that the replay equals
-/// the kernel.
+/// Asserts that the program prints the same with and without a recorder, and that the results of
+/// the replay equal the kernel's.
 fn is_equal(case: &str) {
     let program = rights();
     let natively = leash::output(Command::new(program).arg(case)).unwrap();
@@ -115,7 +115,7 @@ fn signals_that_vmarea_gets_alone_are_passed_on() {
 fn signals_that_the_group_gets_come_once() {
     for signal in ["-INT", "-HUP", "-TERM"] {
         // `setsid` creates a new session, so that the process group contains only vmarea and the
-        // command. The child is not a group leader before, so `setsid` does not fork.
+        // command. The child is not yet a group leader, so `setsid` does not fork.
         let (mut child, _folder) = counting(&["setsid"]);
         let leader = child.id();
         send(signal, &format!("-{leader}"));

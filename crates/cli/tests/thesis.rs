@@ -1,6 +1,7 @@
 //! The tests of the thesis "VMA merging in Linux" (3.1 and 3.3) as programs.
 //!
-//! Each program runs on this kernel, and is replayed in the core under each policy.
+//! Each program runs on this kernel, and a recording of it is replayed in the core under each
+//! policy.
 #![forbid(unsafe_code)]
 
 mod support;

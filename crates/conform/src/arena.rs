@@ -41,7 +41,8 @@ pub const POOL: u64 = START - 0x4_0000_0000;
 /// Initial number of pages in each file.
 pub const FILE_PAGES: u64 = 24;
 
-/// Descriptor number of the userfaultfd in sequences. Process 0 opened it; faults raise SIGBUS.
+/// Descriptor of the userfaultfd in sequences. Process 0 opens it; a fault in a range that it
+/// watches raises SIGBUS.
 pub const USERFAULTFD: u64 = 16;
 /// Sizes in bytes of the System V shared memory segments, indexed by segment number.
 pub const SEGMENTS: [u64; 2] = [6 * PAGE_SIZE, PAGE_SIZE + 100];

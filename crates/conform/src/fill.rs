@@ -11,10 +11,10 @@ use vmarea_trace::sysno;
 /// Maximum `vm.max_map_count`; more VMAs would take too long to create and to list.
 const MOST: u64 = 70_000;
 
-/// Returns the number of pages to make readable; `None` if the limit is unsuitable.
+/// Returns how many pages to make readable; `None` if `limit` is unsuitable.
 ///
-/// Afterwards, an address space that now has `count` VMAs can create about `leave` more. The limit
-/// is unsuitable if it is above [`MOST`] or if the address space is fewer than four VMAs below it.
+/// Afterwards, an address space that now has `count` VMAs can create about `leave` more. A limit is
+/// unsuitable if it is above [`MOST`], or if the address space is fewer than four VMAs below it.
 pub fn pairs(count: u64, limit: u64, leave: u64) -> Option<u64> {
     let missing = limit.checked_sub(count)?.checked_sub(leave)?;
     (limit <= MOST && missing >= 4).then(|| (missing - 1) / 2)
@@ -25,7 +25,7 @@ pub fn pairs(count: u64, limit: u64, leave: u64) -> Option<u64> {
 pub fn calls(pairs: u64) -> [Call; 2] {
     const PRIVATE_FIXED_ANONYMOUS: u64 = 0x32;
     const PROT_READ: u64 = 1;
-    // One more page at the end, so that each readable page has a neighbour on both sides.
+    // There is one more page at the end, so that each readable page has a neighbour on both sides.
     let len = (2 * pairs + 1) * PAGE_SIZE;
     let map = [FILL, len, 0, PRIVATE_FIXED_ANONYMOUS, u64::MAX, 0];
     [

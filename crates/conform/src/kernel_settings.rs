@@ -1,9 +1,9 @@
 //! Optional features of the machine that a run uses: swap, active `ksmd`, reserved huge pages.
 //!
-//! A shell makes these changes and reverts them when its input ends. They are therefore reverted
-//! even if the run is killed. Unavailable features are reported and not used. Deliberately absent:
-//! changes of settings that affect every process, such as `vm.max_map_count` or
-//! `transparent_hugepage/enabled`.
+//! A shell turns these features on, and restores the previous settings when its input ends, and
+//! therefore even if the run is killed. Unavailable features are reported and not used. Settings
+//! that affect every process, such as `vm.max_map_count` or `transparent_hugepage/enabled`, are
+//! deliberately not changed.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};

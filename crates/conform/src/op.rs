@@ -93,9 +93,9 @@ pub enum Op {
         /// Value to store.
         value: u64,
     },
-    /// Calls `fork`; the new process gets the number `child`.
+    /// Calls `fork`; later steps refer to the new process as `child`.
     Fork {
-        /// Number of the new process.
+        /// Number by which later steps refer to the new process.
         child: u8,
     },
     /// Ends the process.
@@ -115,9 +115,9 @@ pub enum Op {
 pub enum Work {
     /// Swaps out the page at this address. Linux gets `MADV_PAGEOUT`, and may decline.
     SwapOut(u64),
-    /// Migrates the page at this address to another frame. Only the core does so.
+    /// Migrates the page at this address to another frame. Only the core does this.
     Migrate(u64),
-    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does so at a time of its own
+    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does this, at a time of its own
     /// choice.
     MergeEqual,
 }

@@ -115,7 +115,8 @@ fn found(
 }
 
 const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";
-/// Appends a read of the bytes that differ, since a test notices them only if it reads them.
+/// Appends a read of the bytes that differ, since a test notices the difference only if it reads
+/// them.
 fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     if let Some((process, addr)) = difference.bytes_at {
         let op = Op::Read { addr };

@@ -63,8 +63,8 @@ fn is_collapse(op: &Op) -> bool {
 
 /// Returns true if the call maps a file in an area large enough for huge pages.
 ///
-/// Linux maps pages around a fault, and thereby creates a page table in the area; the core does
-/// not.
+/// On a fault, Linux also maps the surrounding pages, and thereby creates a page table in the area;
+/// the core does not.
 fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
     const MAP_ANONYMOUS: u64 = 0x20;
     let Op::Call(call) = op else {
@@ -323,7 +323,8 @@ impl<'a> Pair<'a> {
         Ok(None)
     }
 
-    /// Returns the pages to compare: all, or an eighth of them per step if there are very many.
+    /// Returns the pages to compare in this step: all of them, or only an eighth if there are very
+    /// many.
     fn pages_to_compare(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = self.model.present(process, look);
         if pages.len() > MANY_PAGES && look == Look::InMemory {

@@ -244,7 +244,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
     let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
     let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
     if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
-        // The VMA that is unlocked also depends on the VMA with which the copy merged before.
+        // Which VMA is unlocked also depends on the VMA with which the copy merged before.
         return Some("MREMAP_DONTUNMAP unlocks a whole VMA, which may be another here");
     }
     if any(VmFlags::UFFD_ANY) {

@@ -1,5 +1,5 @@
-//! Tests in which each allocation of the core fails, in every step of a set of sequences, and in work on
-//! pages that the sequences do not reach.
+//! Tests in which each allocation of the core fails: in every step of a set of sequences, and in
+//! work on pages that the sequences do not reach.
 //!
 //! After such a failure, nothing may have changed except what Linux also changes: a fixed mapping
 //! or move has unmapped its destination; a shrinking move has unmapped the tail; a change of
@@ -205,7 +205,7 @@ fn may_fail(site: &Site) -> bool {
     !OUTSIDE.iter().any(|name| function.contains(name))
 }
 
-/// Lists the allocations of `step` that may fail, with `free` free slots, by number.
+/// Lists the allocations of `step` that may fail while `free` slots are free, by position.
 fn allocations(run: Run, before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> {
     let mut model = play(run, before);
     fill(model.machine().space(), free);
@@ -241,7 +241,7 @@ fn check(
     let charged = charges(&model);
     let outcome = fail(nth, || model.apply(step));
     model.machine().validate()?;
-    // Attributes before the VMA that failed may have changed; what is mapped has not.
+    // The attributes of VMAs before the one that failed may have changed; what is mapped has not.
     if outcome.is_refused() && all(&model) != was {
         return Err("mapped otherwise than before".into());
     }
@@ -336,7 +336,7 @@ fn every_allocation_may_fail() {
 
 /// Fails each allocation of `work` in turn, on a new machine each time, and returns their sites.
 ///
-/// `work` returns true if it succeeded. It fails without memory, and succeeds afterwards.
+/// `work` returns true on success. Called again after a failed allocation, it must succeed.
 fn each(prepare: impl Fn() -> (Space, MmId), work: impl Fn(&Space, MmId) -> bool) -> Vec<Site> {
     let (space, mm) = prepare();
     let (done, sites) = record(|| work(&space, mm));
@@ -353,7 +353,7 @@ fn each(prepare: impl Fn() -> (Space, MmId), work: impl Fn(&Space, MmId) -> bool
 
 const ARENA: u64 = 0x1000_0000;
 
-/// More pages than the smallest buffer has places for.
+/// Number of pages in the tests: more than the smallest buffer can hold.
 const PAGES: u64 = 5;
 
 fn page(n: u64) -> u64 {
@@ -474,7 +474,7 @@ fn a_growth_without_memory_leaves_no_charge() {
     assert_eq!(committed(), before + 4);
 }
 
-/// An import with an anon_vma of its own that fails at each allocation leaves nothing behind.
+/// Importing a VMA with its own anon_vma leaves nothing behind, whichever allocation fails.
 #[test]
 fn an_import_without_memory_leaves_nothing() {
     let vma = ImportedVma {

@@ -1,11 +1,12 @@
 //! Flags and names of the mappings of a process, read again just before the mappings are replaced.
 //!
 //! A plan is based on one read of all mappings, and its last piece may be replaced seconds later.
-//! The fresh mapping would overwrite what the program has changed since then: flags (`madvise`,
-//! `mlock`) and names. Reading the whole list again for each piece would take quadratic time. This
-//! module therefore reads `/proc/PID/smaps` once more from start to end, and before each piece only
-//! up to the end of that piece. The attributes used for a piece are thus at most as old as the
-//! previous piece. A change of the memory policy is not detected.
+//! Without another check, the fresh mapping would overwrite the flags (`madvise`, `mlock`) and
+//! names that the program has changed since the mappings were read. Reading the whole list again
+//! for each piece would take quadratic time. This module therefore reads `/proc/PID/smaps` once
+//! more from start to end, and before each piece only up to the end of that piece. The attributes
+//! used for a piece are thus at most as old as the previous piece. A change of the memory policy is
+//! not detected.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -48,7 +49,7 @@ impl Attributes {
     /// Opens `smaps` of process `pid` (a number, or `self`).
     ///
     /// # Errors
-    /// Errors from opening the file.
+    /// Errors from opening `smaps`.
     pub(super) fn open(pid: &str) -> io::Result<Attributes> {
         Ok(Attributes {
             smaps: File::open(format!("/proc/{pid}/smaps"))?,
@@ -63,7 +64,7 @@ impl Attributes {
     /// Pieces must be passed in ascending order of their start addresses.
     ///
     /// # Errors
-    /// Errors from reading the file.
+    /// Errors from reading `smaps`.
     pub(super) fn changed(&mut self, piece: &Piece) -> io::Result<Option<u64>> {
         self.read_to(piece.range)?;
         let fits = |part: &VmRange| {

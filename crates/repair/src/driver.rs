@@ -65,8 +65,8 @@ pub(super) trait PieceExecutor {
     /// True if the mappings before the one that caused refusal `reason` may be retried without it.
     fn retries_before(&self, reason: KeptReason) -> bool;
 
-    /// Returns the end of the mappings from `at` on that would be refused as well, and counts them
-    /// in `kept`. At most `copies` shared pages may still be copied.
+    /// Skips the mappings from `at` on that would be refused as well: returns their end, and counts
+    /// them in `kept`. At most `copies` shared pages may still be copied.
     fn pass_over(
         &self,
         run: &Run,

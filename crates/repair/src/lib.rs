@@ -11,7 +11,7 @@
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
-//! 2  plan                  plan.rs: runs of neighbours whose pages alone prevent a merge
+//! 2  plan                  plan.rs: runs of neighbours that only their pages keep separate
 //! 3  prepare               in_process/executor.rs:          remote/session.rs: begins the journal,
 //!                          descriptors, the watcher; once   injects the agent (remote/agent.rs)
 //!                          for all plans, before the first

@@ -96,9 +96,9 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
-/// Size in bytes of the bin and of the separating pages.
+/// Total size in bytes of the bin and of the separating pages.
 ///
-/// One of them separates the bin from the next mapping.
+/// One of these pages separates the bin from the mapping above the scratch area.
 const SMALL: u64 = 4 * PAGE;
 
 impl Room {
@@ -171,7 +171,7 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
         let mut call = uffd::move_pages(What::Out as u64, watch.home(), to, part.start, len);
-        // The payload changes if a move is only partly done; these two arguments do not.
+        // If a move is only partly done, its payload changes, but these two arguments do not.
         (call.args[3], call.args[4]) = (part.start, len);
         call
     }));
@@ -181,10 +181,10 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
 pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
     let stays = match watch {
-        // Otherwise another thread could map memory in the hole, and the release of the scratch
-        // area would replace that mapping.
+        // Otherwise the fresh mapping would leave a hole in which another thread could map memory,
+        // and the release of the scratch area would replace that mapping.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // The unmapped range tells `move_back` that the swap was done.
+        // The range that the swap leaves unmapped tells `move_back` that the swap was done.
         Watch::Stopped(_) => 0,
     };
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;

@@ -49,9 +49,9 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
     Err(anyhow!(failed).context(format!("cannot run {name}")).into())
 }
 
-/// Warns if the program does not load the object.
+/// Warns if the program does not load the preloaded object.
 ///
-/// The program runs nevertheless, since its children may load the object.
+/// The program runs nevertheless, because its children may load the preloaded object.
 fn warn_where_in_vain(program: &OsStr) {
     let found = executable::find(program);
     // If the file is missing or cannot be read, the kernel reports that.
@@ -61,7 +61,8 @@ fn warn_where_in_vain(program: &OsStr) {
     }
 }
 
-/// Returns the `LD_PRELOAD` value with the object before those that are already preloaded.
+/// Returns the value for `LD_PRELOAD`: `object`, followed by the objects that are already
+/// preloaded.
 fn with_others(object: &Path) -> OsString {
     let mut value = object.as_os_str().to_owned();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {

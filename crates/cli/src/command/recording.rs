@@ -33,8 +33,8 @@ impl RecordingArgs {
         &self.command
     }
 
-    /// Creates arguments that record `command` with snapshots only at start and end of address
-    /// spaces.
+    /// Creates arguments that record `command` with snapshots only at the start and the end of each
+    /// address space.
     pub fn of(command: Vec<OsString>) -> Self {
         Self {
             checkpoint: None,

@@ -1,4 +1,5 @@
-//! A target for merges: a program with mergeable mappings that obeys commands and checks its bytes.
+//! A target for merges: a program that has mergeable mappings, obeys commands and checks its
+//! memory.
 
 use super::leash::{self, Leashed};
 use super::{VMAREA, text};
@@ -115,7 +116,8 @@ impl Heap {
         leash::output(&mut self.command(more)).expect("the binary was built")
     }
 
-    /// Merges only the program's mappings, with the result as JSON.
+    /// Merges only the mappings in [`range`](Self::range), and makes the command print its result
+    /// as JSON.
     pub fn merge_area(&self, more: &[&str]) -> Output {
         // The pauses are long, for busy machines.
         let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];

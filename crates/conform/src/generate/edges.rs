@@ -149,7 +149,8 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
         Address | Word => &[0, 1 << 31, 1 << 32, 1 << 46, TASK_SIZE, 1 << 47, 1 << 63, 0],
     };
     let base = match (is, c.rng.below(4)) {
-        // A length whose sum with an arena address wraps, or is the end of the address space.
+        // This length and an arena address add up to a sum that wraps, or to the end of the address
+        // space.
         (Length, 0) => c.rng.pick(&[0, TASK_SIZE]).wrapping_sub(c.range().0),
         _ => c.rng.pick(edges),
     };

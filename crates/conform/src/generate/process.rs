@@ -226,7 +226,7 @@ pub(super) fn exit(c: &mut Choice<'_>) -> Op {
 pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
     const MISSING: u64 = 1;
     const WRITE_PROTECT: u64 = 2;
-    // A page of shared memory that was never written is missing again after swap-out.
+    // A page of shared memory that was never written is missing again after it was swapped out.
     if !c.facts.userfaultfd || matches!(c.theme, Theme::Pages | Theme::Pool) {
         return write(c);
     }

@@ -1,7 +1,8 @@
 //! Theme of a sequence.
 //!
-//! Some behaviour occurs only with enough of a resource: huge pages need large areas, and equal
-//! pages must be created. Such sequences take longer, so most sequences have no theme.
+//! Some behaviour is rare in ordinary sequences: huge pages need large areas, and pages must first
+//! be made equal before they can be merged. Such sequences take longer, so most sequences have no
+//! theme.
 
 use super::super::rng::Rng;
 

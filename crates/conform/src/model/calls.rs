@@ -41,8 +41,8 @@ impl Model {
                 }
                 _ => Err(Errno::EINVAL),
             },
-            // Executed in the address space for which the descriptor was opened, even if another
-            // process makes the call.
+            // This call acts on the address space for which the descriptor was opened, even if
+            // another process makes it.
             sysno::IOCTL => {
                 let request = self.userfaultfd(call)?;
                 self.machine.space().syscall(self.watched, &request)

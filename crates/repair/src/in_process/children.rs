@@ -23,8 +23,9 @@ const GENERATIONS: u32 = 8;
 
 /// Copies the missing pages to the child behind `fd`, and closes `fd`.
 ///
-/// If memory to track a child's changes is short, the child keeps waiting, because it would
-/// otherwise read wrong bytes.
+/// If the copies cannot be completed, the child is left waiting: if it continued, it would read
+/// wrong bytes. This happens if there is not enough memory to track the child's changes, if forks
+/// are nested deeper than [`GENERATIONS`], or if a copy fails for good.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
     complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
@@ -106,7 +107,8 @@ impl Child<'_> {
                 libc::ENOENT | libc::EEXIST if uffd::is_changing(self.fd) => self.listen()?,
                 // The address is no longer mapped, or the page is there already.
                 libc::ENOENT | libc::EEXIST => at += PAGE,
-                // Memory is short; the child waits.
+                // The kernel refuses for the moment, for example because memory is short; the child
+                // waits.
                 libc::ENOMEM | libc::EINTR | libc::EBUSY => {
                     own_process::rest(round);
                     round = round.saturating_add(1);

@@ -43,7 +43,7 @@ const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | u
 pub(super) struct InProcess {
     /// Maximum time for the other threads to stop.
     stop_timeout: Duration,
-    /// `None` if the scratch area was abandoned: see [`InProcess::room`].
+    /// The scratch area; `None` if it was abandoned (see [`InProcess::room`]).
     room: Option<Room>,
     watcher: Watcher,
     home: Uffd,
@@ -77,7 +77,7 @@ impl InProcess {
         let maps = File::open("/proc/self/maps")
             .map_err(RepairError::system("opening /proc/self/maps"))?;
         if options.owner == Owner::Anybody {
-            // Only this request reveals changes of protection by other threads.
+            // Only this query reveals that another thread has changed the protection of a mapping.
             procmap::query(&maps, 0, &mut [])
                 .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
         }
@@ -137,8 +137,8 @@ impl InProcess {
         changed.map_err(RepairError::system("reading /proc/self/smaps"))
     }
 
-    /// Fills the table with the calls of a piece. Returns the number of calls, and the number
-    /// before the swap.
+    /// Fills the table with the calls of a piece. Returns how many calls the table then contains,
+    /// and how many of them come before the swap.
     fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
         piece::out(piece, room, watch, &mut list);
@@ -212,8 +212,8 @@ impl PieceExecutor for InProcess {
         })
     }
 
-    /// False if the program has changed the piece: pages that it discards may disappear only after
-    /// the event was read.
+    /// Returns false if the program has changed the piece: its mappings and pages may no longer be
+    /// those of the plan.
     fn retries_before(&self, reason: KeptReason) -> bool {
         reason != KeptReason::Changed
     }

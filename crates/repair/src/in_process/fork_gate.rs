@@ -1,8 +1,9 @@
 //! The gate for `fork`: closed while pages are moved out.
 //!
 //! A fork through the C library waits until the piece is complete. For a fork that bypasses the
-//! library, the kernel sends an event, and the watcher copies the missing pages to the child. The
-//! gate is a single word, because a thread that waits at it may hold any lock of the program.
+//! library, the kernel sends a userfaultfd event, and the watcher copies the missing pages to the
+//! child. The gate is a single word, because a thread that waits at it may hold any lock of the
+//! program.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +54,7 @@ pub(super) fn address() -> u64 {
 
 /// Records that a program thread is discarding pages (`MADV_DONTNEED`).
 ///
-/// The kernel sends the event before it discards the pages.
+/// The kernel sends the userfaultfd event before it discards the pages.
 pub(super) fn begin_drop() {
     GATE.dropping.store(1, Ordering::Relaxed);
 }

@@ -1,9 +1,9 @@
 //! Repairs the calling process while its other threads run.
 //!
 //! A thread that touches a page while it is being moved waits for that move. A thread that touches
-//! a page that is moved out waits until the piece is complete. The thread that works on the piece uses
-//! only its own stack, registers and shared memory: any other memory could be in the middle of a
-//! move. A second thread handles the userfaultfd events ([`watch`](self::watch)).
+//! a page that is moved out waits until the piece is complete. The thread that works on the piece
+//! uses only its own stack, registers and shared memory: any other memory could be in the middle of
+//! a move. A second thread handles the userfaultfd events ([`watch`]).
 //!
 //! # Order of events
 //! ```text
@@ -66,10 +66,12 @@ use executor::InProcess;
 /// repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
-/// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be started.
+/// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be
+/// started.
 pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, RepairError> {
     let work = move || {
-        // If a sandbox forbids this, the thread shares the program's descriptors.
+        // If a sandbox forbids a private descriptor table, the thread shares the program's
+        // descriptors.
         let _ = own_process::separate_descriptors();
         Merger::new(options)?.merge(range)
     };

@@ -35,9 +35,9 @@ enum Try {
     Again,
 }
 
-/// Executes a move back as far as possible. Returns true if the move is complete. If the program
-/// has changed the piece, nothing is moved, because pages may belong to different addresses now.
-/// [`bring_all`] handles the pages that remain.
+/// Executes a call that moves a run of pages back, as far as possible. Returns true if all pages of
+/// the run were moved. If the program has changed the piece, nothing is moved, because pages may
+/// belong to different addresses now. [`bring_all`] handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();

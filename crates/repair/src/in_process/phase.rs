@@ -55,8 +55,8 @@ pub(super) enum Meaning {
     Moved { from: u64, to: u64, len: u64 },
     /// The program has unmapped `start..end`.
     Unmapped { start: u64, end: u64 },
-    /// The program discards the pages of `start..end`. This disturbs the piece while pages move
-    /// out.
+    /// The program discards the pages of `start..end`. If pages are still moving out, this disturbs
+    /// the piece.
     Dropped {
         start: u64,
         end: u64,

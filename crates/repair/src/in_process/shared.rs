@@ -96,7 +96,7 @@ impl SiteWords {
 }
 
 /// A spare descriptor, closed to make room for a child's userfaultfd at the descriptor limit.
-/// Stored as its number plus one, or 0 for none.
+/// Stored as the descriptor plus one, or 0 if there is none.
 #[derive(Debug)]
 #[repr(transparent)]
 struct Spare(AtomicI32);
@@ -224,7 +224,7 @@ impl Shared {
         true
     }
 
-    /// Reads one pagemap word for each page from `start` on, and returns the number of words read.
+    /// Reads one pagemap word for each page from `start` on, and returns how many words were read.
     /// If the pagemap cannot be read, every page is reported as filled.
     fn read_pages(&self, start: u64, words: &mut [u64]) -> usize {
         for round in 0..MOST_ATTEMPTS {
@@ -373,8 +373,8 @@ impl Locked<'_> {
         let (watched, len) = (piece.start - site.left, piece.len_bytes() + site.left);
         self.cease_by(fd, watched, len);
         self.cease_by(fd, fresh, piece.len_bytes());
-        // The spare descriptor takes the number of `fd`, so that the program cannot be assigned the
-        // number.
+        // The spare descriptor takes the number of `fd`, so that the kernel cannot assign that
+        // number to a file of the program.
         if !self.spare.is_there() && own_process::duplicate_to(self.descriptors.stop, fd) {
             self.spare.keep(fd);
         } else {

@@ -137,7 +137,8 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until every event is read, and unregisters mappings that were moved out of the piece.
+    /// Waits until every event is read, and unregisters mappings that were moved out of the piece
+    /// and a last mapping that has grown, in at most [`MOST_ATTEMPTS`] attempts.
     ///
     /// Closing the descriptors would not unregister them: a forked child has copies of them.
     fn answer_all(&self) {
@@ -294,10 +295,8 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for pending `MADV_DONTNEED` calls by stopping all other threads for a moment.
-    ///
-    /// A call is pending if its event was read during an earlier piece. A stopped thread has
-    /// completed its call.
+    /// Waits for `MADV_DONTNEED` calls whose events earlier pieces have read, by stopping all other
+    /// threads for a moment: a stopped thread has completed its call. Needless for a range of ours.
     pub(super) fn let_drops_end(&mut self) -> Result<(), KeptReason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
@@ -310,7 +309,7 @@ impl Work<'_> {
     fn swap(&mut self) -> Result<(), KeptReason> {
         let shared = self.shared;
         let (mut call, piece) = (self.sequence.calls[self.sequence.before], self.site.piece);
-        // No other thread changes mappings now, so the swap causes all events.
+        // No other thread changes mappings now, so any event is caused by the swap.
         let mut swap = || {
             shared.begin_swap();
             run_swap(&mut call, piece);
@@ -434,7 +433,8 @@ impl<'a> Turn<'a> {
         self.locked.get_or_insert_with(|| self.shared.lock())
     }
 
-    /// Repeats `step` as long as it returns `EAGAIN`. The lock is held afterwards.
+    /// Repeats `step` while it returns `EAGAIN`, at most [`MOST_ATTEMPTS`] times, unlocks between
+    /// attempts, and holds the lock afterwards.
     fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
         for round in 0..MOST_ATTEMPTS {
             let errno = step(self.locked());

@@ -50,7 +50,7 @@ pub(super) struct Agent {
     pub(super) table: u64,
     /// The scratch area for pieces.
     pub(super) room: VmRange,
-    /// Number of the process's userfaultfd, or -1.
+    /// Descriptor of the process's userfaultfd, or -1 if there is none.
     pub(super) fd: i32,
     /// Inode of the userfaultfd; `None` if it could not be read.
     pub(super) inode: Option<u64>,

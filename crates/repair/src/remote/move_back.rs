@@ -72,7 +72,7 @@ const REST: Duration = Duration::from_millis(1);
 
 /// Moves all pages of `piece` back, ends the watch and releases the scratch area.
 ///
-/// This works before and after the swap, and without the descriptor. Returns true if the swap was
+/// This works before and after the swap, and without the userfaultfd. Returns true if the swap was
 /// done.
 ///
 /// # Errors

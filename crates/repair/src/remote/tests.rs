@@ -33,16 +33,18 @@ const REFUSALS: [i32; 6] = [
     libc::EINTR,
 ];
 
-/// The calls that are refused.
+/// Which calls are refused. A call is identified by its position in the order of execution, from 0.
 #[derive(Clone, Copy, Debug)]
 enum Refused {
-    /// The call with this number.
+    /// The call at this position.
     One(usize),
-    /// The call with this number does only half of its work, if it moves or copies.
+    /// The call at this position does half of its work before it fails: it moves or copies only
+    /// half of its pages, or, for the swap, only unmaps the old mappings. Any other call is refused
+    /// entirely.
     Half(usize),
-    /// The call with this number, and all later calls of the same kind.
+    /// The call at this position, and all later calls of the same kind.
     Kind(usize),
-    /// No call is refused, but after the call with this number the process cannot be accessed for a
+    /// No call is refused, but after the call at this position the process cannot be accessed for a
     /// moment.
     Broken(usize),
 }
@@ -99,8 +101,8 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Does half of a call that moves or copies; returns false for other calls. Half a swap only
-    /// unmaps the old mappings.
+    /// Does half of a call that moves or copies, and returns true. For the swap, only unmaps the
+    /// old mappings and returns false; for any other call, does nothing and returns false.
     fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {

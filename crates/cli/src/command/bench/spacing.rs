@@ -1,5 +1,4 @@
-//! `vmarea bench spacing`: tables 4.2 and 4.3 of Matěna's thesis, and the curve over mapping
-//! sizes.
+//! `vmarea bench spacing`: tables 4.2 and 4.3 of Matěna's thesis, also for other sizes of mappings.
 
 use super::{Document, interval_cells, without_kernel};
 use crate::console::{Console, count};

@@ -295,8 +295,8 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for `MADV_DONTNEED` calls whose events earlier pieces have read, by stopping all other
-    /// threads for a moment: a stopped thread has completed its call. Needless for a range of ours.
+    /// Waits for `MADV_DONTNEED` calls whose events earlier pieces have read: stops all other threads
+    /// for a moment, which completes their calls. Does nothing if the caller owns the range.
     pub(super) fn let_drops_end(&mut self) -> Result<(), KeptReason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());

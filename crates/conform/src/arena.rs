@@ -217,13 +217,13 @@ pub fn segment_inode(number: usize) -> u64 {
     16 + number as u64
 }
 
-/// Returns the size in bytes of the segment with an inode number.
+/// Returns the size in bytes of the segment with this inode number; `None` if there is none.
 pub fn segment_len(inode: u64) -> Option<u64> {
     let number = inode.checked_sub(segment_inode(0))?;
     SEGMENTS.get(usize::try_from(number).ok()?).copied()
 }
 
-/// Returns the file with a number, in the form that the core takes.
+/// Returns the file with this number, in the form that the core takes.
 pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;
     Some(types::File {

@@ -8,7 +8,7 @@
 //! and prints the ratios of their times.
 //!
 //! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` makes the moves of the spacing benchmark
-//! once; there, the function to count is `moves`.
+//! once. In this mode, limit the instruction counter to `moves`.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace

@@ -136,7 +136,7 @@ fn threads_that_map_meanwhile_keep_what_they_are_given() {
     }
 }
 
-/// Runs rounds of forks of one kind, each at another point of a merge.
+/// For each kind of fork, runs rounds of one merge with a fork at some moment of it.
 fn forks(kinds: &[&str], rounds: &str) {
     // First the caller owns the range; then any thread may change it.
     forks_of(kinds, rounds, ["1", "3"]);

@@ -21,7 +21,8 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, KeptReason, RepairError, Report};
 
-/// Number of consecutive refusals because of shared pages after which the executor skips mappings.
+/// Number of pieces refused because of shared pages, since the last joined piece or skip, after
+/// which the executor skips all following mappings that would be refused as well.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.

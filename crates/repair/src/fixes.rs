@@ -84,7 +84,7 @@ const LEAST_RESERVED: u64 = 1 << 20;
 pub(super) struct Step {
     /// An empty page to fill first, by writing a zero from outside the process.
     pub(super) touch: Option<u64>,
-    /// The calls, which are made in one stop.
+    /// The calls, all made while the process is stopped once.
     pub(super) calls: Vec<Call>,
     /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,

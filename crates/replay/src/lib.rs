@@ -246,7 +246,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// Replays a call after the calls that waited for it.
+    /// Replays a call, after the calls of the same thread that are still deferred.
     fn ordered_call(&mut self, call: &Call) {
         self.rights.is_born(call);
         self.rights.has_shown(call);

@@ -211,7 +211,7 @@ pub fn run(context: &Context<'_>, wanted: impl Fn(&str) -> bool) -> Document {
     }
 }
 
-/// Does one piece of work in this process, so that an instruction counter can count it.
+/// Does the work named by `arguments` in this process, so that a tool can count its instructions.
 ///
 /// # Errors
 /// One line that says what is wrong with the arguments or with a file that they name.

@@ -100,7 +100,7 @@ use direct as make;
 #[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
-/// Makes a system call by number. Returns the result, `-errno` for an error.
+/// Makes a system call by number. Returns the result, or `-errno` on error.
 ///
 /// # Safety
 /// The safety requirements of the system call itself.
@@ -117,7 +117,7 @@ unsafe fn direct(nr: i64, args: [u64; 6]) -> i64 {
 
 /// Makes a system call that writes to `buffer`, whose address is the second argument.
 ///
-/// Returns the result, `-errno` for an error.
+/// Returns the result, or `-errno` on error.
 pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     let args = [
         fd as u64,
@@ -148,7 +148,7 @@ pub fn write_own(to: u64, from: u64, len: u64) -> Result<(), i32> {
     }
 }
 
-/// Makes an `ioctl` with `argument` as its structure. Returns the result, `-errno` for an error.
+/// Makes an `ioctl` with `argument` as its structure. Returns the result, or `-errno` on error.
 ///
 /// # Safety
 /// The request must fit the structure.

@@ -290,7 +290,7 @@ unsafe impl Sync for Aside {}
 /// Size of the stack, without the inaccessible guard area on either side.
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
-/// Number of attempts to start a thread, which take about a tenth of a second.
+/// Maximum number of attempts to start a thread. All together take about a tenth of a second.
 const START_ATTEMPTS: u32 = 3_000;
 
 impl Aside {

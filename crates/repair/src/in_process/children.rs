@@ -18,7 +18,8 @@ use vmarea_linux_sys::calls::{self, Arena};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd::{self, Event};
 
-/// Maximum depth of nested forks: the pages of each child are copied before its parent continues.
+/// Maximum depth of nested forks. If a child forks while its pages are being copied, the pages of
+/// the new child are copied first.
 const GENERATIONS: u32 = 8;
 
 /// Copies the missing pages to the child behind `fd`, and closes `fd`.

@@ -105,7 +105,7 @@ pub struct Vma {
     pub own: Option<Av>,
     /// The known anon_vmas in the VMA's chain, oldest first.
     pub chain: Vec<Av>,
-    /// Whether the chain has links that are not visible.
+    /// Whether all links of the chain are known.
     pub links: Links,
 }
 

@@ -73,7 +73,8 @@ pub(super) fn is_option_of_memory(option: u64) -> bool {
     [SET_MM, SET_THP_DISABLE, SET_MDWE, SET_MEMORY_MERGE, SET_VMA].contains(&option)
 }
 
-/// True for a query made with a call that could also set the value.
+/// True for a call that cannot affect memory although others with its number can: a query, or a
+/// change of a resource or option that is unrelated to memory.
 pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     // RLIMIT_DATA, _STACK, _MEMLOCK, _AS
     let of_memory = |resource| matches!(resource, 2 | 3 | 8 | 9);

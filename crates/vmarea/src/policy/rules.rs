@@ -18,9 +18,10 @@ pub struct Rules {
     /// Restriction on merging VMAs with a `close` hook.
     pub close_hook: CloseHook,
 
-    /// Anonymous mappings of a multiple of the huge page size are placed aligned (since 6.7).
+    /// Anonymous mappings whose length is a multiple of the huge page size are aligned to it (6.7).
     pub huge_aligned_anon: bool,
-    /// Private mappings of `/dev/zero` with space for a huge page are placed aligned (after 6.12).
+    /// Private mappings of `/dev/zero` that are long enough for a huge page are aligned to its size
+    /// (after 6.12).
     pub huge_aligned_zero: bool,
     /// `MAP_STACK` sets `VM_NOHUGEPAGE` (since 6.7).
     pub map_stack_nohuge: bool,

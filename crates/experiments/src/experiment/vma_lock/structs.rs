@@ -74,7 +74,8 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA of the first versions of Linux 6.4: the semaphore lies between the other fields.
+    /// The VMA with the semaphore embedded among the other fields, before its lock was allocated
+    /// separately.
     Unaligned {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,

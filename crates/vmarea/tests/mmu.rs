@@ -101,8 +101,8 @@ fn a_thread_never_reads_what_the_child_writes() {
     }
 }
 
-/// After a fork, a write by the parent does not reach the child's page, even on a processor that had
-/// a writable translation before the fork.
+/// After a fork, a write by the parent does not reach the child's page, even on a processor that
+/// had a writable translation before the fork.
 #[test]
 fn a_fork_takes_write_permission_from_every_processor() {
     let (machine, parent) = machine(Policy::LINUX);

@@ -93,18 +93,19 @@ isolation() {
     stale_entries_show
 }
 
-# Tests the test: where the TLBs of other CPUs keep stale entries, it sees leaks, unless the stale entries end it first.
+# Tests the test: if the TLBs of other CPUs keep stale entries, it must not pass. It counts leaks, or reads wrong
+# bytes of its own and crashes.
 stale_entries_show() {
     local said
-    for _ in {1..8}; do
-        said=$(kernel/run.sh --smp 2 --widen 300 --flush-local --seconds 60 --add "$work/isolation" -- \
+    for _ in 1 2 3; do
+        said=$(kernel/run.sh --smp 2 --widen 300 --flush-local --seconds 30 --add "$work/isolation" -- \
             /bin/isolation 20 2>/dev/null) || true
-        if [[ $said =~ ,\ [1-9][0-9]*\ leaked ]]; then
-            echo "without flushes: $said"
+        if [[ $said != *', 0 leaked reads'* ]]; then
+            echo "without flushes: ${said:-crashed}"
             return
         fi
     done
-    echo "kernel: isolation sees no leak without flushes"
+    echo "kernel: isolation passes without flushes"
     status=3
 }
 

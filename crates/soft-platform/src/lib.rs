@@ -104,7 +104,11 @@ impl Machine {
         to: &mut [u8],
     ) -> Result<Faulted, Errno> {
         self.access((cpu, mm, addr), Access::Read, |page| {
-            copy_out(page, addr, to);
+            let at = (addr & !PAGE_MASK) as usize;
+            match page {
+                Some(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
+                None => to.fill(0),
+            }
         })
     }
 
@@ -114,7 +118,7 @@ impl Machine {
     /// ESRCH if the address space does not exist.
     pub fn store_on(&self, cpu: usize, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.access((cpu, mm, addr), Access::Write, |page| {
-            if let Where::Frame(bytes) = page {
+            if let Some(bytes) = page {
                 let at = (addr & !PAGE_MASK) as usize;
                 bytes[at..at + from.len()].copy_from_slice(from);
             }
@@ -136,7 +140,7 @@ impl Machine {
         &self,
         (cpu, mm, addr): (usize, MmId, u64),
         access: Access,
-        f: impl FnOnce(Where<'_>),
+        f: impl FnOnce(Option<&mut Page>),
     ) -> Result<Faulted, Errno> {
         let mut f = Some(f);
         let mut faulted = Faulted::Spurious;
@@ -146,14 +150,13 @@ impl Machine {
                 .access(cpu, (mm, addr & PAGE_MASK), access, |page| {
                     let f = f.take().expect("called once");
                     match page {
-                        MappedPage::Zero => f(Where::Zeros),
+                        MappedPage::Zero => f(None),
                         MappedPage::Frame(frame) => {
-                            self.memory
-                                .with_frame(frame, |bytes| f(Where::Frame(bytes)));
+                            self.memory.with_frame(frame, |bytes| f(Some(bytes)));
                         }
                         MappedPage::File { inode, index } => {
                             self.memory
-                                .with_file_page(inode, index.0, |bytes| f(Where::Frame(bytes)));
+                                .with_file_page(inode, index.0, |bytes| f(Some(bytes)));
                         }
                     }
                 });
@@ -199,50 +202,24 @@ impl Machine {
     /// Copies the bytes of the page at `addr` to `to`, without an access. Returns false if no page
     /// is mapped.
     pub fn peek(&self, mm: MmId, addr: u64, to: &mut Page) -> bool {
-        let mut found = false;
-        let looked = self.with_page(mm, addr & PAGE_MASK, |_, page| {
-            found = !matches!(page, Where::Nowhere);
-            copy_out(page, 0, to);
-        });
-        looked.is_ok() && found
-    }
-
-    fn with_page<R>(
-        &self,
-        mm: MmId,
-        addr: u64,
-        f: impl FnOnce(Pte, Where<'_>) -> R,
-    ) -> Result<R, Errno> {
         let memory = &self.memory;
-        self.space.with_mapped(mm, addr, |page| {
-            let entry = page.entry;
-            match (entry, page.file) {
-                (Pte::None | Pte::Guard, _) | (Pte::File { .. }, None) => f(entry, Where::Nowhere),
-                (Pte::Zero, _) => f(entry, Where::Zeros),
+        let looked = self.space.with_mapped(mm, addr & PAGE_MASK, |page| {
+            to.fill(0);
+            let copy = |from: &mut Page| *to = *from;
+            match (page.entry, page.file) {
+                (Pte::None | Pte::Guard, _) | (Pte::File { .. }, None) => return false,
+                (Pte::Zero, _) => {}
                 (
                     Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. },
                     _,
-                ) => memory.with_frame(frame, |p| f(entry, Where::Frame(p))),
-                (Pte::Swap { slot }, _) => memory.with_slot(slot, |p| f(entry, Where::Frame(p))),
+                ) => memory.with_frame(frame, copy),
+                (Pte::Swap { slot }, _) => memory.with_slot(slot, copy),
                 (Pte::File { .. }, Some((inode, index))) => {
-                    memory.with_file_page(inode, index, |p| f(entry, Where::Frame(p)))
+                    memory.with_file_page(inode, index, copy);
                 }
             }
-        })
-    }
-}
-
-/// What an address refers to: nothing, a page of zeros, or the bytes of a page.
-enum Where<'a> {
-    Nowhere,
-    Zeros,
-    Frame(&'a mut Page),
-}
-
-fn copy_out(page: Where<'_>, addr: u64, to: &mut [u8]) {
-    let at = (addr & !PAGE_MASK) as usize;
-    match page {
-        Where::Frame(bytes) => to.copy_from_slice(&bytes[at..at + to.len()]),
-        Where::Nowhere | Where::Zeros => to.fill(0),
+            true
+        });
+        looked == Ok(true)
     }
 }

@@ -7,12 +7,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use spin::{Mutex, Once};
 use vmarea::fault::{Access, Faulted};
+use vmarea::mm::mapped::Mapped;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
-use vmarea::types::mmu::MappedPage;
-use vmarea::types::{Errno, MmId, VmFlags};
+use vmarea::types::{Errno, MmId};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, Overcommit, Space, System};
 
@@ -169,19 +169,9 @@ pub struct PresentPage {
 
 /// Returns the page that an entry maps; `None` if the entry maps no page.
 pub fn page_of(vma: &VmaView, addr: u64, entry: Pte) -> Option<PresentPage> {
-    let (page, writable) = match entry {
-        Pte::Zero => (MappedPage::Zero, false),
-        Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
-        Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
-        Pte::File { writable } => {
-            let inode = vma.body.file?.inode;
-            let index = vma.pgoff_at(addr);
-            (MappedPage::File { inode, index }, writable)
-        }
-        Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
-    };
+    let to = Mapped::of(vma, addr, entry).translation()?;
     Some(PresentPage {
-        address: mmu::address_of(page),
-        writable: writable && vma.body.flags.contains(VmFlags::WRITE),
+        address: mmu::address_of(to.page),
+        writable: to.writable,
     })
 }

@@ -20,7 +20,6 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::mmu::{MappedPage, Mmu, Translation};
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
-use vmarea_sync::Key;
 
 /// Number of address spaces that can exist at once.
 const MAX_MMS: usize = 4096;
@@ -58,21 +57,17 @@ pub fn address_of(page: MappedPage) -> u64 {
     }
 }
 
-fn index(mm: MmId) -> usize {
-    Key::from_bits(mm.to_bits()).map_or(usize::MAX, |key| key.index() as usize)
-}
-
 /// Returns the tables of an address space that exists.
 fn tables(mm: MmId) -> Option<&'static Tables> {
     // ORDERING: Acquire, pairs with the Release in `mm_created`.
-    let tables = SLOTS.get(index(mm))?.tables.load(Ordering::Acquire);
+    let tables = SLOTS.get(mm.index())?.tables.load(Ordering::Acquire);
     // SAFETY: `mm_created` stored a box, and the core calls `mm_gone`, which frees it, last.
     unsafe { tables.as_ref() }
 }
 
 impl Mmu for Hardware {
     fn mm_created(&self, mm: MmId) -> Result<(), Errno> {
-        let slot = SLOTS.get(index(mm)).ok_or(Errno::ENOMEM)?;
+        let slot = SLOTS.get(mm.index()).ok_or(Errno::ENOMEM)?;
         let tables = Tables::new().ok_or(Errno::ENOMEM)?;
         let tables = Box::into_raw(Box::new(tables));
         // ORDERING: Release, pairs with the Acquire in `tables`.
@@ -81,7 +76,7 @@ impl Mmu for Hardware {
     }
 
     fn mm_gone(&self, mm: MmId) {
-        let slot = &SLOTS[index(mm)];
+        let slot = &SLOTS[mm.index()];
         // ORDERING: SeqCst, as in `switch`.
         debug_assert!(slot.active.load(Ordering::SeqCst) == 0, "a CPU runs there");
         // ORDERING: AcqRel; the last use of the tables.
@@ -156,7 +151,7 @@ impl Mmu for Hardware {
             x86_64::instructions::tlb::flush_all();
         }
         // ORDERING: SeqCst; after the entries were changed (M2).
-        let active = SLOTS[index(mm)].active.load(Ordering::SeqCst);
+        let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
         // ORDERING: Relaxed; does not change.
         if !LOCAL_ONLY.load(Ordering::Relaxed) {
             flush_others(active & !(1 << cpu::number()));
@@ -219,7 +214,7 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     let root = match to {
         Some(mm) => {
             // ORDERING: SeqCst; before the tables are read (M2).
-            SLOTS[index(mm)].active.fetch_or(bit, Ordering::SeqCst);
+            SLOTS[mm.index()].active.fetch_or(bit, Ordering::SeqCst);
             tables(mm).map_or(kernel_root(), Tables::root)
         }
         None => kernel_root(),
@@ -228,7 +223,7 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
     if let Some(mm) = from {
         // ORDERING: SeqCst; after the TLB was flushed (M2).
-        SLOTS[index(mm)].active.fetch_and(!bit, Ordering::SeqCst);
+        SLOTS[mm.index()].active.fetch_and(!bit, Ordering::SeqCst);
     }
 }
 

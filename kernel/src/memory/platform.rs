@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use vmarea::types::platform::Environment;
 use vmarea::types::{FrameId, Platform};
-use vmarea_sync::{Key, Spin, VmaLock};
+use vmarea_sync::{Spin, VmaLock};
 
 /// The environment that this kernel chooses for the core.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,8 +47,7 @@ pub fn zero_page() -> u64 {
 }
 
 fn place(frame: FrameId) -> Option<&'static AtomicU64> {
-    let index = Key::from_bits(frame.to_bits())?.index() as usize;
-    FRAMES.get()?.get(index)
+    FRAMES.get()?.get(frame.index())
 }
 
 /// Returns the physical address of a frame of the core; 0 if it has no physical frame.

@@ -5,9 +5,8 @@
 //! entry is read again under its lock, because it may have changed since the fault set it.
 
 use super::{Access, FaultContext, Faulted};
-use crate::page::Pte;
-use crate::types::VmFlags;
-use crate::types::mmu::{MappedPage, Mmu, Translation};
+use crate::mm::mapped::Mapped;
+use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::vma::VmaView;
 
@@ -26,37 +25,15 @@ impl<E: Environment> FaultContext<'_, E> {
         let Some(mm) = self.pages.owner() else {
             return faulted;
         };
-        let shown = self
-            .pages
-            .peek(addr, |entry| match translation(vma, addr, entry) {
+        let shown = self.pages.peek(addr, |entry| {
+            match Mapped::of(vma, addr, entry).translation() {
                 Some(to) => self.space.mmu.set_entry(mm, addr, to),
                 None => Ok(()),
-            });
+            }
+        });
         match shown {
             Ok(()) => faulted,
             Err(_) => Faulted::OutOfMemory,
         }
     }
-}
-
-/// Returns the translation of an entry; `None` if the hardware cannot map the page.
-fn translation(vma: &VmaView, addr: u64, entry: Pte) -> Option<Translation> {
-    let (page, writable) = match entry {
-        Pte::Zero => (MappedPage::Zero, false),
-        Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
-        Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
-        Pte::File { writable } => {
-            let inode = vma.body.file?.inode;
-            let index = vma.pgoff_at(addr);
-            (MappedPage::File { inode, index }, writable)
-        }
-        Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
-    };
-    let flags = vma.body.flags;
-    let writable = writable && flags.contains(VmFlags::WRITE);
-    Some(Translation {
-        page,
-        writable,
-        flags,
-    })
 }

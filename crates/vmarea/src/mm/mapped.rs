@@ -2,8 +2,9 @@
 
 use crate::Space;
 use crate::page::Pte;
+use crate::types::mmu::{MappedPage, Translation};
 use crate::types::platform::Environment;
-use crate::types::{Errno, MmId, VmFlags};
+use crate::types::{Errno, MmId, Pgoff, VmFlags};
 use crate::vma::VmaView;
 
 /// What is mapped at an address, as a processor's page table has to show it.
@@ -15,6 +16,37 @@ pub struct Mapped {
     pub file: Option<(u64, u64)>,
     /// The VMA's flags, which include its protection; empty if no VMA contains the address.
     pub flags: VmFlags,
+}
+
+impl Mapped {
+    /// Returns what `entry` maps at `addr` in `vma`.
+    pub fn of(vma: &VmaView, addr: u64, entry: Pte) -> Mapped {
+        Mapped {
+            entry,
+            file: vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0)),
+            flags: vma.body.flags,
+        }
+    }
+
+    /// Returns the translation that the hardware may have; `None` if the entry maps no page.
+    pub fn translation(self) -> Option<Translation> {
+        let (page, writable) = match self.entry {
+            Pte::Zero => (MappedPage::Zero, false),
+            Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
+            Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
+            Pte::File { writable } => {
+                let (inode, index) = self.file?;
+                let index = Pgoff(index);
+                (MappedPage::File { inode, index }, writable)
+            }
+            Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
+        };
+        Some(Translation {
+            page,
+            writable: writable && self.flags.contains(VmFlags::WRITE),
+            flags: self.flags,
+        })
+    }
 }
 
 impl<E: Environment> Space<E> {
@@ -49,10 +81,16 @@ impl<E: Environment> Space<E> {
     ) -> Result<R, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let vma = r.vma_lookup(addr);
-        let file = vma.and_then(|v| Some((v.body.file?.inode, v.pgoff_at(addr).0)));
-        let flags = vma.map_or(VmFlags::empty(), |v| v.body.flags);
-        Ok(r.pages()
-            .peek(addr, |entry| f(Mapped { entry, file, flags })))
+        Ok(r.pages().peek(addr, |entry| {
+            f(vma.map_or_else(
+                || Mapped {
+                    entry,
+                    file: None,
+                    flags: VmFlags::empty(),
+                },
+                |vma| Mapped::of(&vma, addr, entry),
+            ))
+        }))
     }
 
     /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; returns

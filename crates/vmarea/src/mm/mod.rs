@@ -20,7 +20,7 @@ mod guard;
 pub mod lifecycle;
 mod lock_vma;
 mod lookups;
-mod mapped;
+pub mod mapped;
 pub mod modify;
 pub mod split;
 pub mod stats;

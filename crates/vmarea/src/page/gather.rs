@@ -19,15 +19,18 @@ use super::table::PageTable;
 use crate::Space;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
-use crate::types::{FrameId, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange};
+use crate::types::{FrameId, PMD_SIZE, VmFlags, VmRange};
 use alloc::vec::Vec;
+
+/// The permissions of a page that is write-protected.
+pub(super) const READ_ONLY: VmFlags = VmFlags::READ.union(VmFlags::EXEC);
 
 /// Maximum number of frames in a batch.
 const BATCH: usize = 512;
 
 /// Removed entries of one page table. Dropping the gather flushes and releases them.
 pub(super) struct Gather<'a, E: Environment> {
-    space: &'a Space<E>,
+    pub(super) space: &'a Space<E>,
     table: &'a PageTable,
     /// Frames whose map count is still to be decremented.
     frames: Vec<FrameId>,
@@ -57,7 +60,7 @@ impl<'a, E: Environment> Gather<'a, E> {
 
     fn keep(&mut self, addr: u64, entry: Pte) {
         if entry.is_present() {
-            self.clear(VmRange::new(addr, addr + PAGE_SIZE));
+            self.clear(VmRange::page(addr));
         }
         let Some(frame) = self.space.entry_detach(self.table, addr, entry) else {
             return;

@@ -18,11 +18,12 @@
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
+use super::gather::READ_ONLY;
 use super::sorted_map::SortedMap;
 use super::table::PageTable;
 use crate::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, MmId, PAGE_SIZE, VmFlags, VmRange};
+use crate::types::{Errno, FrameId, MmId, VmRange};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use vmarea_sync::SpinLock;
@@ -177,8 +178,7 @@ impl<E: Environment> Space<E> {
         let locked = self.frame_lock(frame)?;
         let protected = table.update(addr, |entry| {
             *entry = entry.write_protected();
-            let page = VmRange::new(addr, addr + PAGE_SIZE);
-            self.restrict_flush(table, page, VmFlags::READ | VmFlags::EXEC);
+            self.restrict_flush(table, VmRange::page(addr), READ_ONLY);
         });
         debug_assert!(protected.is_some(), "a huge page was split above");
         Ok(Candidate {

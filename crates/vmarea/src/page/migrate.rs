@@ -22,7 +22,7 @@ use super::swap::WALKS;
 use super::table::PageTable;
 use crate::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
+use crate::types::{Errno, FrameId, VmRange};
 
 /// A page that is being migrated. The caller must pass it to [`Space::migrate_end`].
 #[derive(Debug)]
@@ -54,8 +54,7 @@ impl<E: Environment> Space<E> {
             self.rmap_change(frame, &mut |table, mapping, entry| {
                 found += 1;
                 if entry.is_present() {
-                    let page = VmRange::new(mapping.addr, mapping.addr + PAGE_SIZE);
-                    self.clear_flush(table, page);
+                    self.clear_flush(table, VmRange::page(mapping.addr));
                 }
                 *entry = departed(*entry);
             });

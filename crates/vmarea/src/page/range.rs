@@ -11,7 +11,7 @@
 //! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
 
 use super::entry::Pte;
-use super::gather::Gather;
+use super::gather::{Gather, READ_ONLY};
 use super::huge::Huge;
 use super::shard::Blocked;
 use super::slot::{Cover, HugeFate, Visitor, slot_start};
@@ -22,7 +22,7 @@ use crate::Space;
 use crate::policy::SharingCheck;
 use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, Pgoff, VmFlags, VmRange};
+use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
@@ -40,7 +40,6 @@ pub enum Zap {
 }
 
 struct Zapper<'a, E: Environment> {
-    space: &'a Space<E>,
     gather: Gather<'a, E>,
     zap: Zap,
 }
@@ -63,7 +62,7 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
         match (self.zap, cover) {
             (Zap::GuardsOnly | Zap::FilePages, _) => HugeFate::Keep,
-            (_, Cover::Part) => self.space.huge_split(huge),
+            (_, Cover::Part) => self.gather.space.huge_split(huge),
             (_, Cover::Whole) => {
                 self.gather.huge(addr, huge);
                 HugeFate::Gone
@@ -137,9 +136,8 @@ impl<E: Environment> Copier<'_, E> {
         let copy = self.copies.pop_if(|_| there.is_pinned())?;
         // The copy must show the page at one moment, but other threads of the parent may be writing
         // to it.
-        let page = VmRange::new(addr, addr + PAGE_SIZE);
-        let read_only = VmFlags::READ | VmFlags::EXEC;
-        self.space.restrict_flush(self.from, page, read_only);
+        self.space
+            .restrict_flush(self.from, VmRange::page(addr), READ_ONLY);
         let ours = self.space.frame(copy);
         ours.set_mapping(ours.mapping()?, there.index());
         self.space.platform.copy(copy, frame);
@@ -266,7 +264,7 @@ impl<'a> NewOwner<'a> {
         };
         let copy = copy.ok_or(Kept::Page(addr))?;
         // Until the flush, another thread may still write to the old frame.
-        space.clear_flush(self.table, VmRange::new(addr, addr + PAGE_SIZE));
+        space.clear_flush(self.table, VmRange::page(addr));
         space.platform.copy(copy, frame);
         space.frame(copy).set_mapping(anon_vma, index);
         space.frame_unmap(frame);
@@ -352,9 +350,8 @@ impl<E: Environment> Visitor for GiveBack<'_, '_, E> {
 impl<E: Environment> PageTables<'_, E> {
     /// Removes the entries of `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
-        let PageTables { space, table } = *self;
-        let gather = Gather::new(space, table);
-        table.visit(range, &mut Zapper { space, gather, zap });
+        let gather = Gather::new(self.space, self.table);
+        self.table.visit(range, &mut Zapper { gather, zap });
     }
 
     /// Removes write permission from every entry of `range`; a fault restores the permission.
@@ -400,7 +397,7 @@ impl<E: Environment> PageTables<'_, E> {
             result: Ok(()),
         };
         self.table.visit(range, &mut copier);
-        space.restrict_flush(self.table, range, VmFlags::READ | VmFlags::EXEC);
+        space.restrict_flush(self.table, range, READ_ONLY);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
         copier.result

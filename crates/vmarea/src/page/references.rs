@@ -4,7 +4,7 @@ use super::entry::{Pte, Was};
 use super::table::PageTable;
 use crate::Space;
 use crate::types::platform::Environment;
-use crate::types::{Errno, FrameId, PAGE_SIZE, VmRange};
+use crate::types::{Errno, FrameId, VmRange};
 
 impl<E: Environment> Space<E> {
     /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
@@ -54,7 +54,7 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "ptep_clear_flush")]
     pub(crate) fn entry_clear(&self, table: &PageTable, addr: u64, entry: Pte) {
         if entry.is_present() {
-            self.clear_flush(table, VmRange::new(addr, addr + PAGE_SIZE));
+            self.clear_flush(table, VmRange::page(addr));
         }
         self.entry_drop(table, addr, entry);
     }

@@ -74,6 +74,12 @@ impl VmRange {
         Self { start, end }
     }
 
+    /// Returns the range of the one page at `addr`, a page-aligned address below the last page.
+    #[inline]
+    pub const fn page(addr: u64) -> Self {
+        Self::new(addr, addr + PAGE_SIZE)
+    }
+
     /// Returns the range of `len` bytes from `start`; `None` if its end overflows 64 bits.
     #[inline]
     pub const fn of_len(start: u64, len: u64) -> Option<Self> {

@@ -43,5 +43,5 @@ done
 
 # With --target the flags apply to the crates but not to build scripts and procedural macros.
 RUSTFLAGS="--sysroot $bare" CARGO_TARGET_DIR=$out cargo build --locked --target "$target" \
-    -p vmarea-sync -p vmarea-range-tree -p vmarea -p vmarea-soft-platform
+    -p vmarea-sync -p vmarea-range-tree -p vmarea-merge -p vmarea -p vmarea-soft-platform
 echo "no-std: ok, and a use of std fails"

@@ -13,10 +13,10 @@ use crate::mapping::Mapping;
 use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
 use crate::remedy::{self, Remedy};
-use vmarea::policy::Policy;
-use vmarea::types::VmFlags;
-use vmarea::vma::merge::Refusal;
-use vmarea::vma::partial_view::{Explanation, explain};
+use vmarea_merge::Refusal;
+use vmarea_merge::partial_view::{Explanation, explain};
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::VmFlags;
 
 /// Boundary between a mapping and the mapping below it.
 #[derive(Clone, PartialEq, Eq, Debug)]

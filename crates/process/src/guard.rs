@@ -6,10 +6,10 @@
 //! mapping.
 
 use crate::pair::{Pair, is_plain};
-use vmarea::policy::Policy;
-use vmarea::types::VmFlags;
-use vmarea::vma::VmaView;
-use vmarea::vma::partial_view::{Explanation, Hidden, explain};
+use vmarea_merge::partial_view::{Explanation, Hidden, explain};
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::VmFlags;
+use vmarea_merge::view::VmaView;
 
 /// Maximum size in bytes of a guard, which must also not be larger than its neighbour.
 const GUARD_BYTES: u64 = 1 << 20;

@@ -6,7 +6,7 @@
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 /// Resident memory of a mapping, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -8,7 +8,7 @@ use crate::mapping::Mapping;
 use crate::maps;
 use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
-use vmarea::types::VmFlags;
+use vmarea_merge::types::VmFlags;
 
 /// Maximum number of attempts to read a list and a view that agree.
 const ATTEMPTS: usize = 4;

@@ -8,9 +8,9 @@
 
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
-use vmarea::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
-use vmarea::vma::partial_view::Hidden;
-use vmarea::vma::{MappedFile, VmaBody, VmaView};
+use vmarea_merge::partial_view::Hidden;
+use vmarea_merge::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
+use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 /// Two neighbouring mappings as input to the merge decision.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
     let visible_pgoff = if mapping.has_file() {
-        Pgoff(entry.offset >> vmarea::types::PAGE_SHIFT)
+        Pgoff(entry.offset >> vmarea_merge::types::PAGE_SHIFT)
     } else {
         Pgoff::of_addr(entry.start)
     };

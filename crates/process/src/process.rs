@@ -10,8 +10,8 @@ use crate::view::KernelView;
 use crate::{maps, processes};
 use std::fmt;
 use std::io;
-use vmarea::policy::Policy;
-use vmarea::types::VmRange;
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::VmRange;
 
 /// A process and all data that was read about it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use vmarea::policy::Policy;
+use vmarea_merge::policy::Policy;
 
 /// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;

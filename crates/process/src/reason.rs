@@ -1,6 +1,6 @@
 //! Reasons why two neighbouring mappings are separate, and the certainty of a reason.
 
-use vmarea::vma::merge::Refusal;
+use vmarea_merge::Refusal;
 
 /// Reason why two neighbouring mappings are separate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -12,11 +12,11 @@ use crate::mapping::Mapping;
 use crate::maps::MapName;
 use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
-use vmarea::policy::Policy;
-use vmarea::types::VmFlags;
-use vmarea::vma::VmaView;
-use vmarea::vma::merge::Refusal;
-use vmarea::vma::partial_view::{Explanation, Hidden, explain};
+use vmarea_merge::Refusal;
+use vmarea_merge::partial_view::{Explanation, Hidden, explain};
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::VmFlags;
+use vmarea_merge::view::VmaView;
 
 /// Flags that `mmap` and `madvise` can set on a fresh mapping.
 const CAN_BE_GIVEN: VmFlags = VmFlags::READ

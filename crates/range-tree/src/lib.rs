@@ -58,6 +58,7 @@ mod reference;
 
 pub use read::Ranges;
 pub use validate::Violation;
+pub use vmarea_sync::OutOfMemory;
 pub use write::Writer;
 
 use pool::Pool;
@@ -74,10 +75,6 @@ pub struct Entry {
     /// The caller's word.
     pub value: u64,
 }
-
-/// The allocator has no memory for a node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory;
 
 /// The reader met a writer in the same node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

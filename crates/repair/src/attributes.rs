@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 use vmarea_process::maps::{self, MapName, SmapsEntry};
 
 use crate::plan::Piece;

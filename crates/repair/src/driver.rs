@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::pace::Pace;
 use super::plan::{Piece, Run};

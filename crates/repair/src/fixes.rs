@@ -21,7 +21,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;

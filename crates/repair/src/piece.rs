@@ -25,7 +25,7 @@
 //! I3  Reversing Out (its moves from the last to the first, with source and target exchanged)
 //!     restores the previous state.
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::plan::{HUGE, PAGE, Piece};
 use vmarea_linux_sys::calls::Call;

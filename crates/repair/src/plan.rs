@@ -14,9 +14,9 @@
 
 use std::ops::Range;
 
-use vmarea::policy::Policy;
-use vmarea::types::{Pgoff, VmFlags, VmRange};
-use vmarea::vma::merge::Refusal;
+use vmarea_merge::Refusal;
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::{Pgoff, VmFlags, VmRange};
 
 use super::{Kept, KeptReason};
 use vmarea_process::reason::Reason;
@@ -24,9 +24,9 @@ use vmarea_process::remedy::{self, Remedy, Unmovable};
 use vmarea_process::{Boundary, Mapping};
 
 /// Bytes in a huge page.
-pub(super) const HUGE: u64 = vmarea::types::PMD_SIZE;
+pub(super) const HUGE: u64 = vmarea_merge::types::PMD_SIZE;
 /// Size of a page in bytes: repairs run only on machines where Linux uses 4 KiB pages.
-pub(super) const PAGE: u64 = vmarea::types::PAGE_SIZE;
+pub(super) const PAGE: u64 = vmarea_merge::types::PAGE_SIZE;
 
 /// A mapping during planning.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-use vmarea::vma::merge::Refusal;
+use vmarea_merge::Refusal;
 use vmarea_process::maps;
 
 /// Reasons why two neighbours were not joined or a piece was left unchanged.

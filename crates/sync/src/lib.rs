@@ -40,7 +40,7 @@ pub use lock::{
     WriteGuard,
 };
 pub use rank::{Rank, Subclass};
-pub use slots::{Exhausted, Key, Slots};
+pub use slots::{Key, OutOfMemory, Slots};
 pub use spin::{SpinGuard, SpinLock};
 pub use vma::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, ReadWrite, Refused,

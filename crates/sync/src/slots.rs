@@ -72,9 +72,9 @@ impl Key {
     }
 }
 
-/// No slot is available: the allocator has no memory, or there are 2³² slots.
+/// The allocator has no memory for a new object, or its table is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exhausted;
+pub struct OutOfMemory;
 
 /// A slot. The header that lookups read comes first, on the same cache line as the value's start.
 #[derive(Debug)]
@@ -303,7 +303,7 @@ impl<T: Default> Slots<T> {
     ///
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.
-    pub fn insert(&self) -> Result<Key, Exhausted> {
+    pub fn insert(&self) -> Result<Key, OutOfMemory> {
         self.insert_from(0)
     }
 
@@ -314,16 +314,16 @@ impl<T: Default> Slots<T> {
     /// # Errors
     /// Like `insert`.
     #[inline]
-    pub fn insert_in(&self, lane: usize) -> Result<Key, Exhausted> {
+    pub fn insert_in(&self, lane: usize) -> Result<Key, OutOfMemory> {
         self.insert_from(named(lane))
     }
 
-    fn insert_from(&self, number: usize) -> Result<Key, Exhausted> {
+    fn insert_from(&self, number: usize) -> Result<Key, OutOfMemory> {
         let index = match self.pop(&self.lanes[number]) {
             Some(index) => index,
             None => self.fresh(number)?,
         };
-        let slot = self.slot(index).ok_or(Exhausted)?;
+        let slot = self.slot(index).ok_or(OutOfMemory)?;
         // ORDERING: Acquire, pairs with the Release in `remove`.
         let generation = slot.generation.load(Ordering::Acquire) + 1;
         // ORDERING: Release, pairs with the Acquire in `get`.
@@ -333,7 +333,7 @@ impl<T: Default> Slots<T> {
 
     /// Returns a slot for a lane whose free list is empty.
     #[cold]
-    fn fresh(&self, number: usize) -> Result<u32, Exhausted> {
+    fn fresh(&self, number: usize) -> Result<u32, OutOfMemory> {
         let lane = &self.lanes[number];
         let mut unused = lane.unused.lock();
         let (next, end) = *unused;
@@ -360,7 +360,7 @@ impl<T: Default> Slots<T> {
     };
 
     /// Initializes up to `count` new slots in one chunk, and returns the range of their indices.
-    fn grow(&self, count: u32) -> Result<(u32, u32), Exhausted> {
+    fn grow(&self, count: u32) -> Result<(u32, u32), OutOfMemory> {
         let (base, first, end) = self.take(count)?;
         for at in 0..end - first {
             let slot = Slot {
@@ -383,11 +383,11 @@ impl<T: Default> Slots<T> {
     }
 
     /// Reserves up to `count` indices and the memory for their slots.
-    fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), Exhausted> {
+    fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), OutOfMemory> {
         let mut used = self.used.lock();
         let first = *used;
         let (chunk, at) = place(first);
-        let cell = self.chunks.get(chunk).ok_or(Exhausted)?;
+        let cell = self.chunks.get(chunk).ok_or(OutOfMemory)?;
         let len = FIRST << chunk;
         // ORDERING: Relaxed, here and below; written under the lock, published with `ready`.
         let mut base = cell.load(Ordering::Relaxed);
@@ -401,12 +401,12 @@ impl<T: Default> Slots<T> {
     }
 
     /// Allocates memory for a chunk, aligned to a cache line.
-    fn allocate(len: usize) -> Result<*mut Slot<T>, Exhausted> {
-        let layout = chunk_layout::<T>(len).ok_or(Exhausted)?;
+    fn allocate(len: usize) -> Result<*mut Slot<T>, OutOfMemory> {
+        let layout = chunk_layout::<T>(len).ok_or(OutOfMemory)?;
         // SAFETY: a slot has at least its generation, so the layout is not empty.
         let base: *mut Slot<T> = unsafe { alloc::alloc::alloc(layout) }.cast();
         if base.is_null() {
-            return Err(Exhausted);
+            return Err(OutOfMemory);
         }
         Ok(base)
     }

@@ -43,7 +43,6 @@ pub mod fault;
 pub mod lookup;
 pub mod mm;
 pub mod page;
-pub mod policy;
 pub mod prelude;
 pub mod rmap;
 pub mod syscall;
@@ -51,6 +50,7 @@ pub mod types;
 pub mod vma;
 
 pub use types::{HugePages, Overcommit, System};
+pub use vmarea_merge::policy;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@
 //! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. `smaps` prints protection keys on
 //! a separate line; here they are printed as `pk` and a number. `gu` is new in 6.19.
 
-use vmarea::types::VmFlags;
+use vmarea_merge::types::VmFlags;
 
 use super::VmFlag;
 

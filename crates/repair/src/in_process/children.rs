@@ -9,7 +9,7 @@
 
 use std::io;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::page_locations::PageLocations;
 use super::shared::Locked;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::fork_gate::{self, Passage};
 use super::page_locations::MOST_PAGES;

@@ -11,7 +11,7 @@
 //! M1  A page in the temporary range is dropped only if its address holds another page or is not
 //!     watched any more.
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::shared::{Locked, Shared};
 use crate::piece::{What, unshare};

@@ -11,7 +11,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{Arena, Plain};

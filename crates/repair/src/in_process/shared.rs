@@ -13,7 +13,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::futex_lock::{FutexLock, Held};
 use super::page_locations::PageLocations;

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::children;
 use super::fork_gate;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::fork_gate;
 use super::move_back::{MOST_ATTEMPTS, bring_all, insist, move_run, next_step};

@@ -33,7 +33,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use files::Folder;
 pub(super) use folders::Journals;

@@ -4,7 +4,7 @@
 //! area for the pages of a piece, and a userfaultfd opened by the process, because the kernel does
 //! not move or copy pages on behalf of another process.
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::descriptor;
 use super::injector::Injector;

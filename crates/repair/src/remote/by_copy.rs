@@ -19,7 +19,7 @@
 //! C2  If the temporary range exists without the fresh mapping, the swap was done; if both exist
 //!     but the piece is unmapped, the swap was half done.
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;

@@ -4,7 +4,7 @@
 //! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
 //! it is joined.
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::agent::MOST_CALLS;
 use super::injector::Injector;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::agent::see_to_descriptor;
 use super::by_copy::copy_piece;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::is_writable;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::fix::finish_guard;
 use super::injector::Injector;

@@ -26,7 +26,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 use vmarea_trace::event::Perms;
 
 use super::agent::MOST_CALLS;

@@ -9,7 +9,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::pages::{Filled, Pages, reads_as_zeros};
 use crate::plan::{PAGE, Run};
@@ -122,7 +122,7 @@ fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmarea::types::VmFlags;
+    use vmarea_merge::types::VmFlags;
 
     #[test]
     fn registered_buffers_are_found_and_other_lists_are_not() {

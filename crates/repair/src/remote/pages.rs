@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use crate::RepairError;
 use crate::plan::PAGE;

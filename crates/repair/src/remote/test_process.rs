@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use vmarea::types::{VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::agent::{make_agent, take_out};
 use super::injector::StoppedProcess;

@@ -20,8 +20,8 @@ use crate::journal::Agent;
 use crate::piece::{self, Room, Watch};
 use crate::plan::{PAGE, Piece};
 use crate::{RepairError, Way};
-use vmarea::types::VmFlags;
 use vmarea_linux_sys::calls::Call;
+use vmarea_merge::types::VmFlags;
 use vmarea_process::maps;
 
 const REFUSALS: [i32; 6] = [

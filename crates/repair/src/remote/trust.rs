@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use vmarea::types::VmRange;
+use vmarea_merge::types::VmRange;
 
 use super::agent::{MOST_BYTES, TABLE_BYTES};
 use crate::journal::{Agent, State};

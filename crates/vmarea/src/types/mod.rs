@@ -1,15 +1,5 @@
-//! Basic types: plain values without state of their own.
-//!
-//! An address is a byte address in a `u64`, and lengths are in bytes unless a name says pages. Page
-//! offsets have a separate type ([`Pgoff`]), because a common mistake is to confuse them with
-//! addresses.
+//! Basic types: those of the merge decision, and those of the embedder's interface.
 
-pub mod addr;
-pub mod call_flags;
-pub mod error;
-pub mod file;
-pub mod flags;
-pub mod ids;
 pub mod mempolicy;
 pub mod mmu;
 pub mod pkeys;
@@ -18,12 +8,8 @@ pub mod prctl;
 pub mod system;
 pub mod violation;
 
-pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
-pub use error::Errno;
-pub use file::{File, FileId, FileKind};
-pub use flags::VmFlags;
-pub use ids::{AnonVmaId, FrameId, MmId, SwapId, VmaId};
 pub use pkeys::PkeyRights;
 pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
 pub use system::{HugePages, Overcommit, System};
 pub use violation::Violation;
+pub use vmarea_merge::types::*;

@@ -1,4 +1,4 @@
-//! `Vma`: a range of addresses with one set of attributes, and the decision which VMAs merge.
+//! `Vma`: a range of addresses with one set of attributes.
 //!
 //! # Picture
 //! ```text
@@ -6,8 +6,8 @@
 //! Vma slot ──┤ body: flags, file, policy …    through a guard of `mmap_lock`
 //!            └ chain: links to its anon_vmas  see `chain`
 //! ```
-//! `merge` takes [`VmaView`]s and returns a plan. Nothing here changes the map of an address space;
-//! [`mm`](crate::mm) does, with `mmap_lock` held.
+//! Which VMAs merge is decided in [`merge`], from [`VmaView`]s. Nothing here changes the map of an
+//! address space; [`mm`](crate::mm) does, with `mmap_lock` held.
 //!
 //! # Invariants
 //! V1  `start < end`, and both are page aligned
@@ -18,14 +18,15 @@
 pub mod chain;
 pub mod layout;
 pub mod lock;
-pub mod merge;
-pub mod partial_view;
 
 use crate::Space;
-use crate::policy::Rules;
 use crate::rmap::span::RmapSpan;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{AnonVmaId, MmId, Pgoff, VmRange, VmaId};
+pub use vmarea_merge as merge;
+pub use vmarea_merge::partial_view;
+pub use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
+
 use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell};
@@ -48,126 +49,6 @@ pub struct Vma<E: Environment = Standard> {
     rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
-}
-
-/// The attributes of a VMA that `mmap_lock` guards.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct VmaBody {
-    /// `vm_flags`.
-    pub flags: VmFlags,
-    /// The mapped file, if there is one.
-    pub file: Option<MappedFile>,
-    /// Number that stands for the memory policy; 0 for the task's policy.
-    pub policy: u32,
-    /// Number that stands for the name set with `PR_SET_VMA`; 0 for none.
-    pub name: u32,
-    /// Number that stands for the userfaultfd context; 0 for none.
-    pub uffd: u32,
-}
-
-/// The properties of a mapped file that a VMA stores.
-///
-/// The struct is packed so that a VMA fits in two cache lines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(C, packed(4))]
-pub struct MappedFile {
-    /// Identity of the open file description.
-    pub id: FileId,
-    /// Inode number, chosen by the embedder.
-    pub inode: u64,
-    /// Kind of the file.
-    pub kind: FileKind,
-}
-
-impl From<&File> for MappedFile {
-    fn from(file: &File) -> Self {
-        MappedFile {
-            id: file.id,
-            inode: file.inode,
-            kind: file.kind,
-        }
-    }
-}
-
-/// A snapshot of a VMA, for merge decisions and for callers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VmaView {
-    /// Identity of the VMA.
-    pub id: VmaId,
-    /// Address range of the VMA.
-    pub range: VmRange,
-    /// Page offset of the first page.
-    pub pgoff: Pgoff,
-    /// The VMA's anon_vma (`vma->anon_vma`), if it has one.
-    pub anon_vma: Option<AnonVmaId>,
-    /// True if the VMA's chain has at most one link.
-    pub chain_singular: bool,
-    /// Flags, file and the other attributes.
-    pub body: VmaBody,
-}
-
-impl VmaView {
-    /// Checks whether the VMA is anonymous (`vma_is_anonymous`). A private mapping of `/dev/zero`
-    /// is anonymous too.
-    pub fn is_anonymous(&self) -> bool {
-        self.body.is_anonymous()
-    }
-
-    /// Returns the page offset that corresponds to `addr`, which may be outside of the VMA.
-    pub fn pgoff_at(&self, addr: u64) -> Pgoff {
-        Pgoff(
-            self.pgoff
-                .0
-                .wrapping_add(Pgoff::of_addr(addr).0)
-                .wrapping_sub(Pgoff::of_addr(self.range.start).0),
-        )
-    }
-
-    /// Returns the page offset that follows the last page of the VMA.
-    pub fn pgoff_end(&self) -> Pgoff {
-        self.pgoff_at(self.range.end)
-    }
-
-    /// Returns the start of the guard gap below a stack or shadow stack; for other VMAs, the VMA's
-    /// start.
-    #[doc(alias = "vm_start_gap")]
-    pub fn start_gap(&self, stack_guard_gap: u64) -> u64 {
-        let gap = if self.body.flags.contains(VmFlags::GROWSDOWN) {
-            stack_guard_gap
-        } else if self.body.flags.contains(VmFlags::SHADOW_STACK) {
-            crate::types::PAGE_SIZE
-        } else {
-            0
-        };
-        self.range.start.saturating_sub(gap)
-    }
-}
-
-impl VmaBody {
-    /// Checks whether the pages are anonymous: no file, or a private mapping of `/dev/zero`.
-    pub fn is_anonymous(&self) -> bool {
-        match self.file {
-            None => true,
-            Some(file) => file.kind == FileKind::DevZero && !self.flags.contains(VmFlags::MAYSHARE),
-        }
-    }
-
-    /// Checks whether the VMA maps a `memfd_secret` file. The kernel does not access the pages of
-    /// such a file on behalf of a program.
-    #[doc(alias = "vma_is_secretmem")]
-    pub(crate) fn is_secret(&self) -> bool {
-        self.file.is_some_and(|f| f.kind == FileKind::Secret)
-    }
-
-    /// Checks whether the VMA may be split at `addr`.
-    pub(crate) fn may_split(&self, addr: u64, rules: &Rules) -> bool {
-        self.file.is_none_or(|f| f.kind.may_split(addr, rules))
-    }
-
-    /// Checks whether the VMA has a `close` hook, which means that a merge must not remove it.
-    pub fn has_close(&self) -> bool {
-        self.file.is_some_and(|f| f.kind.has_close())
-    }
 }
 
 impl<E: Environment> Vma<E> {

@@ -1,13 +1,13 @@
 //! The checks of the merge decision. Attributes are compared in Linux's order.
 
-use super::plan::plan;
-use super::sides::Sides;
-use super::survivor::{Chooser, Obstacle, PgoffBase, Survivor};
-use super::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
+use crate::plan::plan;
 use crate::policy::Policy;
 use crate::policy::rules::{CloseHook, OneSided};
+use crate::sides::Sides;
+use crate::survivor::{Chooser, Obstacle, PgoffBase, Survivor};
 use crate::types::{FileId, Pgoff, VmFlags};
-use crate::vma::{MappedFile, VmaBody, VmaView};
+use crate::view::{MappedFile, VmaBody, VmaView};
+use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 
 /// Decides proposed merges under one policy.
 pub struct Decision<'a> {

@@ -7,10 +7,10 @@
 //! implemented: a guess at which hidden attribute is the probable cause, because that requires
 //! experience and not rules.
 
-use super::VmaView;
-use super::merge::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
 use crate::policy::Policy;
 use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
+use crate::view::VmaView;
+use crate::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
 use bitflags::bitflags;
 
 bitflags! {
@@ -170,7 +170,7 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
 mod tests {
     use super::*;
     use crate::types::{FileKind, VmRange, VmaId};
-    use crate::vma::{MappedFile, VmaBody};
+    use crate::view::{MappedFile, VmaBody};
 
     fn view(start: u64, pages: u64) -> VmaView {
         VmaView {

@@ -1,8 +1,8 @@
 //! The neighbours that a range merges with.
 
-use super::Proposal;
+use crate::Proposal;
 use crate::types::VmRange;
-use crate::vma::VmaView;
+use crate::view::VmaView;
 
 /// The neighbours that a range merges with.
 #[derive(Clone, Copy)]

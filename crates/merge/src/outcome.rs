@@ -4,9 +4,9 @@
 //! Linux has no counterpart. The outcomes are those of the thesis's tracepoint (section 2.10, table
 //! 2.2); `MERGE_OK` there is `AV_MERGE_NULL` here.
 
-use super::{Evidence, Proposal, Refusal, Verdict};
 use crate::types::{AnonVmaId, MmId};
-use crate::vma::VmaView;
+use crate::view::VmaView;
+use crate::{Evidence, Proposal, Refusal, Verdict};
 
 /// Outcome of a merge attempt with one neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,8 +1,32 @@
 //! The merge decision: a pure function of snapshots of the VMAs before, in and after a range.
 //!
-//! Every call that creates or changes a mapping uses this module to decide whether the range can
-//! merge with a neighbour. The result is a [`Plan`] for `commit` and, for each side, the reason of
-//! a refusal. The module does not modify anything.
+//! The crate decides which VMAs may merge under a [`Policy`](policy::Policy), and gives the reason
+//! for each refusal. It reads [`VmaView`]s and modifies nothing, so it also serves those who have
+//! VMAs of their own, or only what `/proc/PID/smaps` shows ([`partial_view`]).
+//!
+//! ```
+//! use vmarea_merge::policy::Policy;
+//! use vmarea_merge::types::{AnonVmaId, Pgoff, VmFlags, VmRange, VmaId};
+//! use vmarea_merge::view::{VmaBody, VmaView};
+//! use vmarea_merge::{Refusal, why_apart};
+//!
+//! let body = VmaBody { flags: VmFlags::READ | VmFlags::WRITE, ..VmaBody::default() };
+//! let vma = |id, start, end| VmaView {
+//!     id: VmaId::from_bits(id).expect("not 0"),
+//!     range: VmRange::new(start, end),
+//!     pgoff: Pgoff::of_addr(start),
+//!     anon_vma: AnonVmaId::from_bits(id),
+//!     chain_singular: true,
+//!     body,
+//! };
+//! let (low, high) = (vma(1, 0x1000, 0x3000), vma(2, 0x3000, 0x4000));
+//! assert_eq!(why_apart(&Policy::LINUX, &low, &high), Some(Refusal::AnonVma));
+//! let unfaulted = VmaView { anon_vma: None, ..high };
+//! assert_eq!(why_apart(&Policy::LINUX, &low, &unfaulted), None);
+//! ```
+//!
+//! Every call that creates or changes a mapping asks whether the range can merge with a neighbour.
+//! The result is a [`Plan`] and, for each side, the reason for a refusal.
 //!
 //! # Picture
 //! ```text
@@ -20,22 +44,28 @@
 //! # Linux
 //! `mm/vma.c` 6.18: `is_mergeable_vma`, `is_mergeable_anon_vma`, `can_vma_merge_before`, `_after`,
 //! `_left`, `_right`, `vma_merge_new_range`, `vma_merge_existing_range`. Kernels up to 6.15 differ
-//! if only one side has an anon_vma ([`OneSided`](crate::policy::rules::OneSided)).
+//! if only one side has an anon_vma ([`OneSided`](policy::rules::OneSided)).
+#![no_std]
+#![forbid(unsafe_code)]
 
 mod decide;
 mod outcome;
+pub mod partial_view;
 mod plan;
+pub mod policy;
 mod refusal;
 mod sides;
 mod survivor;
+pub mod types;
+pub mod view;
 
 pub use decide::{Decision, why_apart};
 pub use outcome::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
 
-use super::{VmaBody, VmaView};
-use crate::types::{AnonVmaId, Pgoff, VmRange};
+use types::{AnonVmaId, Pgoff, VmRange};
+use view::{VmaBody, VmaView};
 
 /// A range and its intended attributes, as input to the merge decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +86,7 @@ pub struct Proposal {
 
 impl Proposal {
     /// Proposes a new range without pages.
-    pub(crate) fn unfaulted(range: VmRange, pgoff: Pgoff, body: VmaBody) -> Proposal {
+    pub fn unfaulted(range: VmRange, pgoff: Pgoff, body: VmaBody) -> Proposal {
         Proposal {
             range,
             pgoff,
@@ -69,7 +99,7 @@ impl Proposal {
 
     /// Returns the neighbours that the range touches. If the range is part of a VMA, it touches no
     /// neighbour on a side on which that VMA continues.
-    pub(super) fn adjacent<'v>(
+    pub(crate) fn adjacent<'v>(
         &self,
         prev: Option<&'v VmaView>,
         next: Option<&'v VmaView>,
@@ -84,7 +114,7 @@ impl Proposal {
     }
 
     /// Proposes an existing VMA with its present attributes.
-    pub(crate) fn unchanged(vma: &VmaView) -> Proposal {
+    pub fn unchanged(vma: &VmaView) -> Proposal {
         Proposal {
             range: vma.range,
             pgoff: vma.pgoff,

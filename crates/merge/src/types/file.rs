@@ -74,14 +74,14 @@ pub struct File {
 impl File {
     /// Checks whether mappings of the file must not be executable.
     #[doc(alias = "path_noexec")]
-    pub(crate) fn is_noexec(&self) -> bool {
+    pub fn is_noexec(&self) -> bool {
         self.noexec || self.kind == FileKind::Secret
     }
 }
 
 impl FileKind {
     /// Checks whether a mapping of this kind of file may be split at `addr`.
-    pub(crate) fn may_split(self, addr: u64, rules: &Rules) -> bool {
+    pub fn may_split(self, addr: u64, rules: &Rules) -> bool {
         match self {
             FileKind::Hugetlb => addr.is_multiple_of(PMD_SIZE),
             FileKind::Special => rules.special_splits,
@@ -91,7 +91,7 @@ impl FileKind {
 
     /// Returns the largest file position, in bytes, at which a mapping may end.
     #[doc(alias = "file_mmap_size_max")]
-    pub(crate) fn max_bytes(self) -> u64 {
+    pub fn max_bytes(self) -> u64 {
         match self {
             // Character devices allow the whole 64-bit range.
             FileKind::DevZero | FileKind::Device | FileKind::Special => u64::MAX,

@@ -12,11 +12,11 @@
 //! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
 //! ```
 
-use super::sides::Sides;
-use super::{Evidence, Proposal, Sharing};
 use crate::policy::{Policy, SharingCheck};
+use crate::sides::Sides;
 use crate::types::{Pgoff, VmRange, VmaId};
-use crate::vma::VmaView;
+use crate::view::VmaView;
+use crate::{Evidence, Proposal, Sharing};
 
 /// Page offset base: the number of pages to add to an address to get the page offset there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

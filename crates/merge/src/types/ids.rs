@@ -7,7 +7,7 @@ macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub struct $name(pub(crate) Key);
+        pub struct $name(pub Key);
 
         impl $name {
             /// Returns the id as one nonzero number.
@@ -51,7 +51,7 @@ ids! {
 /// Id of a slot of the swap device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[doc(alias = "swp_entry_t")]
-pub struct SwapId(pub(crate) u32);
+pub struct SwapId(pub u32);
 
 impl SwapId {
     /// Returns the slot number. Slot numbers are small and dense, and are reused.

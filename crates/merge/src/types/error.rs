@@ -79,14 +79,8 @@ impl core::fmt::Display for Errno {
 
 impl core::error::Error for Errno {}
 
-impl From<vmarea_sync::Exhausted> for Errno {
-    fn from(_: vmarea_sync::Exhausted) -> Errno {
-        Errno::ENOMEM
-    }
-}
-
-impl From<vmarea_range_tree::OutOfMemory> for Errno {
-    fn from(_: vmarea_range_tree::OutOfMemory) -> Errno {
+impl From<vmarea_sync::OutOfMemory> for Errno {
+    fn from(_: vmarea_sync::OutOfMemory) -> Errno {
         Errno::ENOMEM
     }
 }

@@ -1,10 +1,10 @@
 //! The changes that a merge makes to the map, as data for `commit`.
 
-use super::Proposal;
-use super::sides::Sides;
-use super::survivor::Survivor;
+use crate::Proposal;
+use crate::sides::Sides;
+use crate::survivor::Survivor;
 use crate::types::{Pgoff, VmRange, VmaId};
-use crate::vma::VmaView;
+use crate::view::VmaView;
 use smallvec::SmallVec;
 
 /// Kind of change that a merge makes to the map.

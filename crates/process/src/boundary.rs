@@ -136,38 +136,34 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     known.unwrap_or(candidates[0])
 }
 
-/// Removes [`Remedy::Guards`] where a guard would merge with only one of its neighbours.
+/// Keeps [`Remedy::Guards`] only for the boundaries that disappear when a guard is replaced.
 ///
-/// A guard is replaced only if the mappings on both sides have the same permissions. If those two
-/// have different anon_vmas, the guard joins only one of them.
+/// A guard is replaced only between two mappings with the same permissions. If it could join both
+/// of them but they have different anon_vmas, it joins only the lower one.
 fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
-    for guard in 0..mappings.len() {
-        let perms = mappings[guard].entry.perms;
-        if perms.read || perms.write || perms.exec {
+    for (n, guard) in mappings.iter().enumerate() {
+        if guard.entry.perms.read || guard.entry.perms.write || guard.entry.perms.exec {
             continue;
         }
         // Boundary n is between the mappings n and n + 1.
-        let own = [guard.checked_sub(1), Some(guard)];
-        let is_taken_away = |n: &Option<usize>| {
-            let boundary = n.and_then(|n| boundaries.get(n));
-            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Guards))
-        };
-        let last_kept = match own.iter().all(is_taken_away) {
-            false => 0,
-            true => {
-                let [below, above] = [&mappings[guard - 1], &mappings[guard + 1]];
-                match is_replaced(below, &mappings[guard], above) {
-                    false => 0,
-                    true if joins_both(below, above) => continue,
-                    true => 1,
-                }
-            }
-        };
-        for n in own.into_iter().skip(last_kept).flatten() {
-            let boundary = boundaries.get_mut(n);
-            if let Some(boundary) = boundary.filter(|b| b.remedy == Some(Remedy::Guards)) {
-                boundary.remedy = None;
-            }
+        let end = boundaries.len().min(n + 1);
+        let around = &mut boundaries[n.saturating_sub(1)..end];
+        let neighbours = n
+            .checked_sub(1)
+            .and_then(|n| mappings.get(n))
+            .zip(mappings.get(n + 1));
+        let whole = neighbours.filter(|(below, above)| {
+            is_replaced(below, guard, above) && around.iter().all(|b| b.reason == Reason::Guard)
+        });
+        let is_removed = |b: &Boundary| b.remedy == Some(Remedy::Guards);
+        match whole {
+            Some((below, above)) if joins_both(below, above) => {}
+            Some(_) if !around.iter().all(is_removed) => {}
+            Some(_) => around[1].remedy = None,
+            None => around
+                .iter_mut()
+                .filter(|b| is_removed(b))
+                .for_each(|b| b.remedy = None),
         }
     }
 }

@@ -44,19 +44,13 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
     }
 }
 
-/// True if the guard would merge with its neighbour after it became a marker in the page table.
+/// True if the guard would merge with its neighbour once it is accessible, so that a marker in the
+/// page table can replace it.
 ///
-/// Installing a marker assigns an anon_vma to the guard's mapping: the neighbour's if only the
-/// permissions differ, else a new one. A mapping that contains markers cannot be moved.
+/// The guard gets its neighbour's permissions, and with them a commit charge, before the marker is
+/// installed: a marker in a separate mapping would give that mapping an anon_vma of its own.
 pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
-    let guard = match side(pair) {
-        Some(Side::Lower) => &pair.a,
-        _ => &pair.b,
-    };
-    let differ = (pair.a.body.flags ^ pair.b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY;
-    // Only the flags show whether a guard was writable before and is therefore charged.
-    let takes_neighbours = guard.anon_vma.is_some() || differ.is_empty();
-    if pair.hidden.contains(Hidden::FLAGS) || !takes_neighbours {
+    if pair.hidden.contains(Hidden::FLAGS) {
         return false;
     }
     let (a, b) = opened(pair);

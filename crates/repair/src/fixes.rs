@@ -21,14 +21,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use vmarea_merge::types::VmRange;
+use vmarea_merge::policy::Policy;
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
-use vmarea_process::guard::MOST_GUARD_PAGES;
-use vmarea_process::maps::{MapName, MapsEntry, SmapsEntry};
+use vmarea_process::maps::MapName;
 use vmarea_process::pagemap::FILLED;
-use vmarea_process::view::{View, ViewVma};
+use vmarea_process::{Boundary, Mapping, Reason, Remedy};
 
 /// A repair that moves no pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -79,6 +79,14 @@ const MADV_GUARD_INSTALL: u64 = 102;
 /// Minimum size of a reservation that is primed.
 const LEAST_RESERVED: u64 = 1 << 20;
 
+/// Flags of mappings that are not primed: touching a page would fail, or would be visible.
+const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
+    .union(VmFlags::UFFD_ANY)
+    .union(VmFlags::SEALED)
+    .union(VmFlags::SPECIAL)
+    .union(VmFlags::DONTCOPY)
+    .union(VmFlags::WIPEONFORK);
+
 /// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
@@ -109,34 +117,19 @@ impl Step {
     }
 }
 
-/// Returns the steps of `fix` for a process with these mappings. `pagemap`, a file of the process,
-/// shows whether a range is empty; `view` is the kernel's own data, if it can be read.
-pub(super) fn steps(
-    fix: Fix,
-    mappings: &[SmapsEntry],
-    pagemap: &File,
-    view: Option<&View>,
-) -> Steps {
+/// Returns the steps of `fix` for a process with these mappings.
+///
+/// Which boundaries can be removed, and how, is decided in [`vmarea_process::remedy`]. `pagemap`, a
+/// file of the process, shows whether a range is empty.
+pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pagemap: &File) -> Steps {
+    let boundaries = vmarea_process::boundaries(policy, mappings);
     let steps = match fix {
-        Fix::Guards => return guards(mappings, pagemap, view),
-        Fix::Flags => flags(mappings),
-        Fix::Empties => empties(mappings, pagemap),
-        Fix::Priming => priming(mappings, pagemap, view),
+        Fix::Guards => return guards(mappings, &boundaries, pagemap),
+        Fix::Flags => flags(mappings, &boundaries),
+        Fix::Empties => empties(mappings, &boundaries, pagemap),
+        Fix::Priming => priming(mappings, pagemap),
     };
     Steps { steps, apart: 0 }
-}
-
-fn is_plain(mapping: &MapsEntry) -> bool {
-    mapping.ino == 0 && mapping.dev == 0 && !mapping.perms.shared && mapping.name == MapName::None
-}
-
-fn is_reserved(mapping: &MapsEntry) -> bool {
-    let perms = mapping.perms;
-    is_plain(mapping) && !perms.read && !perms.write && !perms.exec
-}
-
-fn touch(a: &MapsEntry, b: &MapsEntry) -> bool {
-    a.end == b.start
 }
 
 /// True if no page of the range is in memory or in swap.
@@ -161,29 +154,21 @@ fn is_empty(pagemap: &File, range: VmRange) -> bool {
     true
 }
 
-fn guards(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Steps {
+fn guards(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Steps {
     let mut steps = Steps::default();
-    for triple in mappings.windows(3) {
-        let [before, guard, after] = [&triple[0], &triple[1], &triple[2]].map(|e| &e.mapping);
-        let range = VmRange::new(guard.start, guard.end);
-        let same = before.perms == after.perms && is_plain(before) && is_plain(after);
-        let fits = same
-            && before.perms.write
-            && is_reserved(guard)
-            && touch(before, guard)
-            && touch(guard, after)
-            && range.pages() <= MOST_GUARD_PAGES
-            && !triple[1].has(b"lo");
-        if !fits || !is_empty(pagemap, range) {
+    for (around, three) in boundaries.windows(2).zip(mappings.windows(3)) {
+        let [below, guard] = [&three[0], &three[1]];
+        let range = guard.range();
+        if around.iter().any(|b| b.reason != Reason::Guard) || !is_empty(pagemap, range) {
             continue;
         }
-        if view.is_some_and(|view| !would_join(view, before, guard, after)) {
-            steps.apart += 1;
+        if around.iter().all(|b| b.remedy != Some(Remedy::Guards)) {
+            let was_memory = guard.kernel.is_some_and(|vma| vma.anon_vma != 0);
+            steps.apart += u64::from(was_memory);
             continue;
         }
-        let prot = u64::from(before.perms.read)
-            | u64::from(before.perms.write) << 1
-            | u64::from(before.perms.exec) << 2;
+        let perms = below.entry.perms;
+        let prot = u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2;
         let protect = |prot| {
             let arguments = [range.start, range.len_bytes(), prot];
             Call::plain(0, libc::SYS_mprotect, &arguments)
@@ -207,120 +192,86 @@ pub(super) fn mark(range: VmRange) -> Call {
     Call::plain(0, libc::SYS_madvise, &arguments)
 }
 
-/// True if a guard that is made writable merges with a neighbour: it has no anon_vma, or the
-/// neighbour's.
-fn would_join(view: &View, before: &MapsEntry, guard: &MapsEntry, after: &MapsEntry) -> bool {
-    let find = |mapping: &MapsEntry| {
-        let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
-        view.vmas.get(at).filter(|vma| vma.start == mapping.start)
-    };
-    let joins = |low: &ViewVma, high: &ViewVma| {
-        let pages = (low.end - low.start) / PAGE;
-        let [a, b] = [low.anon_vma, high.anon_vma];
-        low.pgoff.wrapping_add(pages) == high.pgoff && (a == b || a == 0 || b == 0)
-    };
-    let Some(middle) = find(guard) else {
-        return false;
-    };
-    find(before).is_some_and(|low| joins(low, middle))
-        || find(after).is_some_and(|high| joins(middle, high))
-}
-
-fn flags(mappings: &[SmapsEntry]) -> Vec<Step> {
-    let takes_away: [(&[u8; 2], i32); 2] = [(b"dc", libc::MADV_DOFORK), (b"dd", libc::MADV_DODUMP)];
+fn flags(mappings: &[Mapping], boundaries: &[Boundary]) -> Vec<Step> {
+    let clears = [
+        (VmFlags::DONTCOPY, libc::MADV_DOFORK),
+        (VmFlags::DONTDUMP, libc::MADV_DODUMP),
+    ];
     let mut steps = Vec::new();
-    for (n, entry) in mappings.iter().enumerate() {
-        if !is_plain(&entry.mapping) {
-            continue;
-        }
-        let neighbours = [n.checked_sub(1), Some(n + 1)];
-        let mut step = Vec::new();
-        for (letters, advice) in takes_away {
-            let alternates = neighbours.iter().flatten().any(|&other| {
-                mappings.get(other).is_some_and(|other| {
-                    let (a, b) = (&entry.mapping, &other.mapping);
-                    (touch(a, b) || touch(b, a))
-                        && is_plain(b)
-                        && a.perms == b.perms
-                        && !other.has(letters)
-                })
-            });
-            if entry.has(letters) && alternates {
-                let (start, end) = (entry.mapping.start, entry.mapping.end);
-                step.push(Call::plain(
-                    0,
-                    libc::SYS_madvise,
-                    &[start, end - start, advice as u64],
-                ));
-            }
-        }
-        if !step.is_empty() {
-            steps.push(Step::of(step));
+    for (n, mapping) in mappings.iter().enumerate() {
+        let around = [n.checked_sub(1), Some(n)].into_iter().flatten();
+        let removable = around.filter(|&n| {
+            let boundary = boundaries.get(n);
+            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Flags))
+        });
+        let differ = removable.fold(VmFlags::empty(), |differ, n| {
+            differ | (mappings[n].flags() ^ mappings[n + 1].flags())
+        });
+        let range = mapping.range();
+        let cleared = clears
+            .into_iter()
+            .filter(|(flag, _)| mapping.flags().contains(*flag) && differ.contains(*flag));
+        let calls: Vec<_> = cleared
+            .map(|(_, advice)| {
+                let arguments = [range.start, range.len_bytes(), advice as u64];
+                Call::plain(0, libc::SYS_madvise, &arguments)
+            })
+            .collect();
+        if !calls.is_empty() {
+            steps.push(Step::of(calls));
         }
     }
     steps
 }
 
-fn empties(mappings: &[SmapsEntry], pagemap: &File) -> Vec<Step> {
+fn empties(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut run: Vec<&SmapsEntry> = Vec::new();
-    for entry in mappings {
-        let range = VmRange::new(entry.mapping.start, entry.mapping.end);
-        let fits = is_reserved(&entry.mapping) && !is_special(entry) && is_empty(pagemap, range);
-        let joins = run.last().is_some_and(|last| {
-            touch(&last.mapping, &entry.mapping) && last.has(b"nr") == entry.has(b"nr")
-        });
+    let mut run: &[Mapping] = &[];
+    for (n, mapping) in mappings.iter().enumerate() {
+        let below = n.checked_sub(1).map(|n| boundaries[n].remedy);
+        let joins = below == Some(Some(Remedy::Empties));
+        let above = boundaries.get(n).map(|boundary| boundary.remedy);
+        let fits =
+            (joins || above == Some(Some(Remedy::Empties))) && is_empty(pagemap, mapping.range());
         if !(fits && joins) {
-            steps.extend(one_reservation(&run));
-            run.clear();
+            steps.extend(one_reservation(run));
+            run = &[];
         }
         if fits {
-            run.push(entry);
+            run = &mappings[n - run.len()..=n];
         }
     }
-    steps.extend(one_reservation(&run));
+    steps.extend(one_reservation(run));
     steps
-}
-
-/// True if the mapping has flags that a new reservation would not have.
-fn is_special(entry: &SmapsEntry) -> bool {
-    let special = [b"lo", b"dc", b"wf", b"um", b"uw", b"sl", b"io", b"de"];
-    special.iter().any(|letters| entry.has(letters))
 }
 
 /// Replaces several mappings with one.
-fn one_reservation(run: &[&SmapsEntry]) -> Option<Step> {
+fn one_reservation(run: &[Mapping]) -> Option<Step> {
     let [first, .., last] = run else { return None };
     let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    if first.has(b"nr") {
+    // A commit charge that the program avoided in one of them must not be required later.
+    if run.iter().any(|m| m.flags().contains(VmFlags::NORESERVE)) {
         flags |= libc::MAP_NORESERVE;
     }
-    let (start, len) = (first.mapping.start, last.mapping.end - first.mapping.start);
+    let (start, len) = (first.entry.start, last.entry.end - first.entry.start);
     let none = libc::PROT_NONE as u64;
     let arguments = [start, len, none, flags as u64, u64::MAX, 0];
     Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
 }
 
 /// Touches one page of each reservation and discards the page: the anon_vma remains.
-fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<Step> {
-    let has_one = |mapping: &MapsEntry| {
-        view.is_some_and(|view| {
-            let at = view.vmas.partition_point(|vma| vma.start < mapping.start);
-            view.vmas
-                .get(at)
-                .is_none_or(|vma| vma.start != mapping.start || vma.anon_vma != 0)
-        })
+fn priming(mappings: &[Mapping], pagemap: &File) -> Vec<Step> {
+    let fits = |mapping: &&Mapping| {
+        let range = mapping.range();
+        is_plain(mapping)
+            && !mapping.flags().is_accessible()
+            && !mapping.flags().intersects(NOT_PRIMED)
+            && range.len_bytes() >= LEAST_RESERVED
+            && mapping.kernel.is_none_or(|vma| vma.anon_vma == 0)
+            && is_empty(pagemap, VmRange::page(range.start))
     };
-    let fits = |entry: &&SmapsEntry| {
-        let mapping = &entry.mapping;
-        is_reserved(mapping)
-            && mapping.end - mapping.start >= LEAST_RESERVED
-            && !is_special(entry)
-            && !has_one(mapping)
-            && is_empty(pagemap, VmRange::new(mapping.start, mapping.start + PAGE))
-    };
-    let step = |entry: &SmapsEntry| {
-        let page = entry.mapping.start;
+    let step = |mapping: &Mapping| {
+        let page = mapping.entry.start;
         let drop = [page, PAGE, libc::MADV_DONTNEED as u64];
         Step {
             touch: Some(page),
@@ -329,4 +280,9 @@ fn priming(mappings: &[SmapsEntry], pagemap: &File, view: Option<&View>) -> Vec<
         }
     };
     mappings.iter().filter(fits).map(step).collect()
+}
+
+fn is_plain(mapping: &Mapping) -> bool {
+    let entry = &mapping.entry;
+    entry.ino == 0 && entry.dev == 0 && !entry.perms.shared && entry.name == MapName::None
 }

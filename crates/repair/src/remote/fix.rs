@@ -15,7 +15,9 @@ use crate::fixes::{self, Fix, Fixed, Step, Steps};
 use crate::journal::{self, Agent, Journal};
 use crate::report::count_mappings;
 use vmarea_process::maps;
-use vmarea_process::view::{KernelView, View};
+use vmarea_process::processes::kernel_policy;
+use vmarea_process::view::KernelView;
+use vmarea_process::{Mappings, Smaps};
 
 /// Maximum number of attempts at the call that reverts a step.
 const TRIES: u32 = 60;
@@ -32,15 +34,12 @@ pub(super) fn steps(
     fix: Fix,
 ) -> Result<Steps, RepairError> {
     let failed = RepairError::maps(pid);
-    let text = std::fs::read(format!("/proc/{pid}/smaps")).map_err(&failed)?;
-    let mut entries = maps::parse_smaps(&text).map_err(|error| failed(error.into()))?;
-    entries.retain(|e| e.mapping.start >= range.start && e.mapping.end <= range.end);
+    let mut mappings = Mappings::read(pid, kernel, Smaps::WithoutView)
+        .map_err(&failed)?
+        .list;
+    mappings.retain(|m| m.entry.start >= range.start && m.entry.end <= range.end);
     let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(&failed)?;
-    let mut view = View::default();
-    let wanted = [Fix::Priming, Fix::Guards].contains(&fix);
-    let kernel = kernel.filter(|_| wanted);
-    let view = kernel.and_then(|kernel| kernel.read(pid, &mut view).ok().map(|_| &view));
-    Ok(fixes::steps(fix, &entries, &pagemap, view))
+    Ok(fixes::steps(fix, &kernel_policy(), &mappings, &pagemap))
 }
 
 /// Performs one repair, and measures the decrease in the number of mappings.

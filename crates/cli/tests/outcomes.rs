@@ -1,4 +1,4 @@
-//! Programs that `vmarea run` and `record` must not change, and what remains after vmarea is killed.
+//! `vmarea run` and `record` do not change what a program does, and keep the trace when killed.
 #![forbid(unsafe_code)]
 
 mod support;

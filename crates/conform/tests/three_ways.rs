@@ -95,7 +95,7 @@ fn check_c_program(found: &Found) {
     assert_eq!(text.lines().last(), Some("not ok"));
 }
 
-/// Returns the rules of the running kernel with one wrong rule, and a call that shows it.
+/// Returns three copies of `rules`, each with one rule made wrong, and a call that reveals it.
 fn wrong_rules(rules: Rules) -> [(Rules, &'static str); 3] {
     let uncharges = Rules {
         mprotect_uncharges: !rules.mprotect_uncharges,

@@ -31,7 +31,7 @@ pub struct StackTable {
     files: HashMap<String, Option<Arc<Code>>>,
 }
 
-/// A mapping of executable code in one address space.
+/// The known executable mappings of one address space, with their unwinder.
 #[derive(Default)]
 struct CodeOfSpace {
     unwinder: UnwinderX86_64<Arc<[u8]>>,

@@ -47,7 +47,7 @@ impl Settings {
     }
 }
 
-/// Finds the shared object of the current executable: in the same folder, in `deps` or `../deps`
+/// Finds `libvmarea_preload.so` near the current executable: in its folder, in `deps` or `../deps`
 /// (where cargo puts it), or in `../lib/vmarea`.
 pub fn find() -> Option<PathBuf> {
     let executable = std::env::current_exe().ok()?;

@@ -1,5 +1,5 @@
-//! The processes of this machine, with data about their size and their limit on mappings that is
-//! cheap to read.
+//! The processes of this machine, and what is cheap to read about them: name, state and size, and
+//! the system's limit on mappings per process.
 //!
 //! Every function takes microseconds per process regardless of its size: no page table is walked,
 //! so `smaps` and similar files are never read. The mappings themselves are read by

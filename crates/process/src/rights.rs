@@ -1,7 +1,8 @@
 //! Advice for a caller that lacks a permission.
 //!
-//! For most users the advice is "run as root". Root itself needs other advice: if root lacks a
-//! capability, a container or a security module has removed it.
+//! For most users the advice is "run as root". Root itself needs other advice. If root lacks a
+//! capability, it probably runs in a container, which must be given the capability. If root lacks
+//! none, a security module or another user namespace forbids the operation.
 
 use std::fs;
 

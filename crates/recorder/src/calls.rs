@@ -2,8 +2,9 @@
 //!
 //! Calls that change the same address space run one after another, so the order of their exits is
 //! the order of their effects. If a call lasts longer than [`Tracer::turn`], the next thread may
-//! enter its call, because the first call may be waiting for that thread. A call whose thread is
-//! running or waiting for a processor does not wait for another thread, and gets more time.
+//! enter its own call, because the unfinished call may be waiting for that thread. If all threads
+//! inside calls are running or waiting for a processor, none of them can be waiting for another
+//! thread, so they get more turns, up to a limit.
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};

@@ -38,7 +38,8 @@ pub(crate) fn rule_of(value: u32) -> Option<&'static CallRule> {
     RULES.get(value.checked_sub(FIRST)? as usize)
 }
 
-/// The recorder's `AUDIT_ARCH_X86_64`: machine `EM_X86_64`, 64 bits, little endian.
+/// `AUDIT_ARCH_X86_64`, the only architecture whose calls are recorded: machine `EM_X86_64`, 64
+/// bits, little endian.
 pub(crate) const OUR_ARCH: u32 = 0xc000_003e;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;

@@ -10,7 +10,7 @@ use std::io::IoSliceMut;
 
 /// Maximum number of entries in an array of `struct iovec`: `UIO_MAXIOV`.
 const IOVECS: u64 = 1024;
-/// Size in bytes of a node mask on the largest kernels.
+/// Maximum length of a node mask in bytes: one page, as in Linux, which refuses a longer mask.
 const NODE_MASK: u64 = 4096;
 /// Maximum number of instructions in a filter, of 8 bytes each: `BPF_MAXINSNS`.
 const FILTER_STEPS: u64 = 4096;

@@ -11,7 +11,7 @@ use super::{RepairError, Way};
 
 /// Estimated nanoseconds per mapping: moving its pages out, and removing it in the swap.
 const PART_NS: f64 = 4_000.0;
-/// Estimated nanoseconds per moved page, for both moves.
+/// Estimated nanoseconds per moved page, for moving it out and back.
 const MOVED_NS: f64 = 160.0;
 /// Estimated nanoseconds per copied page, which is copied twice and freed twice.
 const COPIED_NS: f64 = 2_400.0;

@@ -101,7 +101,7 @@ impl World {
         self.adopt(mm, id);
     }
 
-    /// Sets the limits and capabilities of the thread that acts next on an address space.
+    /// Gives an address space the limits and capabilities of the thread that acts on it next.
     pub fn set_limits(&mut self, mm: TraceMm, limits: Limits) {
         if let Some(mm) = self.mm(mm) {
             // This cannot fail: the address space exists.

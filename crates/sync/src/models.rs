@@ -274,7 +274,8 @@ fn flagged_vma_lock_opens_with_the_section() {
     vma_is_attached::<FlaggedVmaLock>();
 }
 
-/// Fails if a writer does not wait for a reader that has released `mmap_lock`.
+/// Fails if a writer does not wait for a reader that still holds the VMA lock after it has released
+/// `mmap_lock`.
 ///
 /// The reader locked the VMA under `mmap_lock`. The model also runs at the last sequence number,
 /// where VMAs remain write-locked.

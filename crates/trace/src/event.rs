@@ -229,7 +229,8 @@ pub struct Call {
     pub order: Order,
     /// File behind the descriptor that the call receives, if it is a file that can be mapped.
     pub file: Option<FileRef>,
-    /// Content of the memory behind a pointer argument, if the call's effect depends on it.
+    /// Content of the memory behind a pointer argument, or other data that the call's effect depends
+    /// on; otherwise empty.
     ///
     /// - `process_madvise`: the iovecs as pairs of u64.
     /// - `mbind`, `set_mempolicy`: the node mask.

@@ -97,7 +97,7 @@ impl Heap {
         self.journals().join(format!("{}.journal", self.pid()))
     }
 
-    /// Returns a command that merges the program.
+    /// Returns a `vmarea merge` command for the program, with the additional arguments `more`.
     pub fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(VMAREA);
         command.args(self.arguments(more));

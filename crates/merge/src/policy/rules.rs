@@ -209,7 +209,7 @@ pub struct DontunmapRules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapLimits {
     /// The limits are checked before any change. If the commit charge is then refused, the mappings
-    /// in the range are already unmapped (until 6.1).
+    /// in the range are already unmapped (before 6.12).
     BeforeCutting,
     /// The limits are checked after the VMAs at the edges of a fixed range are split. If the commit
     /// charge is then refused, nothing is unmapped (since 6.12).

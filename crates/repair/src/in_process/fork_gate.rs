@@ -2,8 +2,8 @@
 //!
 //! A fork through the C library waits until the piece is complete. For a fork that bypasses the
 //! library, the kernel sends a userfaultfd event, and the watcher copies the missing pages to the
-//! child. The gate is a single word, because a thread that waits at it may hold any lock of the
-//! program.
+//! child. A thread that waits at the gate may hold any lock of the program, so waiting takes no lock
+//! and allocates nothing: the thread polls one atomic word and yields.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -28,7 +28,7 @@ use crate::primitive::{AtomicU64, Ordering};
 
 const WRITER: u64 = 1 << 23;
 const COUNT: u64 = WRITER - 1;
-/// Maximum count: attached, and 2²³ − 2 readers. Small in tests.
+/// Maximum count: 1 for an attached VMA plus 2²³ − 2 readers. Tests use a small value.
 const MAX_COUNT: u64 = if cfg!(any(test, loom)) { 3 } else { COUNT };
 const OWNER: u32 = 64 - LockId::BITS;
 /// Value that differs from the sequence number of every write section.

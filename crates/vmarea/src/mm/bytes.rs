@@ -26,7 +26,7 @@ pub struct VmaBytes {
     pub anon_vmas: usize,
     /// Bytes of interval trees with more than one VMA.
     pub rmap: usize,
-    /// Bytes of the index by address.
+    /// Bytes of the tree that finds VMAs by address.
     pub index: usize,
 }
 

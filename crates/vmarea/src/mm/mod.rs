@@ -40,7 +40,7 @@ use core::sync::atomic::AtomicU64;
 use vmarea_range_tree::RangeTree;
 use vmarea_sync::{CachePaddedLock, Guarded, Rank, Spin, Wait};
 
-/// Lock rank of `mmap_lock`: below the VMA locks, which rank below the anon_vma root locks.
+/// Rank of `mmap_lock` in the lock order: before the VMA locks and the anon_vma root locks.
 const MMAP_LOCK: Rank = Rank(32);
 
 /// A slot for an address space.

@@ -22,7 +22,7 @@ use crate::types::platform::Environment;
 use crate::types::{FrameId, PMD_SIZE, VmFlags, VmRange};
 use alloc::vec::Vec;
 
-/// The permissions of a page that is write-protected.
+/// The permissions that write protection leaves to a page.
 pub(super) const READ_ONLY: VmFlags = VmFlags::READ.union(VmFlags::EXEC);
 
 /// Maximum number of frames in a batch.

@@ -224,7 +224,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Splits the huge page that maps `addr`, if there is one.
+    /// Splits the huge mapping that contains `addr` into small entries, if there is one.
     #[doc(alias = "split_huge_pmd")]
     pub(crate) fn split_huge_at(&self, addr: u64) {
         if self.table.huge_pages() != 0 {
@@ -233,7 +233,7 @@ impl<E: Environment> PageTables<'_, E> {
         }
     }
 
-    /// Splits a huge page with `addr` in its interior, because a VMA will begin or end at `addr`.
+    /// Splits a huge mapping with `addr` in its interior, because a VMA will begin or end at `addr`.
     #[doc(alias = "vma_adjust_trans_huge")]
     pub(crate) fn split_huge_across(&self, addr: u64) {
         if !addr.is_multiple_of(PMD_SIZE) {

@@ -33,7 +33,7 @@ pub struct Experiment {
     #[arg(long)]
     quick: bool,
 
-    /// Record each workload of the thesis N times (default: 3, with --quick 1)
+    /// Record each workload of the thesis N times (default: 3; 1 with --quick)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
 

@@ -8,7 +8,7 @@
 
 mod support;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use support::heap::{Heap, may_merge};
 use support::{Nobody, VMAREA, leash, text};
 
@@ -64,6 +64,13 @@ for line in sys.stdin:
         same = lambda fd: (os.fstat(fd).st_dev, os.fstat(fd).st_ino) == (kept[fd].st_dev, kept[fd].st_ino)
         passed = all(os.write(w, b"x") == 1 and os.read(r, 1) == b"x" for r, w in pipes)
         answer = passed and all(map(same, kept)) and len(os.listdir("/proc/self/fd")) - open_then
+    elif word == "rseq":
+        base = ctypes.c_ulong()
+        libc.syscall(158, 0x1003, ctypes.byref(base))
+        own = base.value + ctypes.c_long.in_dll(libc, "__rseq_offset").value
+        ctypes.memset(area + 100 * page, 0, page)
+        answer = libc.syscall(334, ctypes.c_void_p(own), 32, 1, 0x53053053)
+        answer |= libc.syscall(334, ctypes.c_void_p(area + 100 * page), 32, 0, 0x53053053)
     elif word == "stacks":
         threading.stack_size(65536)
         for _ in range(100):
@@ -257,6 +264,34 @@ fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
     assert!(fewer >= 90, "{said}");
     assert!(heap.mappings() <= before - fewer, "{said}");
     assert_eq!(heap.ask("wrong"), "0");
+}
+
+/// The kernel writes to a thread's `rseq` area when the thread has changed its processor. If the
+/// repair had moved that page out, the thread that makes its calls would wait for the page forever.
+#[test]
+fn a_page_that_the_kernel_writes_for_the_borrowed_thread_stays() {
+    if !may_merge() {
+        return;
+    }
+    let mut heap = Heap::start(PROGRAM);
+    if heap.ask("rseq") != "0" {
+        eprintln!("skipped: the C library has no rseq area to move");
+        return;
+    }
+    let moves = "while :; do taskset -p 1 $0; taskset -p 2 $0; done";
+    let mut moving = Command::new("sh");
+    moving
+        .args(["-c", moves, &heap.pid()])
+        .stdout(Stdio::null());
+    let moving = leash::Leashed::start(&mut moving).expect("a shell");
+    let said = heap.said(&["--apply"]);
+    drop(moving);
+    assert_eq!(said["kept_apart"]["in_use"], 1, "{said}");
+    assert!(
+        said["after"].as_u64().is_some_and(|after| after <= 3),
+        "{said}"
+    );
+    assert_eq!(heap.ask("wrong"), "1", "the page of the area itself");
 }
 
 #[test]

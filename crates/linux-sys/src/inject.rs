@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::calls::Call;
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
 const NT_PRSTATUS: usize = 1;
@@ -398,6 +399,30 @@ pub fn mask(tid: i32) -> io::Result<u64> {
 /// `ESRCH`.
 pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
+}
+
+/// `struct ptrace_rseq_configuration`.
+#[derive(Default)]
+#[repr(C)]
+struct RseqConfiguration {
+    area: u64,
+    bytes: u32,
+    signature: u32,
+    flags: u32,
+    pad: u32,
+}
+
+/// Returns the address of the area (`struct rseq`) that the kernel writes whenever a stopped thread
+/// runs on another processor or after a preemption; `None` if the thread has none.
+///
+/// # Errors
+/// `ESRCH`; `EIO` before Linux 5.13.
+pub fn rseq_area(tid: i32) -> io::Result<Option<u64>> {
+    let mut found = RseqConfiguration::default();
+    let address = ptr::from_mut(&mut found) as usize;
+    let size = size_of::<RseqConfiguration>();
+    request(PTRACE_GET_RSEQ_CONFIGURATION, tid, size, address)?;
+    Ok((found.bytes > 0).then_some(found.area))
 }
 
 /// Sends a signal to one thread.

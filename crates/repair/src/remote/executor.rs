@@ -21,6 +21,7 @@ use crate::driver::{Done, PieceExecutor};
 use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
 use crate::{Kept, KeptReason, RepairError, Way};
+use vmarea_linux_sys::inject;
 use vmarea_process::maps::{self, MapsEntry, Query};
 
 /// Maximum time for which the process runs between two pieces. It runs for as long as it was
@@ -79,11 +80,16 @@ fn join_stopped(
     let begun = Instant::now();
     let held = stop_patiently(&session.target, journal)?;
     let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
-        match is_as_planned(session.pid, query.as_mut(), piece) {
-            true => join(&held, &session.agent)
-                .or_else(|error| take_back(&held, &session.agent, piece, error)),
-            false => Ok(Done::refused(KeptReason::Changed, piece.range.start)),
+        if !is_as_planned(session.pid, query.as_mut(), piece) {
+            return Ok(Done::refused(KeptReason::Changed, piece.range.start));
         }
+        // The kernel may write there while the borrowed thread makes the calls. If the page is
+        // moved out at that moment, the thread waits for it forever.
+        let area = inject::rseq_area(held.tid()).ok().flatten();
+        if let Some(area) = area.filter(|&area| piece.range.contains(area)) {
+            return Ok(Done::refused(KeptReason::InUse, area));
+        }
+        join(&held, &session.agent).or_else(|error| take_back(&held, &session.agent, piece, error))
     });
     if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
         return done;

@@ -55,7 +55,7 @@ pub enum Faulted {
     NoMapping,
     /// SIGSEGV: the mapping does not permit the access (`SEGV_ACCERR`).
     NoAccess,
-    /// SIGBUS: the page is beyond the end of the file (`BUS_ADRERR`).
+    /// SIGBUS: the page is beyond the end of the file, or reading it failed (`BUS_ADRERR`).
     NoPage,
     /// Memory allocation failed.
     OutOfMemory,
@@ -63,8 +63,40 @@ pub enum Faulted {
     ///
     /// The embedder decides how to continue; Linux waits or sends SIGBUS.
     Userfault,
-    /// The page is being migrated and the platform does not wait: retry the access later.
-    MustWait,
+    /// Nothing has changed, and the access has to be retried later: the page is being migrated and
+    /// the platform does not wait, or the platform answered EAGAIN.
+    #[doc(alias = "VM_FAULT_RETRY")]
+    Retry,
+}
+
+impl Faulted {
+    /// Returns the outcome of a fault for which the platform or an allocation failed.
+    #[cold]
+    #[doc(alias = "vmf_error")]
+    fn failed(error: Errno) -> Faulted {
+        match error {
+            Errno::ENOMEM => Faulted::OutOfMemory,
+            Errno::EAGAIN => Faulted::Retry,
+            _ => Faulted::NoPage,
+        }
+    }
+
+    /// Returns the result of a call for which the fault was handled.
+    ///
+    /// # Errors
+    /// ENOMEM; EAGAIN if the access has to be retried; EFAULT if a program would get a signal or
+    /// wait for a userfaultfd.
+    #[doc(alias = "vm_fault_to_errno")]
+    pub fn result(self) -> Result<(), Errno> {
+        match self {
+            Faulted::Done | Faulted::Spurious => Ok(()),
+            Faulted::OutOfMemory => Err(Errno::ENOMEM),
+            Faulted::Retry => Err(Errno::EAGAIN),
+            Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
+                Err(Errno::EFAULT)
+            }
+        }
+    }
 }
 
 impl<E: Environment> Space<E> {
@@ -208,12 +240,15 @@ impl<E: Environment> FaultContext<'_, E> {
             *entry = match small {
                 Small::Zero => Pte::Zero,
                 Small::Page(anon_vma) => {
-                    let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
-                        return Ok(Faulted::OutOfMemory);
-                    };
-                    self.space.platform.zero(frame);
-                    let writable = vma.body.flags.contains(VmFlags::WRITE);
-                    Pte::Anon { frame, writable }
+                    let zero = |frame| self.space.platform.zero(frame);
+                    let page = (anon_vma, vma.pgoff_at(addr));
+                    match self.space.frame_filled(page, zero) {
+                        Ok(frame) => {
+                            let writable = vma.body.flags.contains(VmFlags::WRITE);
+                            Pte::Anon { frame, writable }
+                        }
+                        Err(error) => return Ok(Faulted::failed(error)),
+                    }
                 }
             };
             Ok(Faulted::Done)
@@ -271,7 +306,7 @@ impl<E: Environment> FaultContext<'_, E> {
         if self.space.platform.wait_on_migration(frame) {
             self.again().page(vma, addr, access)
         } else {
-            Faulted::MustWait
+            Faulted::Retry
         }
     }
 
@@ -335,10 +370,11 @@ impl<E: Environment> FaultContext<'_, E> {
         let index = vma.pgoff_at(addr).0;
         let missing = vma.body.flags.contains(VmFlags::UFFD_MISSING)
             && !self.space.platform.file_is_cached(file.inode, index);
-        if !missing {
-            self.space.platform.file_bring(file.inode, index);
+        if missing {
+            return Some(Faulted::Userfault);
         }
-        missing.then_some(Faulted::Userfault)
+        let brought = self.space.platform.file_bring(file.inode, index);
+        brought.err().map(Faulted::failed)
     }
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.
@@ -405,23 +441,23 @@ impl<E: Environment> FaultContext<'_, E> {
         content: Content,
         seen: Pte,
     ) -> Faulted {
-        let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
-            return Faulted::OutOfMemory;
-        };
-        let writable = vma.body.flags.contains(VmFlags::WRITE);
+        let page = (anon_vma, vma.pgoff_at(addr));
         let put = self.pages.install(addr, |entry| {
-            let same = *entry == seen;
-            if same {
-                self.fill(frame, vma, addr, content, seen);
-                self.space.entry_clear(self.pages, addr, seen);
-                *entry = Pte::Anon { frame, writable };
+            if *entry != seen {
+                return Ok(false);
             }
-            same
+            let fill = |frame| self.fill(frame, vma, addr, content, seen);
+            let frame = self.space.frame_filled(page, fill)?;
+            self.space.entry_clear(self.pages, addr, seen);
+            let writable = vma.body.flags.contains(VmFlags::WRITE);
+            *entry = Pte::Anon { frame, writable };
+            Ok(true)
         });
-        if put != Ok(true) {
-            self.space.frame_abandon(frame);
+        match put {
+            Ok(Err(error)) => Faulted::failed(error),
+            Ok(Ok(put)) => outcome(Ok(put)),
+            Err(blocked) => outcome(Err(blocked)),
         }
-        outcome(put)
     }
 
     /// Replaces the KSM page at `addr` by a private copy.
@@ -431,7 +467,7 @@ impl<E: Environment> FaultContext<'_, E> {
             Pte::Migration { frame, .. } if self.space.platform.wait_on_migration(frame) => {
                 self.unshare(vma, addr)
             }
-            Pte::Migration { .. } => Faulted::MustWait,
+            Pte::Migration { .. } => Faulted::Retry,
             seen @ Pte::Ksm { .. } => match self.anon_vma_prepare(vma) {
                 Ok(anon_vma) => self.new_page(vma, addr, anon_vma, Content::WhatIsThere, seen),
                 Err(_) => Faulted::OutOfMemory,
@@ -440,15 +476,22 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    fn fill(&self, frame: FrameId, vma: &VmaView, addr: u64, content: Content, there: Pte) {
+    fn fill(
+        &self,
+        frame: FrameId,
+        vma: &VmaView,
+        addr: u64,
+        content: Content,
+        there: Pte,
+    ) -> Result<(), Errno> {
         let platform = &self.space.platform;
         let file = vma.body.file.filter(|_| !vma.is_anonymous());
         match (content, there, file) {
             (Content::WhatIsThere, Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old }, _) => {
-                platform.copy(frame, old);
+                platform.copy(frame, old)
             }
             (Content::WhatIsThere, Pte::File { .. }, Some(f)) | (Content::File, _, Some(f)) => {
-                platform.copy_file(frame, f.inode, vma.pgoff_at(addr).0);
+                platform.copy_file(frame, f.inode, vma.pgoff_at(addr).0)
             }
             _ => platform.zero(frame),
         }

@@ -125,7 +125,7 @@ impl Mm {
                 Faulted::NoPage | Faulted::Userfault => BadAccess::NoPage,
                 // A page could not be allocated.
                 Faulted::OutOfMemory => oom::end_current(),
-                Faulted::Retry => {
+                Faulted::Retry | Faulted::NeedPage(_) => {
                     core::hint::spin_loop();
                     continue;
                 }

@@ -16,6 +16,7 @@
 //! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
+mod faulted;
 mod hardware;
 pub(crate) mod huge;
 mod ksm;
@@ -24,6 +25,8 @@ pub mod populate;
 pub mod stack;
 mod swap;
 mod unlocked;
+
+pub use faulted::{Faulted, NeedPage, Ticket};
 
 use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
@@ -42,61 +45,6 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-}
-
-/// The outcome of a page fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Faulted {
-    /// The fault mapped a page or made a page writable.
-    Done,
-    /// The entry already allowed the access: the TLB was stale, or another fault mapped the page.
-    Spurious,
-    /// SIGSEGV: nothing is mapped at the address, or it is a guard page (`SEGV_MAPERR`).
-    NoMapping,
-    /// SIGSEGV: the mapping does not permit the access (`SEGV_ACCERR`).
-    NoAccess,
-    /// SIGBUS: the page is beyond the end of the file, or reading it failed (`BUS_ADRERR`).
-    NoPage,
-    /// Memory allocation failed.
-    OutOfMemory,
-    /// A userfaultfd context watches the page.
-    ///
-    /// The embedder decides how to continue; Linux waits or sends SIGBUS.
-    Userfault,
-    /// Nothing has changed, and the access has to be retried later: the page is being migrated and
-    /// the platform does not wait, or the platform answered EAGAIN.
-    #[doc(alias = "VM_FAULT_RETRY")]
-    Retry,
-}
-
-impl Faulted {
-    /// Returns the outcome of a fault for which the platform or an allocation failed.
-    #[cold]
-    #[doc(alias = "vmf_error")]
-    fn failed(error: Errno) -> Faulted {
-        match error {
-            Errno::ENOMEM => Faulted::OutOfMemory,
-            Errno::EAGAIN => Faulted::Retry,
-            _ => Faulted::NoPage,
-        }
-    }
-
-    /// Returns the result of a call for which the fault was handled.
-    ///
-    /// # Errors
-    /// ENOMEM; EAGAIN if the access has to be retried; EFAULT if a program would get a signal or
-    /// wait for a userfaultfd.
-    #[doc(alias = "vm_fault_to_errno")]
-    pub fn result(self) -> Result<(), Errno> {
-        match self {
-            Faulted::Done | Faulted::Spurious => Ok(()),
-            Faulted::OutOfMemory => Err(Errno::ENOMEM),
-            Faulted::Retry => Err(Errno::EAGAIN),
-            Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
-                Err(Errno::EFAULT)
-            }
-        }
-    }
 }
 
 impl<E: Environment> Space<E> {
@@ -339,7 +287,7 @@ impl<E: Environment> FaultContext<'_, E> {
             if watched {
                 return Faulted::Userfault;
             }
-            return self.new_page(vma, addr, anon_vma, Content::Zeros, Pte::None);
+            return self.new_page(vma, addr, anon_vma, Source::Zeros, Pte::None);
         }
         let holds = vma.body.file.is_none_or(|file| {
             let index = vma.pgoff_at(addr).0;
@@ -352,7 +300,7 @@ impl<E: Environment> FaultContext<'_, E> {
             };
             return match self.watched_file_page(vma, addr, holds) {
                 Some(faulted) => faulted,
-                None => self.new_page(vma, addr, anon_vma, Content::File, Pte::None),
+                None => self.new_page(vma, addr, anon_vma, Source::of_file(vma, addr), Pte::None),
             };
         }
         if let Some(faulted) = self.watched_file_page(vma, addr, holds) {
@@ -366,15 +314,17 @@ impl<E: Environment> FaultContext<'_, E> {
         if !holds {
             return Some(Faulted::NoPage);
         }
-        let file = vma.body.file?;
-        let index = vma.pgoff_at(addr).0;
-        let missing = vma.body.flags.contains(VmFlags::UFFD_MISSING)
-            && !self.space.platform.file_is_cached(file.inode, index);
-        if missing {
+        let source = Source::of_file(vma, addr);
+        let Source::File { inode, index } = source else {
+            return None;
+        };
+        let platform = &self.space.platform;
+        let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
+        if watched && !platform.file_is_cached(inode, index) {
             return Some(Faulted::Userfault);
         }
-        let brought = self.space.platform.file_bring(file.inode, index);
-        brought.err().map(Faulted::failed)
+        let brought = platform.file_bring(inode, index);
+        brought.err().map(|error| source.failed(vma, error))
     }
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.
@@ -411,7 +361,7 @@ impl<E: Environment> FaultContext<'_, E> {
         if reused {
             Faulted::Done
         } else {
-            self.new_page(vma, addr, anon_vma, Content::WhatIsThere, seen)
+            self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen)
         }
     }
 
@@ -438,7 +388,7 @@ impl<E: Environment> FaultContext<'_, E> {
         vma: &VmaView,
         addr: u64,
         anon_vma: AnonVmaId,
-        content: Content,
+        source: Source,
         seen: Pte,
     ) -> Faulted {
         let page = (anon_vma, vma.pgoff_at(addr));
@@ -446,15 +396,19 @@ impl<E: Environment> FaultContext<'_, E> {
             if *entry != seen {
                 return Ok(false);
             }
-            let fill = |frame| self.fill(frame, vma, addr, content, seen);
-            let frame = self.space.frame_filled(page, fill)?;
+            let platform = &self.space.platform;
+            let frame = self.space.frame_filled(page, |frame| match source {
+                Source::Zeros => platform.zero(frame),
+                Source::Frame(from) => platform.copy(frame, from),
+                Source::File { inode, index } => platform.copy_file(frame, inode, index),
+            })?;
             self.space.entry_clear(self.pages, addr, seen);
             let writable = vma.body.flags.contains(VmFlags::WRITE);
             *entry = Pte::Anon { frame, writable };
             Ok(true)
         });
         match put {
-            Ok(Err(error)) => Faulted::failed(error),
+            Ok(Err(error)) => source.failed(vma, error),
             Ok(Ok(put)) => outcome(Ok(put)),
             Err(blocked) => outcome(Err(blocked)),
         }
@@ -469,31 +423,12 @@ impl<E: Environment> FaultContext<'_, E> {
             }
             Pte::Migration { .. } => Faulted::Retry,
             seen @ Pte::Ksm { .. } => match self.anon_vma_prepare(vma) {
-                Ok(anon_vma) => self.new_page(vma, addr, anon_vma, Content::WhatIsThere, seen),
+                Ok(anon_vma) => {
+                    self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen)
+                }
                 Err(_) => Faulted::OutOfMemory,
             },
             _ => Faulted::Spurious,
-        }
-    }
-
-    fn fill(
-        &self,
-        frame: FrameId,
-        vma: &VmaView,
-        addr: u64,
-        content: Content,
-        there: Pte,
-    ) -> Result<(), Errno> {
-        let platform = &self.space.platform;
-        let file = vma.body.file.filter(|_| !vma.is_anonymous());
-        match (content, there, file) {
-            (Content::WhatIsThere, Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old }, _) => {
-                platform.copy(frame, old)
-            }
-            (Content::WhatIsThere, Pte::File { .. }, Some(f)) | (Content::File, _, Some(f)) => {
-                platform.copy_file(frame, f.inode, vma.pgoff_at(addr).0)
-            }
-            _ => platform.zero(frame),
         }
     }
 }
@@ -508,9 +443,47 @@ fn outcome(put: Result<bool, Blocked>) -> Faulted {
 }
 
 /// The source of a new page's content.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Content {
+#[derive(Clone, Copy)]
+enum Source {
     Zeros,
-    File,
-    WhatIsThere,
+    Frame(FrameId),
+    File { inode: u64, index: u64 },
+}
+
+impl Source {
+    /// Returns the page of the file that `vma` maps at `addr`.
+    fn of_file(vma: &VmaView, addr: u64) -> Source {
+        match vma.body.file {
+            Some(file) if !vma.is_anonymous() => Source::File {
+                inode: file.inode,
+                index: vma.pgoff_at(addr).0,
+            },
+            _ => Source::Zeros,
+        }
+    }
+
+    /// Returns the source of a private copy of the page that `entry` maps.
+    fn of(vma: &VmaView, addr: u64, entry: Pte) -> Source {
+        match entry {
+            Pte::Anon { frame, .. } | Pte::Ksm { frame } => Source::Frame(frame),
+            Pte::File { .. } => Source::of_file(vma, addr),
+            _ => Source::Zeros,
+        }
+    }
+
+    /// Returns the outcome of a fault in `vma` for which the platform failed.
+    #[cold]
+    fn failed(self, vma: &VmaView, error: Errno) -> Faulted {
+        match self {
+            Source::File { inode, index } if error == Errno::EAGAIN => {
+                let ticket = Ticket(vma.id);
+                Faulted::NeedPage(NeedPage {
+                    inode,
+                    index,
+                    ticket,
+                })
+            }
+            _ => Faulted::failed(error),
+        }
+    }
 }

@@ -52,7 +52,8 @@ impl<L: VmaLockKind> Environment for WithVmaLock<L> {
 /// # Errors
 /// A method that fails has allocated nothing and changed nothing. A page fault answers
 /// [`OutOfMemory`](crate::fault::Faulted::OutOfMemory) to ENOMEM,
-/// [`Retry`](crate::fault::Faulted::Retry) to EAGAIN, and
+/// [`NeedPage`](crate::fault::Faulted::NeedPage) to EAGAIN from `file_bring` and `copy_file`,
+/// [`Retry`](crate::fault::Faulted::Retry) to EAGAIN from the other methods, and
 /// [`NoPage`](crate::fault::Faulted::NoPage) (SIGBUS) to any other error, for example EIO; a system
 /// call returns the error. Either leaves charges, counts and entries as they were.
 pub trait Platform: Send + Sync {
@@ -62,7 +63,8 @@ pub trait Platform: Send + Sync {
     /// for migration, KSM and `MADV_COLLAPSE`.
     fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno>;
     /// Allocates storage for the frame `to`, as a private copy of page `index` of the file `inode`,
-    /// which is mapped or was brought by [`file_bring`](Platform::file_bring). Under spin locks.
+    /// which is mapped or was brought by [`file_bring`](Platform::file_bring). Under spin locks; if
+    /// the page is not in the page cache any more, returns EAGAIN.
     fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno>;
     /// Frees the storage of a frame. Under spin locks.
     fn free(&self, frame: FrameId);
@@ -119,7 +121,9 @@ pub trait Platform: Send + Sync {
         true
     }
     /// Brings page `index` of a file, which is about to be mapped, into the page cache. Called with
-    /// `mmap_lock` or the VMA's lock held for reading.
+    /// `mmap_lock` or the VMA's lock held for reading; a platform that must not sleep so long, or
+    /// cannot, returns EAGAIN and brings the page when the fault answers
+    /// [`NeedPage`](crate::fault::Faulted::NeedPage).
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
         let _ = (inode, index);
         Ok(())

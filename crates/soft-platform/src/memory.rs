@@ -7,6 +7,8 @@ use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use vmarea::types::mmu::MappedPage;
+use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
@@ -38,6 +40,21 @@ impl Memory {
         f: impl FnOnce(&mut Page) -> R,
     ) -> R {
         f(self.files.lock().page(inode, index))
+    }
+
+    /// Calls `f` with the bytes of a page that an entry maps; with `None` for the zero page.
+    pub(crate) fn with_page<R>(
+        &self,
+        page: MappedPage,
+        f: impl FnOnce(Option<&mut Page>) -> R,
+    ) -> R {
+        match page {
+            MappedPage::Zero => f(None),
+            MappedPage::Frame(frame) => self.with_frame(frame, |bytes| f(Some(bytes))),
+            MappedPage::File { inode, index } => {
+                self.with_file_page(inode, index.0, |bytes| f(Some(bytes)))
+            }
+        }
     }
 
     /// Calls `f` with the page cache.
@@ -149,5 +166,41 @@ impl Platform for SharedMemory {
 
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         self.memory.files.lock().holds(inode, index)
+    }
+}
+
+impl PageBytes for SharedMemory {
+    fn read(&self, page: MappedPage, offset: usize, to: &mut [u8]) {
+        self.memory.with_page(page, |bytes| match bytes {
+            Some(bytes) => to.copy_from_slice(&bytes[offset..offset + to.len()]),
+            None => to.fill(0),
+        });
+    }
+
+    fn write(&self, page: MappedPage, offset: usize, from: &[u8]) {
+        self.memory.with_page(page, |bytes| {
+            if let Some(bytes) = bytes {
+                bytes[offset..offset + from.len()].copy_from_slice(from);
+            }
+        });
+    }
+
+    fn load(&self, page: MappedPage, offset: usize) -> u32 {
+        let mut word = [0; 4];
+        self.read(page, offset, &mut word);
+        u32::from_ne_bytes(word)
+    }
+
+    fn compare_exchange(&self, page: MappedPage, offset: usize, current: u32, new: u32) -> u32 {
+        self.memory.with_page(page, |bytes| {
+            let Some(word) = bytes.and_then(|bytes| bytes[offset..].first_chunk_mut()) else {
+                return 0;
+            };
+            let old = u32::from_ne_bytes(*word);
+            if old == current {
+                *word = new.to_ne_bytes();
+            }
+            old
+        })
     }
 }

@@ -7,6 +7,7 @@ pub use crate::syscall::Syscall;
 pub use crate::syscall::mmap::MmapRequest;
 pub use crate::syscall::mremap::MremapRequest;
 pub use crate::types::call_flags::{MapFlags, MremapFlags, Prot};
+pub use crate::types::page_bytes::PageBytes;
 pub use crate::types::platform::Environment;
 pub use crate::types::{
     Errno, FrameId, MmId, PAGE_SIZE, Platform, System, VmFlags, VmRange, VmaId,

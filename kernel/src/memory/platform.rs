@@ -4,11 +4,14 @@
 //! is full when a number is to get its physical frame, the core's fault or call fails.
 
 use super::frames::{Frame, pointer_to};
-use super::mmu::Hardware;
+use super::mmu::{Hardware, address_of};
 use crate::files::mapped;
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
+use vmarea::types::mmu::MappedPage;
+use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::platform::Environment;
 use vmarea::types::{Errno, FrameId, Platform};
 use vmarea_sync::{Spin, VmaLock};
@@ -123,4 +126,41 @@ impl Platform for Memory {
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         mapped::file(inode).is_some_and(|file| index < file.size().div_ceil(4096))
     }
+}
+
+impl PageBytes for Memory {
+    fn read(&self, page: MappedPage, offset: usize, to: &mut [u8]) {
+        with_frame(page, |frame| frame.read(offset, to));
+    }
+
+    fn write(&self, page: MappedPage, offset: usize, from: &[u8]) {
+        with_frame(page, |frame| frame.write(offset, from));
+    }
+
+    fn load(&self, page: MappedPage, offset: usize) -> u32 {
+        // ORDERING: SeqCst, as programs expect of a futex.
+        with_frame(page, |frame| frame.word(offset).load(Ordering::SeqCst)).unwrap_or(0)
+    }
+
+    fn compare_exchange(&self, page: MappedPage, offset: usize, current: u32, new: u32) -> u32 {
+        let old = with_frame(page, |frame| {
+            let word = frame.word(offset);
+            // ORDERING: SeqCst, as programs expect of a futex.
+            let done = word.compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst);
+            done.unwrap_or_else(|old| old)
+        });
+        old.unwrap_or(0)
+    }
+}
+
+/// Calls `f` with the frame of a page whose entry is locked; `None` if a file no longer contains
+/// the page.
+fn with_frame<R>(page: MappedPage, f: impl FnOnce(&Frame) -> R) -> Option<R> {
+    let address = address_of(page);
+    if address == 0 {
+        return None;
+    }
+    // SAFETY: the locked entry keeps the frame, and its ownership is not taken.
+    let frame = ManuallyDrop::new(unsafe { Frame::from_address(address) });
+    Some(f(&frame))
 }

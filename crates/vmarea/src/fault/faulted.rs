@@ -25,9 +25,9 @@ pub enum Faulted {
     ///
     /// The embedder decides how to continue; Linux waits or sends SIGBUS.
     Userfault,
-    /// The page has to be read from its file: bring it into the page cache, and go on with
-    /// [`fault_again`](Space::fault_again).
-    NeedPage(NeedPage),
+    /// The page has to be read from its file. [`needed_page`](Space::needed_page) tells which page;
+    /// bring it into the page cache, and go on with [`fault_again`](Space::fault_again).
+    NeedPage,
     /// Nothing has changed, and the access has to be retried later: the page is being migrated and
     /// the platform does not wait, or the platform answered EAGAIN.
     #[doc(alias = "VM_FAULT_RETRY")]
@@ -56,7 +56,7 @@ impl Faulted {
         match self {
             Faulted::Done | Faulted::Spurious => Ok(()),
             Faulted::OutOfMemory => Err(Errno::ENOMEM),
-            Faulted::Retry | Faulted::NeedPage(_) => Err(Errno::EAGAIN),
+            Faulted::Retry | Faulted::NeedPage => Err(Errno::EAGAIN),
             Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
                 Err(Errno::EFAULT)
             }
@@ -64,7 +64,8 @@ impl Faulted {
     }
 }
 
-/// A page of a file that a fault needs in the page cache.
+/// A page of a file that a fault needs in the page cache. It is not part of [`Faulted`], which is
+/// one byte, because then every fault would take more instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeedPage {
     /// Inode number of the file.
@@ -83,6 +84,19 @@ pub struct NeedPage {
 pub struct Ticket(pub(super) VmaId);
 
 impl<E: Environment> Space<E> {
+    /// Returns the page of a file that an access to `addr` needs, after a fault returned
+    /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped there any more; the
+    /// fault then has to start again.
+    pub fn needed_page(&self, mm: MmId, addr: u64) -> Option<NeedPage> {
+        let vma = self.mmap_read_lock(mm)?.find(addr)?;
+        let file = vma.body.file.filter(|_| vma.range.start <= addr)?;
+        Some(NeedPage {
+            inode: file.inode,
+            index: vma.pgoff_at(addr).0,
+            ticket: Ticket(vma.id),
+        })
+    }
+
     /// Goes on with a fault that returned [`NeedPage`](Faulted::NeedPage), after the page was
     /// brought into the page cache.
     ///

@@ -25,8 +25,10 @@ pub mod populate;
 pub mod stack;
 mod swap;
 mod unlocked;
+mod user;
 
 pub use faulted::{Faulted, NeedPage, Ticket};
+pub use user::Stopped;
 
 use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
@@ -324,7 +326,7 @@ impl<E: Environment> FaultContext<'_, E> {
             return Some(Faulted::Userfault);
         }
         let brought = platform.file_bring(inode, index);
-        brought.err().map(|error| source.failed(vma, error))
+        brought.err().map(|error| source.failed(error))
     }
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.
@@ -408,7 +410,7 @@ impl<E: Environment> FaultContext<'_, E> {
             Ok(true)
         });
         match put {
-            Ok(Err(error)) => source.failed(vma, error),
+            Ok(Err(error)) => source.failed(error),
             Ok(Ok(put)) => outcome(Ok(put)),
             Err(blocked) => outcome(Err(blocked)),
         }
@@ -471,18 +473,11 @@ impl Source {
         }
     }
 
-    /// Returns the outcome of a fault in `vma` for which the platform failed.
+    /// Returns the outcome of a fault for which the platform could not supply the content.
     #[cold]
-    fn failed(self, vma: &VmaView, error: Errno) -> Faulted {
+    fn failed(self, error: Errno) -> Faulted {
         match self {
-            Source::File { inode, index } if error == Errno::EAGAIN => {
-                let ticket = Ticket(vma.id);
-                Faulted::NeedPage(NeedPage {
-                    inode,
-                    index,
-                    ticket,
-                })
-            }
+            Source::File { .. } if error == Errno::EAGAIN => Faulted::NeedPage,
             _ => Faulted::failed(error),
         }
     }

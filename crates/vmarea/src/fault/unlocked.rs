@@ -40,7 +40,10 @@ impl<E: Environment> Space<E> {
             path: FaultPath::Unlocked,
             ..FaultContext::of(self, &mm.pages, &Alone)
         };
-        let permitted = context.permits(view, addr, access)?;
+        let forbidden = is_forbidden(view.body.flags, access);
+        if !forbidden && let Some(why) = context.needs_mmap_lock(view, addr, access) {
+            return Err(why);
+        }
         // The lookup is counted only now, because a fault that falls back is counted under
         // `mmap_lock`.
         let found = Entry {
@@ -49,7 +52,7 @@ impl<E: Environment> Space<E> {
             value: view.id.to_bits(),
         };
         self.note_lookup(mm, Some(found), addr);
-        if !permitted {
+        if forbidden {
             mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
         }
@@ -67,28 +70,23 @@ impl<E: Environment> Space<E> {
         let locked = self.try_lock_vma((id, mm), vma, addr).ok()?;
         let view = locked.view();
         let context = FaultContext::of(self, &mm.pages, &Alone);
-        let permitted = context.permits(view, addr, access).ok()?;
-        permitted.then(|| context.user_page(view, addr & PAGE_MASK, access))
+        let forbidden = is_forbidden(view.body.flags, access);
+        let goes_on = !forbidden && context.needs_mmap_lock(view, addr, access).is_none();
+        goes_on.then(|| context.user_page(view, addr & PAGE_MASK, access))
     }
 }
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Checks whether a VMA permits an access, for a fault that holds only the VMA's lock.
-    ///
-    /// # Errors
-    /// The reason why the fault needs `mmap_lock`.
+    /// Returns the reason why the VMA's lock does not suffice for an access, if it does not.
     #[inline]
-    fn permits(&self, vma: &VmaView, addr: u64, access: Access) -> Result<bool, FellBack> {
-        if is_forbidden(vma.body.flags, access) {
-            return Ok(false);
-        }
+    fn needs_mmap_lock(&self, vma: &VmaView, addr: u64, access: Access) -> Option<FellBack> {
         if self.tries_huge(vma, addr) {
-            return Err(FellBack::HugePage);
+            Some(FellBack::HugePage)
+        } else if vma.anon_vma.is_none() && needs_anon_vma(vma, access) {
+            Some(FellBack::NoAnonVma)
+        } else {
+            None
         }
-        if vma.anon_vma.is_none() && needs_anon_vma(vma, access) {
-            return Err(FellBack::NoAnonVma);
-        }
-        Ok(true)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod flags;
 pub mod ids;
 pub mod mempolicy;
 pub mod mmu;
+pub mod page_bytes;
 pub mod pkeys;
 pub mod platform;
 pub mod prctl;

@@ -12,11 +12,16 @@ use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
+/// Bytes of a page; `None` if they are zeros.
+type Bytes = Option<Box<Page>>;
+
+static ZEROS: Page = [0; size_of::<Page>()];
+
 /// Contents of every allocated frame, of every swap slot and of every file page.
 #[derive(Debug, Default)]
 pub struct Memory {
-    frames: SpinLock<BTreeMap<FrameId, Box<Page>>>,
-    swap: SpinLock<BTreeMap<SwapId, Box<Page>>>,
+    frames: SpinLock<BTreeMap<FrameId, Bytes>>,
+    swap: SpinLock<BTreeMap<SwapId, Bytes>>,
     files: SpinLock<Files>,
     failure: Failure,
 }
@@ -24,12 +29,14 @@ pub struct Memory {
 impl Memory {
     /// Calls `f` with the bytes of an allocated frame.
     pub(crate) fn with_frame<R>(&self, frame: FrameId, f: impl FnOnce(&mut Page) -> R) -> R {
-        f(self.frames.lock().entry(frame).or_insert_with(zeros))
+        let mut frames = self.frames.lock();
+        f(frames.entry(frame).or_default().get_or_insert_with(zeros))
     }
 
     /// Calls `f` with the bytes of a swap slot.
     pub(crate) fn with_slot<R>(&self, slot: SwapId, f: impl FnOnce(&mut Page) -> R) -> R {
-        f(self.swap.lock().entry(slot).or_insert_with(zeros))
+        let mut swap = self.swap.lock();
+        f(swap.entry(slot).or_default().get_or_insert_with(zeros))
     }
 
     /// Calls `f` with the bytes of a file page.
@@ -82,7 +89,7 @@ pub struct SharedMemory {
 impl Platform for SharedMemory {
     fn zero(&self, frame: FrameId) -> Result<(), Errno> {
         self.memory.failure.attempt("zero")?;
-        self.memory.frames.lock().insert(frame, zeros());
+        self.memory.frames.lock().insert(frame, None);
         Ok(())
     }
 
@@ -90,7 +97,7 @@ impl Platform for SharedMemory {
         self.memory.failure.attempt("copy")?;
         self.processors.assert_unwritable(from);
         let mut frames = self.memory.frames.lock();
-        let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
+        let bytes = frames.get(&from).cloned().flatten();
         frames.insert(to, bytes);
         Ok(())
     }
@@ -98,7 +105,7 @@ impl Platform for SharedMemory {
     fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno> {
         self.memory.failure.attempt("copy_file")?;
         let bytes = Box::new(*self.memory.files.lock().page(inode, index));
-        self.memory.frames.lock().insert(to, bytes);
+        self.memory.frames.lock().insert(to, Some(bytes));
         Ok(())
     }
 
@@ -112,7 +119,9 @@ impl Platform for SharedMemory {
         self.processors.assert_unwritable(other);
         let frames = self.memory.frames.lock();
         match (frames.get(&one), frames.get(&other)) {
-            (Some(one), Some(other)) => one == other,
+            (Some(one), Some(other)) => {
+                one.as_deref().unwrap_or(&ZEROS) == other.as_deref().unwrap_or(&ZEROS)
+            }
             _ => false,
         }
     }
@@ -121,20 +130,14 @@ impl Platform for SharedMemory {
         self.memory.failure.attempt("swap_out")?;
         self.processors.assert_unwritable(frame);
         let bytes = self.memory.frames.lock().get(&frame).cloned();
-        self.memory
-            .swap
-            .lock()
-            .insert(slot, bytes.unwrap_or_else(zeros));
+        self.memory.swap.lock().insert(slot, bytes.flatten());
         Ok(())
     }
 
     fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
         self.memory.failure.attempt("swap_in")?;
         let bytes = self.memory.swap.lock().get(&slot).cloned();
-        self.memory
-            .frames
-            .lock()
-            .insert(frame, bytes.unwrap_or_else(zeros));
+        self.memory.frames.lock().insert(frame, bytes.flatten());
         Ok(())
     }
 

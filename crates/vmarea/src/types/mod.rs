@@ -5,6 +5,7 @@
 //! addresses.
 
 pub mod addr;
+pub mod arch;
 pub mod call_flags;
 pub mod error;
 pub mod file;

@@ -169,13 +169,13 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{FileKind, VmRange, VmaId};
+    use crate::types::{FileKind, PAGE_SIZE, VmRange, VmaId};
     use crate::vma::{MappedFile, VmaBody};
 
     fn view(start: u64, pages: u64) -> VmaView {
         VmaView {
             id: VmaId::from_bits(start).unwrap(),
-            range: VmRange::new(start, start + pages * 4096),
+            range: VmRange::new(start, start + pages * PAGE_SIZE),
             pgoff: Pgoff::of_addr(start),
             anon_vma: None,
             chain_singular: true,

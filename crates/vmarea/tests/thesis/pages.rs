@@ -93,7 +93,7 @@ fn t2_2_the_swap_cache_counts_as_sharing() {
 /// Huge pages whose page offset changes: the thesis splits them, `vmarea` keeps them.
 #[test]
 fn t2_7_huge_pages_are_split_before_their_offset_changes() {
-    const SLOT: u64 = 512;
+    const SLOT: u64 = vmarea::types::PMD_SIZE / PAGE;
     let huge = [Policy::LINUX, Policy::THESIS, Policy::VMAREA].map(|policy| {
         let (mut w, mm) = World::of(
             policy,

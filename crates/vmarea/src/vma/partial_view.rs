@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn pair() -> (VmaView, VmaView) {
-        (view(0x10_0000, 2), view(0x10_2000, 3))
+        (view(0x10_0000, 2), view(0x10_0000 + 2 * PAGE_SIZE, 3))
     }
 
     fn why(a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {

@@ -291,42 +291,29 @@ impl<E: Environment> FaultContext<'_, E> {
             }
             return self.new_page(vma, addr, anon_vma, Source::Zeros, Pte::None);
         }
-        let holds = vma.body.file.is_none_or(|file| {
-            let index = vma.pgoff_at(addr).0;
-            self.space.platform.file_holds(file.inode, index)
-        });
         // A page that hugetlbfs supplies for a private mapping is anonymous from the start.
-        if (write || vma.body.flags.contains(VmFlags::HUGETLB)) && !shared {
-            let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
-                return Faulted::OutOfMemory;
-            };
-            return match self.watched_file_page(vma, addr, holds) {
-                Some(faulted) => faulted,
-                None => self.new_page(vma, addr, anon_vma, Source::of_file(vma, addr), Pte::None),
-            };
-        }
-        if let Some(faulted) = self.watched_file_page(vma, addr, holds) {
-            return faulted;
-        }
-        self.put_if(addr, Pte::None, Pte::File { writable: write })
-    }
-
-    /// Prepares a file page to be mapped; returns the fault's outcome if the page is unavailable.
-    fn watched_file_page(&self, vma: &VmaView, addr: u64, holds: bool) -> Option<Faulted> {
-        if !holds {
-            return Some(Faulted::NoPage);
-        }
-        let source = Source::of_file(vma, addr);
-        let Source::File { inode, index } = source else {
-            return None;
+        let copied = (write || vma.body.flags.contains(VmFlags::HUGETLB)) && !shared;
+        let Ok(anon_vma) = copied.then(|| self.anon_vma_prepare(vma)).transpose() else {
+            return Faulted::OutOfMemory;
         };
-        let platform = &self.space.platform;
-        let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
-        if watched && !platform.file_is_cached(inode, index) {
-            return Some(Faulted::Userfault);
+        let source = Source::of_file(vma, addr);
+        if let Source::File { inode, index } = source {
+            let platform = &self.space.platform;
+            if !platform.file_holds(inode, index) {
+                return Faulted::NoPage;
+            }
+            let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
+            if watched && !platform.file_is_cached(inode, index) {
+                return Faulted::Userfault;
+            }
+            if let Err(error) = platform.file_bring(inode, index) {
+                return source.failed(error);
+            }
         }
-        let brought = platform.file_bring(inode, index);
-        brought.err().map(|error| source.failed(error))
+        match anon_vma {
+            Some(anon_vma) => self.new_page(vma, addr, anon_vma, source, Pte::None),
+            None => self.put_if(addr, Pte::None, Pte::File { writable: write }),
+        }
     }
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.

@@ -169,13 +169,13 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{FileKind, VmRange, VmaId};
+    use crate::types::{FileKind, PAGE_SIZE, VmRange, VmaId};
     use crate::view::{MappedFile, VmaBody};
 
     fn view(start: u64, pages: u64) -> VmaView {
         VmaView {
             id: VmaId::from_bits(start).unwrap(),
-            range: VmRange::new(start, start + pages * 4096),
+            range: VmRange::new(start, start + pages * PAGE_SIZE),
             pgoff: Pgoff::of_addr(start),
             anon_vma: None,
             chain_singular: true,
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn pair() -> (VmaView, VmaView) {
-        (view(0x10_0000, 2), view(0x10_2000, 3))
+        (view(0x10_0000, 2), view(0x10_0000 + 2 * PAGE_SIZE, 3))
     }
 
     fn why(a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {

@@ -13,11 +13,13 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod failure;
 mod files;
 mod memory;
 mod mmu;
 mod page;
 
+pub use failure::Failure;
 pub use memory::{Memory, SharedMemory};
 pub use mmu::{CPUS, SharedProcessors};
 
@@ -31,7 +33,6 @@ use vmarea::fault::{Access, Faulted};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::file_change::Copies;
-use vmarea::types::mmu::MappedPage;
 use vmarea::types::platform::{Environment, Spin};
 use vmarea::types::{Errno, MmId, PAGE_MASK, VmFlags};
 use vmarea::vma::lock::VmaLock;
@@ -149,16 +150,7 @@ impl Machine {
                 .processors
                 .access(cpu, (mm, addr & PAGE_MASK), access, |page| {
                     let f = f.take().expect("called once");
-                    match page {
-                        MappedPage::Zero => f(None),
-                        MappedPage::Frame(frame) => {
-                            self.memory.with_frame(frame, |bytes| f(Some(bytes)));
-                        }
-                        MappedPage::File { inode, index } => {
-                            self.memory
-                                .with_file_page(inode, index.0, |bytes| f(Some(bytes)));
-                        }
-                    }
+                    self.memory.with_page(page, f);
                 });
             if done.is_some() {
                 return Ok(faulted);

@@ -20,6 +20,9 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+#[cfg(not(target_has_atomic = "64"))]
+compile_error!("vmarea-sync needs 64-bit atomics, which this target does not have");
+
 mod guarded;
 mod lock;
 #[cfg(all(test, loom))]

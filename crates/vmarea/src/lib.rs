@@ -12,12 +12,12 @@
 //! let space = Space::new(Policy::LINUX, System::default());
 //! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
 //! let mm = space.mm_create(layout, Limits::default())?;
-//! let first = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
-//! let second = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
-//! assert_eq!(second + 0x4000, first);
+//! let first = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+//! let second = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+//! assert_eq!(second + 4 * PAGE_SIZE, first);
 //! assert_eq!(space.maps(mm).count(), 1, "neighbours became one");
 //! // The entry point that takes any call as a value:
-//! space.syscall(mm, &Syscall::Munmap { addr: second, len: 0x8000 })?;
+//! space.syscall(mm, &Syscall::Munmap { addr: second, len: 8 * PAGE_SIZE })?;
 //! assert_eq!(space.maps(mm).count(), 0);
 //! # Ok::<(), Errno>(())
 //! ```
@@ -183,7 +183,7 @@ impl<E: Environment> Space<E> {
     /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
     /// let mm = space.mm_create(layout, Limits::default())?;
     /// assert!(mm.index() < space.mm_bound());
-    /// let addr = space.mmap(mm, &MmapRequest::anonymous(0x1000))?;
+    /// let addr = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
     /// space.fault(mm, addr, Access::Write)?;
     /// let Pte::Anon { frame, .. } = space.with_mapped(mm, addr, |page| page.entry)? else {
     ///     panic!("a write brings a frame");

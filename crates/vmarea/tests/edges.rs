@@ -35,7 +35,7 @@ fn a_break_beyond_the_address_space_changes_nothing() {
         last_page - 1,
         1 << 63,
         TASK_SIZE + 1,
-        1 << 47,
+        TASK_SIZE + PAGE_SIZE,
     ] {
         assert_eq!(space.brk(mm, brk), Ok(HEAP + 3 * PAGE_SIZE), "{brk:#x}");
         assert_eq!(vmas(space, mm), before, "{brk:#x}");
@@ -51,7 +51,7 @@ fn numbers() -> Vec<u64> {
         HEAP,
         1 << 46,
         TASK_SIZE,
-        1 << 47,
+        TASK_SIZE + PAGE_SIZE,
         1 << 52,
         1 << 62,
         1 << 63,
@@ -239,7 +239,7 @@ fn the_last_page_of_a_file() {
     );
     assert_eq!(map(FileKind::DevZero, last, PAGE_SIZE), Ok(()));
     assert_eq!(
-        map(FileKind::DevZero, u64::MAX - 4095, PAGE_SIZE),
+        map(FileKind::DevZero, u64::MAX - (PAGE_SIZE - 1), PAGE_SIZE),
         Err(Errno::EOVERFLOW)
     );
 }
@@ -247,10 +247,10 @@ fn the_last_page_of_a_file() {
 #[test]
 fn a_low_wish_is_raised_to_the_larger_minimum() {
     for (sysctl, built_in, lowest) in [
-        (4096, 65_536, 65_536),
+        (PAGE_SIZE, 65_536, 65_536),
         (65_536, 65_536, 65_536),
         (131_072, 65_536, 131_072),
-        (4096, 0, 4096),
+        (PAGE_SIZE, 0, PAGE_SIZE),
     ] {
         let system = System {
             mmap_min_addr: sysctl,

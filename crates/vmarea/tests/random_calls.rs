@@ -10,7 +10,7 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::types::{File, FileId, FileKind, MmId};
+use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea_soft_platform::{CPUS, Machine};
 
 const ARENA: u64 = 0x10_0000_0000;
@@ -42,8 +42,8 @@ fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
     let space = machine.space();
     let at = rng.below(mms.len() as u64) as usize;
     let mm = mms[at];
-    let addr = ARENA + rng.below(PAGES) * 4096;
-    let len = (1 + rng.below(8)) * 4096;
+    let addr = ARENA + rng.below(PAGES) * PAGE_SIZE;
+    let len = (1 + rng.below(8)) * PAGE_SIZE;
     let prot = Prot::from_bits_retain(rng.pick(&[0, 1, 3, 3, 3, 5, 7]));
     match rng.below(20) {
         0..=4 => {
@@ -70,10 +70,10 @@ fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
                 new_len: if rng.below(2) == 0 {
                     len
                 } else {
-                    (1 + rng.below(8)) * 4096
+                    (1 + rng.below(8)) * PAGE_SIZE
                 },
                 flags: MremapFlags::from_bits_retain(rng.pick(&[0u32, 1, 3, 3, 5, 7])),
-                new_addr: ARENA + rng.below(PAGES) * 4096,
+                new_addr: ARENA + rng.below(PAGES) * PAGE_SIZE,
                 ..MremapRequest::default()
             };
             let _ = space.mremap(mm, &request);
@@ -90,7 +90,7 @@ fn step(machine: &Machine, rng: &mut Rng, mms: &mut Vec<MmId>) {
         16 if mms.len() > 1 && rng.below(4) == 0 => space.mm_exit(mms.swap_remove(at)).unwrap(),
         _ => {
             for _ in 0..4 {
-                let addr = ARENA + rng.below(PAGES * 4096);
+                let addr = ARENA + rng.below(PAGES * PAGE_SIZE);
                 touch(machine, rng, mm, addr);
             }
         }

@@ -12,7 +12,7 @@ use vmarea::syscall::merge_collector::Budget;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{Errno, File, FileId, FileKind, MmId, VmRange};
+use vmarea::types::{Errno, File, FileId, FileKind, MmId, PMD_SIZE, VmRange};
 use vmarea::vma::merge::Refusal;
 use vmarea::{HugePages, System};
 use world::{BASE, PAGE, RW, World, at};
@@ -27,7 +27,7 @@ const POLICIES: [Policy; 4] = [
 const BEYOND: [Policy; 2] = [Policy::THESIS, Policy::VMAREA];
 const HERE: MremapFlags = MremapFlags::empty();
 /// Number of base pages in a huge page.
-const PAGES: u64 = 512;
+const PAGES: u64 = PMD_SIZE / PAGE;
 
 fn refused(world: &World, mm: MmId, reason: Refusal) -> u64 {
     let r = world.machine.space().mmap_read_lock(mm).unwrap();

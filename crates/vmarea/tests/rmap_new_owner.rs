@@ -15,7 +15,7 @@ use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{AnonVmaId, FrameId, MmId};
 use vmarea::{Space, System};
 
-const PAGE: u64 = 4096;
+const PAGE: u64 = vmarea::types::PAGE_SIZE;
 /// Number of pages whose anon_vma changes.
 const MANY: u64 = 4096;
 /// Number of pages with an unrelated anon_vma.

@@ -20,7 +20,7 @@ use vmarea::types::{FrameId, MmId, VmRange};
 use vmarea::vma::merge::MergeKind;
 use vmarea::{Space, System};
 
-const PAGE: u64 = 4096;
+const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
 /// Number of pages in the arena.
 const ARENA: u64 = 96;

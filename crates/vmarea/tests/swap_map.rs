@@ -11,7 +11,7 @@ use vmarea::types::MmId;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea_soft_platform::Machine;
 
-const PAGE: u64 = 4096;
+const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const ARENA: u64 = 0x10_0000_0000;
 
 #[test]

@@ -15,11 +15,11 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::platform::Environment;
-use vmarea::types::{Errno, FrameId, MmId, Platform, VmRange};
+use vmarea::types::{Errno, FrameId, MmId, PMD_SIZE, Platform, VmRange};
 use vmarea::{HugePages, System};
 use vmarea_soft_platform::{Machine, Space};
 
-const PAGE: u64 = 4096;
+const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
 /// Distance between the ranges of two threads, so that no two share a page table.
 const APART: u64 = 1 << 30;
@@ -284,11 +284,16 @@ impl Gate {
 struct Slow(std::sync::Arc<Gate>);
 
 impl Platform for Slow {
-    fn zero(&self, _: FrameId) {
+    fn zero(&self, _: FrameId) -> Result<(), Errno> {
         self.0.pass();
+        Ok(())
     }
-    fn copy(&self, _: FrameId, _: FrameId) {}
-    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     fn free(&self, _: FrameId) {}
 }
 
@@ -299,7 +304,7 @@ fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let platform = Box::new(Slow(gate.clone()));
     let space = vmarea::Space::with_platform(Policy::LINUX, system(), platform);
     let mm = space.mm_create(layout(), Limits::default()).unwrap();
-    let (held, free) = (BASE, BASE + APART + (1 << 21));
+    let (held, free) = (BASE, BASE + APART + PMD_SIZE);
     for at in [held, free] {
         map(&space, mm, at, 64).unwrap();
         space.fault(mm, at, Access::Write).unwrap();

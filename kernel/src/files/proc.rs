@@ -234,8 +234,8 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
             }
             Pte::Ksm { frame: id } => PRESENT | frame(platform::physical_address(id)),
             Pte::File { .. } => {
-                let to = crate::memory::mm::page_of(vma, addr, entry);
-                PRESENT | OF_FILE | SOFT_DIRTY | frame(to.map_or(0, |to| to.address))
+                let to = crate::memory::mm::address_of_page(vma, addr, entry);
+                PRESENT | OF_FILE | SOFT_DIRTY | frame(to)
             }
             Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => 0,
         }

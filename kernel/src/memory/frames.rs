@@ -4,7 +4,7 @@
 //! never used are taken from the end of the pool. [`Frame`] owns one frame and returns it to the
 //! pool when dropped.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use spin::Mutex;
 
 /// Address at which the direct map starts; physical address 0 is mapped there.
@@ -158,6 +158,13 @@ impl Frame {
                 from.len(),
             )
         };
+    }
+
+    /// Returns the word at `offset`, a multiple of 4.
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset < FRAME_SIZE);
+        // SAFETY: an aligned word in the frame, which `self` keeps.
+        unsafe { &*pointer_to::<AtomicU32>(self.0 + offset as u64) }
     }
 }
 

@@ -113,24 +113,11 @@ impl Mm {
     /// # Errors
     /// The reason why the access is impossible, which tells the signal to send.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
-        loop {
-            if heap::is_exhausted() || frames::is_low() {
-                oom::make_room()?;
-            }
+        complete(|| {
             let faulted = space().fault(self.0, addr, access);
-            return Err(match faulted.unwrap_or(Faulted::NoMapping) {
-                Faulted::Done | Faulted::Spurious => return Ok(()),
-                Faulted::NoMapping => BadAccess::NoMapping,
-                Faulted::NoAccess => BadAccess::NoAccess,
-                Faulted::NoPage | Faulted::Userfault => BadAccess::NoPage,
-                // A page could not be allocated.
-                Faulted::OutOfMemory => oom::end_current(),
-                Faulted::MustWait => {
-                    core::hint::spin_loop();
-                    continue;
-                }
-            });
-        }
+            let faulted = faulted.unwrap_or(Faulted::NoMapping);
+            faulted.result().map_err(|_| faulted)
+        })
     }
 
     /// Calls `f` with the VMA and the page-table entry of an address, while the entry is locked.
@@ -139,6 +126,30 @@ impl Mm {
         let r = space().mmap_read_lock(self.0)?;
         let vma = r.vma_lookup(addr)?;
         Some(r.pages().peek(addr, |entry| f(&vma, entry)))
+    }
+}
+
+/// Repeats an access to a program's memory until it is complete or impossible.
+///
+/// # Errors
+/// The reason why the access is impossible.
+pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, BadAccess> {
+    loop {
+        if heap::is_exhausted() || frames::is_low() {
+            oom::make_room()?;
+        }
+        return Err(match access() {
+            Ok(done) => return Ok(done),
+            Err(Faulted::NoAccess) => BadAccess::NoAccess,
+            Err(Faulted::NoPage | Faulted::Userfault) => BadAccess::NoPage,
+            // A page could not be allocated.
+            Err(Faulted::OutOfMemory) => oom::end_current(),
+            Err(Faulted::Retry | Faulted::NeedPage) => {
+                core::hint::spin_loop();
+                continue;
+            }
+            Err(Faulted::NoMapping | Faulted::Done | Faulted::Spurious) => BadAccess::NoMapping,
+        });
     }
 }
 
@@ -158,20 +169,8 @@ fn check_memory() -> Result<(), Errno> {
     }
 }
 
-/// A page that an entry maps, as the kernel uses it.
-#[derive(Clone, Copy, Debug)]
-pub struct PresentPage {
-    /// Physical address.
-    pub address: u64,
-    /// True if a store to the page causes no fault.
-    pub writable: bool,
-}
-
-/// Returns the page that an entry maps; `None` if the entry maps no page.
-pub fn page_of(vma: &VmaView, addr: u64, entry: Pte) -> Option<PresentPage> {
-    let to = Mapped::of(vma, addr, entry).translation()?;
-    Some(PresentPage {
-        address: mmu::address_of(to.page),
-        writable: to.writable,
-    })
+/// Returns the physical address of the page that an entry maps; 0 if the entry maps no page.
+pub fn address_of_page(vma: &VmaView, addr: u64, entry: Pte) -> u64 {
+    let to = Mapped::of(vma, addr, entry).translation();
+    to.map_or(0, |to| mmu::address_of(to.page))
 }

@@ -1,14 +1,12 @@
 //! Copies between the kernel's memory and the memory of programs.
 //!
-//! The kernel never accesses a program's address directly. It faults the page in as an access by
-//! the program would, and copies through the direct map while the page-table entry is locked.
+//! The kernel never accesses a program's address directly. The core faults the page in as an access
+//! by the program would, and the platform copies through the direct map.
 
-use super::frames::pointer_to;
-use super::mm::{Mm, page_of};
+use super::mm::{Mm, complete, space};
 use alloc::string::String;
 use alloc::vec::Vec;
-use linux_raw_sys::errno::{EFAULT, ENAMETOOLONG};
-use vmarea::fault::Access;
+use linux_raw_sys::errno::{EFAULT, EINVAL, ENAMETOOLONG};
 
 use crate::syscall::Failure;
 
@@ -44,48 +42,20 @@ fn bytes_of_mut<T: Plain>(values: &mut [T]) -> &mut [u8] {
 }
 
 impl Mm {
-    /// Calls `f` with a pointer to, and the length of, each part of `len` bytes at `addr`, by page.
-    fn for_parts(
-        &self,
-        addr: u64,
-        len: usize,
-        access: Access,
-        mut f: impl FnMut(*mut u8, usize),
-    ) -> Result<(), Failure> {
-        let end = addr.checked_add(len as u64).ok_or(EFAULT)?;
-        let mut at = addr;
-        while at < end {
-            let offset = at as usize % PAGE;
-            let part = (PAGE - offset).min((end - at) as usize);
-            self.fault(at, access).map_err(|_| EFAULT)?;
-            let copied = self.with_entry(at, |vma, entry| {
-                let page = page_of(vma, at, entry).filter(|to| to.address != 0);
-                let page = page.filter(|to| to.writable || access != Access::Write);
-                if let Some(to) = page {
-                    // SAFETY: within the page, which stays in place while its entry is locked.
-                    f(unsafe { pointer_to::<u8>(to.address).add(offset) }, part);
-                }
-                page.is_some()
-            });
-            // If nothing was copied, another thread has changed the mapping: fault again.
-            if copied == Some(true) {
-                at += part as u64;
-            }
-        }
-        Ok(())
-    }
-
     /// Copies bytes from the program.
     ///
     /// # Errors
     /// EFAULT if the program itself could not read the bytes.
     pub fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), Failure> {
-        let mut at = 0;
-        self.for_parts(addr, to.len(), Access::Read, |from, len| {
-            // SAFETY: `for_parts` passes `len` bytes of a page, and in sum `to.len()`.
-            unsafe { core::ptr::copy(from, to[at..at + len].as_mut_ptr(), len) };
-            at += len;
-        })
+        let mut done = 0;
+        let copy = || {
+            let copied = space().copy_from_user(self.id(), addr + done as u64, &mut to[done..]);
+            copied.map_err(|stopped| {
+                done = to.len() - stopped.not_copied;
+                stopped.faulted
+            })
+        };
+        complete(copy).map_err(|_| EFAULT.into())
     }
 
     /// Copies bytes to the program.
@@ -93,12 +63,15 @@ impl Mm {
     /// # Errors
     /// EFAULT if the program itself could not write there; bytes before that address are written.
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Failure> {
-        let mut at = 0;
-        self.for_parts(addr, from.len(), Access::Write, |to, len| {
-            // SAFETY: as in `read`.
-            unsafe { core::ptr::copy(from[at..at + len].as_ptr(), to, len) };
-            at += len;
-        })
+        let mut done = 0;
+        let copy = || {
+            let copied = space().copy_to_user(self.id(), addr + done as u64, &from[done..]);
+            copied.map_err(|stopped| {
+                done = from.len() - stopped.not_copied;
+                stopped.faulted
+            })
+        };
+        complete(copy).map_err(|_| EFAULT.into())
     }
 
     /// Reads `N` values.
@@ -169,28 +142,23 @@ impl Mm {
 
     /// Changes a word of the program in one atomic step; returns the value that the word had.
     ///
-    /// The word stays as it is if `f` returns `None` for its value.
-    ///
     /// # Errors
     /// EFAULT; EINVAL if the address is not a multiple of 4.
-    pub fn update_word(
-        &self,
-        addr: u64,
-        mut f: impl FnMut(u32) -> Option<u32>,
-    ) -> Result<u32, Failure> {
-        use core::sync::atomic::{AtomicU32, Ordering};
+    pub fn update_word(&self, addr: u64, f: impl Fn(u32) -> u32) -> Result<u32, Failure> {
         if !addr.is_multiple_of(4) {
-            return Err(linux_raw_sys::errno::EINVAL.into());
+            return Err(EINVAL.into());
         }
         let mut seen = 0;
-        self.for_parts(addr, 4, Access::Write, |word, _| {
-            // SAFETY: an aligned word in a page that stays in place while its entry is locked.
-            let word = unsafe { &*word.cast::<AtomicU32>() };
-            // ORDERING: SeqCst, as programs expect of a futex.
-            seen = match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, &mut f) {
-                Ok(old) | Err(old) => old,
-            };
-        })?;
-        Ok(seen)
+        let exchange = || {
+            loop {
+                let words = (seen, f(seen));
+                let old = space().compare_exchange_user_word(self.id(), addr, words)?;
+                if old == seen {
+                    return Ok(old);
+                }
+                seen = old;
+            }
+        };
+        complete(exchange).map_err(|_| EFAULT.into())
     }
 }

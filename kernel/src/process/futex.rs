@@ -131,14 +131,12 @@ fn change_word(mm: &Mm, addr: u64, operation: u32) -> Result<bool, Failure> {
     if kind > 4 {
         return Err(ENOSYS.into());
     }
-    let old = mm.update_word(addr, |old| {
-        Some(match kind {
-            0 => argument,
-            1 => old.wrapping_add(argument),
-            2 => old | argument,
-            3 => old & !argument,
-            _ => old ^ argument,
-        })
+    let old = mm.update_word(addr, |old| match kind {
+        0 => argument,
+        1 => old.wrapping_add(argument),
+        2 => old | argument,
+        3 => old & !argument,
+        _ => old ^ argument,
     })?;
     let (old, compared) = (old as i32, compared as i32);
     Ok(match operation >> 24 & 15 {

@@ -5,14 +5,17 @@
 //! caller does what Linux does when the result wraps. [`VmRange::new`] is for bounds that are known
 //! to be in order.
 
+use crate::types::arch::{Arch, Native};
+
 /// Number of address bits within a page.
-pub const PAGE_SHIFT: u32 = 12;
+pub const PAGE_SHIFT: u32 = Native::PAGE_SHIFT;
 /// Size of a page in bytes.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
 /// Mask that keeps the page part of an address.
 pub const PAGE_MASK: u64 = !(PAGE_SIZE - 1);
-/// Size in bytes of a huge page, mapped by one middle-directory entry (PMD).
-pub const PMD_SIZE: u64 = 1 << 21;
+/// Size in bytes of a huge page, mapped by one middle-directory entry (PMD): a page of entries of
+/// eight bytes, each for a page.
+pub const PMD_SIZE: u64 = PAGE_SIZE << (PAGE_SHIFT - 3);
 
 /// Rounds up to whole pages; `None` if the result overflows 64 bits, where `PAGE_ALIGN` wraps to 0.
 #[inline]

@@ -1,11 +1,13 @@
-//! VMA flags, with Linux's bit values on x86-64.
+//! VMA flags, with Linux's bit values.
 //!
 //! # Linux
 //! `include/linux/mm.h`, 6.18. The flags that calls take are in [`call_flags`](super::call_flags).
 //! The values are the kernel's own, so that flags read with the BPF iterator `task_vma` can be
 //! compared directly.
 
+use super::arch::{Arch, Native};
 use super::call_flags::Prot;
+use super::pkeys::PKEYS;
 use bitflags::bitflags;
 
 bitflags! {
@@ -61,7 +63,7 @@ bitflags! {
         const HUGETLB = 0x400000;
         /// Set by `MAP_SYNC`.
         const SYNC = 0x800000;
-        /// Used for PAT on x86.
+        /// Used for PAT on x86-64, and for BTI on AArch64.
         const ARCH_1 = 0x1000000;
         /// Set by `MADV_WIPEONFORK`.
         const WIPEONFORK = 0x2000000;
@@ -83,10 +85,10 @@ bitflags! {
         const PKEY_BIT1 = 1 << 33;
         /// Protection key, bit 2.
         const PKEY_BIT2 = 1 << 34;
-        /// Protection key, bit 3.
+        /// Protection key, bit 3; AArch64 has only three bits.
         const PKEY_BIT3 = 1 << 35;
         /// A shadow stack.
-        const SHADOW_STACK = 1 << 37;
+        const SHADOW_STACK = Native::SHADOW_STACK;
         /// Set by `MAP_DROPPABLE`.
         const DROPPABLE = 1 << 40;
         /// Minor faults are reported to a userfaultfd.
@@ -114,11 +116,8 @@ impl VmFlags {
     pub const UFFD_ANY: VmFlags = VmFlags::UFFD_MISSING
         .union(VmFlags::UFFD_WP)
         .union(VmFlags::UFFD_MINOR);
-    /// All four bits of the protection key.
-    pub const PKEY: VmFlags = VmFlags::PKEY_BIT0
-        .union(VmFlags::PKEY_BIT1)
-        .union(VmFlags::PKEY_BIT2)
-        .union(VmFlags::PKEY_BIT3);
+    /// All bits of the protection key.
+    pub const PKEY: VmFlags = VmFlags::from_bits_retain((PKEYS as u64 - 1) << 32);
     /// The three flags that say which permissions `mprotect` may set.
     pub const MAYRWX: VmFlags = VmFlags::MAYREAD
         .union(VmFlags::MAYWRITE)
@@ -130,14 +129,14 @@ impl VmFlags {
         VmFlags::from_bits_retain(u64::from(prot.bits() & 7)) | VmFlags::from_pkey(pkey)
     }
 
-    /// Returns the flags that encode a protection key (0 to 15).
+    /// Returns the flags that encode a protection key.
     pub fn from_pkey(pkey: u32) -> VmFlags {
-        VmFlags::from_bits_retain(u64::from(pkey & 15) << 32)
+        VmFlags::from_bits_retain(u64::from(pkey & (PKEYS - 1)) << 32)
     }
 
-    /// Returns the protection key (0 to 15).
+    /// Returns the protection key.
     pub fn pkey(self) -> u32 {
-        (self.bits() >> 32) as u32 & 15
+        (self.bits() >> 32) as u32 & (PKEYS - 1)
     }
 
     /// True if any access is allowed (`vma_is_accessible`).

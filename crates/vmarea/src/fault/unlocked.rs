@@ -18,7 +18,7 @@ use crate::Space;
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::FaultPath;
 use crate::types::platform::Environment;
-use crate::types::{MmId, PAGE_MASK, VmFlags};
+use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
 
@@ -41,11 +41,8 @@ impl<E: Environment> Space<E> {
             ..FaultContext::of(self, &mm.pages, &Alone)
         };
         let forbidden = is_forbidden(view.body.flags, access);
-        if !forbidden && context.tries_huge(view, addr) {
-            return Err(FellBack::HugePage);
-        }
-        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(view, access) {
-            return Err(FellBack::NoAnonVma);
+        if !forbidden && let Some(why) = context.needs_mmap_lock(view, addr, access) {
+            return Err(why);
         }
         // The lookup is counted only now, because a fault that falls back is counted under
         // `mmap_lock`.
@@ -60,6 +57,36 @@ impl<E: Environment> Space<E> {
             return Ok(Faulted::NoAccess);
         }
         Ok(context.user_page(view, addr & PAGE_MASK, access))
+    }
+
+    /// Goes on with a fault in the VMA `vma`; `None` if it has to start again.
+    pub(super) fn fault_in(
+        &self,
+        (id, mm): (MmId, &Mm<E::Wait>),
+        vma: VmaId,
+        addr: u64,
+        access: Access,
+    ) -> Option<Faulted> {
+        let locked = self.try_lock_vma((id, mm), vma, addr).ok()?;
+        let view = locked.view();
+        let context = FaultContext::of(self, &mm.pages, &Alone);
+        let forbidden = is_forbidden(view.body.flags, access);
+        let goes_on = !forbidden && context.needs_mmap_lock(view, addr, access).is_none();
+        goes_on.then(|| context.user_page(view, addr & PAGE_MASK, access))
+    }
+}
+
+impl<E: Environment> FaultContext<'_, E> {
+    /// Returns the reason why the VMA's lock does not suffice for an access, if it does not.
+    #[inline]
+    fn needs_mmap_lock(&self, vma: &VmaView, addr: u64, access: Access) -> Option<FellBack> {
+        if self.tries_huge(vma, addr) {
+            Some(FellBack::HugePage)
+        } else if vma.anon_vma.is_none() && needs_anon_vma(vma, access) {
+            Some(FellBack::NoAnonVma)
+        } else {
+            None
+        }
     }
 }
 

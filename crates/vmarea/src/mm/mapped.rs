@@ -66,7 +66,7 @@ impl<E: Environment> Space<E> {
     /// let space = Space::new(Policy::LINUX, System::default());
     /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
     /// let mm = space.mm_create(layout, Limits::default())?;
-    /// let addr = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
+    /// let addr = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
     /// assert_eq!(space.fault(mm, addr, Access::Write)?, Faulted::Done);
     /// let (entry, flags) = space.with_mapped(mm, addr, |page| (page.entry, page.flags))?;
     /// assert!(matches!(entry, Pte::Anon { writable: true, .. }));
@@ -106,10 +106,10 @@ impl<E: Environment> Space<E> {
     /// let space = Space::new(Policy::LINUX, System::default());
     /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
     /// let mm = space.mm_create(layout, Limits::default())?;
-    /// let addr = space.mmap(mm, &MmapRequest::anonymous(0x4000))?;
-    /// space.mprotect(mm, addr, 0x1000, Prot::READ, None)?;
+    /// let addr = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// space.mprotect(mm, addr, PAGE_SIZE, Prot::READ, None)?;
     /// let ends: Vec<u64> = space.maps(mm).map(|vma| vma.range.end - addr).collect();
-    /// assert_eq!(ends, [0x1000, 0x4000]);
+    /// assert_eq!(ends, [PAGE_SIZE, 4 * PAGE_SIZE]);
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn maps(&self, mm: MmId) -> impl Iterator<Item = VmaView> + '_ {

@@ -7,16 +7,16 @@
 //! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. In
 //! Linux, a KSM page has an ordinary entry and a flag on the page; here the entry has its own kind.
 
-use crate::types::{Errno, FrameId, SwapId};
+use crate::types::{Errno, FrameId, PAGE_SIZE, PMD_SIZE, SwapId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Number of entries in a table, and of pages in a huge page.
-pub(crate) const ENTRIES: usize = 512;
+pub(crate) const ENTRIES: usize = (PMD_SIZE / PAGE_SIZE) as usize;
 /// The array of entries in a table.
 pub(crate) type Entries = [Pte; ENTRIES];
 
-/// Allocates [`ENTRIES`] entries directly on the heap, to avoid a copy of 6 KiB.
+/// Allocates [`ENTRIES`] entries directly on the heap, to avoid a copy of 6 KiB or more.
 pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
     let mut entries = Vec::new();
     let room = entries.try_reserve_exact(ENTRIES);

@@ -2,13 +2,12 @@
 
 pub mod mempolicy;
 pub mod mmu;
-pub mod pkeys;
+pub mod page_bytes;
 pub mod platform;
 pub mod prctl;
 pub mod system;
 pub mod violation;
 
-pub use pkeys::PkeyRights;
 pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
 pub use system::{HugePages, Overcommit, System};
 pub use violation::Violation;

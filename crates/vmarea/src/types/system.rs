@@ -1,5 +1,8 @@
 //! Properties of the machine that affect its address spaces.
 
+use crate::types::PAGE_SHIFT;
+use crate::types::arch::{Arch, Native};
+
 /// Setting for the use of transparent huge pages in anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugePages {
@@ -52,14 +55,14 @@ pub struct System {
 }
 
 impl Default for System {
-    /// Returns an x86-64 machine with four-level page tables and Linux's defaults.
+    /// Returns a machine of the architecture that was chosen, with Linux's defaults.
     fn default() -> Self {
         Self {
-            task_size: 0x7fff_ffff_f000,
+            task_size: Native::TASK_SIZE,
             max_map_count: 65_530,
             mmap_min_addr: 65_536,
             built_in_min_addr: 65_536,
-            stack_guard_gap: 256 << 12,
+            stack_guard_gap: 256 << PAGE_SHIFT,
             overcommit: Overcommit::Guess(u64::MAX),
             huge_pages: HugePages::Madvise,
             shmem_huge: false,

@@ -5,6 +5,7 @@ use vmarea::System;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::arch::{Arch, Native};
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea::vma::VmaView;
@@ -15,7 +16,7 @@ pub const BASE: u64 = 0x10_0000_0000;
 /// Start of the heap.
 pub const HEAP: u64 = 0x20_0000_0000;
 /// End of the user address space.
-pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+pub const TASK_SIZE: u64 = Native::TASK_SIZE;
 /// Upper bound of the search for free addresses (`mmap_base`).
 pub const TOP: u64 = 0x7f00_0000_0000;
 /// Readable and writable.
@@ -27,7 +28,7 @@ pub const PRIVATE: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 pub fn process(machine: &Machine) -> MmId {
     let layout = Layout {
         mmap_base: TOP,
-        legacy_base: 0x2aaa_aaaa_a000,
+        legacy_base: 0x2aaa_aaaa_0000,
         start_brk: HEAP,
         brk: HEAP,
         ..Layout::default()

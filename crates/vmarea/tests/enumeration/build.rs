@@ -11,7 +11,7 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::types::call_flags::{MbindFlags, MlockFlags, MremapFlags, Prot};
 use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::prctl::PrctlOption;
-use vmarea::types::{MmId, VmFlags};
+use vmarea::types::{MmId, PMD_SIZE, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
 
@@ -37,7 +37,7 @@ impl Unit {
     pub fn pages(self) -> u64 {
         match self {
             Unit::Small => 1,
-            Unit::Huge => 512,
+            Unit::Huge => PMD_SIZE / PAGE,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! merges nothing here, and policies that merge have to change pages.
 
 use crate::POLICIES;
-use crate::world::{RW, World, at};
+use crate::world::{PAGE, RW, World, at};
 use vmarea::types::call_flags::{MremapFlags, Prot};
 use vmarea::types::{AnonVmaId, MmId};
 
@@ -42,7 +42,7 @@ fn came(w: &World, mm: MmId) -> Came {
     let kinds: Vec<_> = merges.map(|(kind, _)| kind.name()).collect();
     assert!(kinds.len() <= 1, "one merge at the most: {kinds:?}");
     Came {
-        ends: vmas.iter().map(|v| (v.range.end - at(0)) / 4096).collect(),
+        ends: vmas.iter().map(|v| (v.range.end - at(0)) / PAGE).collect(),
         anon_vmas: vmas.iter().filter_map(|v| v.anon_vma).collect(),
         kind: kinds.first().copied(),
     }

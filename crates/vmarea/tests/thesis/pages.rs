@@ -17,7 +17,7 @@ use vmarea::policy::{Policy, SharingCheck};
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{FrameId, MmId, Platform, VmRange};
+use vmarea::types::{Errno, FrameId, MmId, Platform, VmRange};
 use vmarea::{HugePages, Space, System};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
@@ -93,7 +93,7 @@ fn t2_2_the_swap_cache_counts_as_sharing() {
 /// Huge pages whose page offset changes: the thesis splits them, `vmarea` keeps them.
 #[test]
 fn t2_7_huge_pages_are_split_before_their_offset_changes() {
-    const SLOT: u64 = 512;
+    const SLOT: u64 = vmarea::types::PMD_SIZE / PAGE;
     let huge = [Policy::LINUX, Policy::THESIS, Policy::VMAREA].map(|policy| {
         let (mut w, mm) = World::of(
             policy,
@@ -135,9 +135,15 @@ impl Migrations {
 struct Waiting(Arc<Migrations>);
 
 impl Platform for Waiting {
-    fn zero(&self, _: FrameId) {}
-    fn copy(&self, _: FrameId, _: FrameId) {}
-    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn zero(&self, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     fn free(&self, _: FrameId) {}
     fn wait_on_migration(&self, _: FrameId) -> bool {
         let mut waits = self.0.waits.lock().unwrap();

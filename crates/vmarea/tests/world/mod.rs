@@ -18,7 +18,7 @@ use vmarea::vma::VmaView;
 use vmarea_soft_platform::Machine;
 
 /// Size of a page in bytes.
-pub const PAGE: u64 = 4096;
+pub const PAGE: u64 = vmarea::types::PAGE_SIZE;
 /// Address at which the tests create mappings.
 pub const BASE: u64 = 0x10_0000_0000;
 /// Readable and writable.

@@ -43,7 +43,7 @@ impl MmapRequest {
     /// ```
     /// use vmarea::prelude::*;
     ///
-    /// let readable = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(0x1000) };
+    /// let readable = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) };
     /// assert_eq!(readable.flags, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
     /// ```
     pub fn anonymous(len: u64) -> Self {

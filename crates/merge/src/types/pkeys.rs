@@ -3,8 +3,10 @@
 //! # Linux
 //! `arch/x86/include/asm/pkru.h`, and `init_pkru_value` in `arch/x86/mm/pkeys.c`.
 
+use super::arch::{Arch, Native};
+
 /// Number of protection keys, including key 0, which every mapping has by default.
-pub const PKEYS: u32 = 16;
+pub const PKEYS: u32 = 1 << Native::PKEY_BITS;
 
 /// Bit in the rights of a key that disables reads and writes.
 pub const PKEY_DISABLE_ACCESS: u32 = 1;
@@ -55,7 +57,8 @@ mod tests {
 
     #[test]
     fn rights_are_those_of_the_register() {
-        assert_eq!(PkeyRights::default(), PkeyRights::from_pkru(0x5555_5554));
+        let all = 0x5555_5554 & (u32::MAX >> (32 - 2 * PKEYS));
+        assert_eq!(PkeyRights::default(), PkeyRights::from_pkru(all));
         let rights = PkeyRights::default().with(3, 0).with(4, PKEY_DISABLE_WRITE);
         let of = |key| (rights.allows_read(key), rights.allows_write(key));
         assert_eq!(of(0), (true, true));

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs the core's tests with AArch64's page sizes instead of x86-64's, and builds the core for AArch64 and
+# RISC-V without an operating system, if these targets are installed.
+# usage: ci/arch.sh            all tests with 4, 16 and 64 KiB
+#        ci/arch.sh --share    some tests with 64 KiB
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tests=()
+sizes=(aarch64-4k aarch64-16k aarch64-64k)
+case ${1-} in
+--share)
+    tests=(--lib --test edges --test mmu --test special_mappings --test user_copy)
+    sizes=(aarch64-64k)
+    ;;
+'') ;;
+*)
+    echo "ci/arch.sh: no option $1" >&2
+    exit 2
+    ;;
+esac
+
+for size in "${sizes[@]}"; do
+    echo "arch: $size"
+    cargo test --locked --quiet -p vmarea --features "$size" "${tests[@]}"
+done
+
+installed=$(rustup target list --installed 2>/dev/null) || installed=
+for build in aarch64-unknown-none:aarch64-64k riscv64gc-unknown-none-elf:; do
+    target=${build%%:*}
+    if grep -qx "$target" <<<"$installed"; then
+        cargo build --locked --quiet -p vmarea --target "$target" --features "${build#*:}"
+    else
+        echo "arch: skipped $target, which is not installed"
+    fi
+done
+echo "arch: ok"

@@ -1,0 +1,165 @@
+//! Copies between a kernel and its programs, and access to the words of futexes.
+//!
+//! The kernel accesses a program's page through the platform ([`PageBytes`]), while the page's entry
+//! is locked. A page that is not present, or not writable, is faulted in as for an access by the
+//! program.
+//!
+//! # Linux
+//! `copy_from_user`, `copy_to_user`, `futex_cmpxchg_value_locked`, 6.18. Differences: the rest of a
+//! buffer that could not be filled keeps its bytes; protection keys are not checked.
+
+use super::{Access, Faulted, is_forbidden};
+use crate::Space;
+use crate::types::mmu::MappedPage;
+use crate::types::page_bytes::PageBytes;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, VmFlags};
+use core::ops::Range;
+
+/// An access to a program's memory that ended early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stopped {
+    /// Number of bytes that were not copied.
+    pub not_copied: usize,
+    /// The outcome of the fault at the first of these bytes, which is neither
+    /// [`Done`](Faulted::Done) nor [`Spurious`](Faulted::Spurious).
+    pub faulted: Faulted,
+}
+
+impl From<Stopped> for Errno {
+    /// Returns EFAULT; ENOMEM or EAGAIN as [`Faulted::result`] does.
+    fn from(stopped: Stopped) -> Errno {
+        stopped.faulted.result().err().unwrap_or(Errno::EFAULT)
+    }
+}
+
+impl<E: Environment> Space<E>
+where
+    E::Platform: PageBytes,
+{
+    /// Copies bytes of a program from the address `from` on.
+    ///
+    /// # Errors
+    /// The program could not read all the bytes; those before are copied. No byte is copied from a
+    /// range that ends above [`System::task_size`](crate::System::task_size).
+    pub fn copy_from_user(&self, mm: MmId, from: u64, to: &mut [u8]) -> Result<(), Stopped> {
+        let place = (mm, from, to.len());
+        self.user_parts(place, Access::Read, |page, offset, part| {
+            self.platform.read(page, offset, &mut to[part]);
+        })
+    }
+
+    /// Copies bytes to a program, from the address `to` on.
+    ///
+    /// # Errors
+    /// The program could not write all the bytes; those before are copied. No byte is copied to a
+    /// range that ends above [`System::task_size`](crate::System::task_size).
+    pub fn copy_to_user(&self, mm: MmId, to: u64, from: &[u8]) -> Result<(), Stopped> {
+        let place = (mm, to, from.len());
+        self.user_parts(place, Access::Write, |page, offset, part| {
+            self.platform.write(page, offset, &from[part]);
+        })
+    }
+
+    /// Returns a program's word at `addr`, read in one atomic step.
+    ///
+    /// # Errors
+    /// The outcome of the fault if the program could not read the word;
+    /// [`NoPage`](Faulted::NoPage) if `addr` is not a multiple of 4. Linux's `futex` refuses such an
+    /// address with EINVAL.
+    #[doc(alias = "futex_get_value_locked")]
+    pub fn load_user_word(&self, mm: MmId, addr: u64) -> Result<u32, Faulted> {
+        self.user_word(mm, addr, Access::Read, |page, offset| {
+            self.platform.load(page, offset)
+        })
+    }
+
+    /// Replaces a program's word at `addr` by `new` if it is `current`, in one atomic step; returns
+    /// the word as it was.
+    ///
+    /// # Errors
+    /// As [`load_user_word`](Self::load_user_word), if the program could not write the word.
+    #[doc(alias = "futex_cmpxchg_value_locked")]
+    pub fn compare_exchange_user_word(
+        &self,
+        mm: MmId,
+        addr: u64,
+        (current, new): (u32, u32),
+    ) -> Result<u32, Faulted> {
+        self.user_word(mm, addr, Access::Write, |page, offset| {
+            self.platform.compare_exchange(page, offset, current, new)
+        })
+    }
+
+    fn user_word(
+        &self,
+        mm: MmId,
+        addr: u64,
+        access: Access,
+        f: impl FnOnce(MappedPage, usize) -> u32,
+    ) -> Result<u32, Faulted> {
+        if !addr.is_multiple_of(4) {
+            return Err(Faulted::NoPage);
+        }
+        let offset = (addr & !PAGE_MASK) as usize;
+        self.user_page(mm, addr, access, |page| f(page, offset))
+    }
+
+    /// Calls `f` with each part of a range that lies within one page: with the page, the offset in
+    /// the page, and the part's place among the bytes.
+    fn user_parts(
+        &self,
+        (mm, addr, len): (MmId, u64, usize),
+        access: Access,
+        mut f: impl FnMut(MappedPage, usize, Range<usize>),
+    ) -> Result<(), Stopped> {
+        let stopped = |done, faulted| Stopped {
+            not_copied: len - done,
+            faulted,
+        };
+        let end = addr.checked_add(len as u64);
+        if end.is_none_or(|end| end > self.system.task_size) {
+            return Err(stopped(0, Faulted::NoMapping));
+        }
+        let mut done = 0;
+        while done < len {
+            let at = addr + done as u64;
+            let offset = (at & !PAGE_MASK) as usize;
+            let end = len.min(done + PAGE_SIZE as usize - offset);
+            self.user_page(mm, at, access, |page| f(page, offset, done..end))
+                .map_err(|faulted| stopped(done, faulted))?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with the page at `addr`, with its entry locked, after faults have made it permit
+    /// the access.
+    fn user_page<R>(
+        &self,
+        mm: MmId,
+        addr: u64,
+        access: Access,
+        f: impl FnOnce(MappedPage) -> R,
+    ) -> Result<R, Faulted> {
+        let mut f = Some(f);
+        loop {
+            let accessed = self.with_mapped(mm, addr, |mapped| {
+                if mapped.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {
+                    // The memory of a device has no page.
+                    return Err(Faulted::NoPage);
+                }
+                let permits = |writable| writable || access != Access::Write;
+                let to = mapped.translation().filter(|to| permits(to.writable));
+                Ok(to
+                    .filter(|_| !is_forbidden(mapped.flags, access))
+                    .and_then(|to| Some(f.take()?(to.page))))
+            });
+            if let Some(result) = accessed.unwrap_or(Err(Faulted::NoMapping))? {
+                return Ok(result);
+            }
+            let faulted = self.fault(mm, addr, access).unwrap_or(Faulted::NoMapping);
+            faulted.result().map_err(|_| faulted)?;
+        }
+    }
+}

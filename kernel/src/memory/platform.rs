@@ -6,12 +6,13 @@
 
 use super::frames::{Frame, pointer_to};
 use super::mmu::Hardware;
+use super::swap;
 use crate::files::mapped;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use vmarea::types::platform::Environment;
-use vmarea::types::{FrameId, Platform};
+use vmarea::types::{FrameId, Platform, SwapId};
 use vmarea_sync::{Spin, VmaLock};
 
 /// The environment that this kernel chooses for the core.
@@ -103,6 +104,14 @@ impl Platform for Memory {
         // SAFETY: whole frames, which the core has made read-only for the comparison.
         let bytes = |at| unsafe { core::slice::from_raw_parts(pointer_to::<u8>(at), 4096) };
         bytes(one) == bytes(other)
+    }
+
+    fn swap_out(&self, slot: SwapId, frame: FrameId) {
+        swap::write(slot, physical_address(frame));
+    }
+
+    fn swap_in(&self, frame: FrameId, slot: SwapId) {
+        fill(frame, Frame::copy_of(swap::read(slot)));
     }
 
     fn shared_anon(&self, inode: u64, pages: u64) {

@@ -13,11 +13,13 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod failure;
 mod files;
 mod memory;
 mod mmu;
 mod page;
 
+pub use failure::Failure;
 pub use memory::{Memory, SharedMemory};
 pub use mmu::{CPUS, SharedProcessors};
 

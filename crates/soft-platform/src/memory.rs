@@ -1,12 +1,13 @@
 //! Frames and the page cache of the software platform.
 
+use super::failure::Failure;
 use super::files::Files;
 use super::mmu::Processors;
 use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use vmarea::types::{FrameId, Platform, SwapId};
+use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
 /// Contents of every allocated frame, of every swap slot and of every file page.
@@ -15,6 +16,7 @@ pub struct Memory {
     frames: SpinLock<BTreeMap<FrameId, Box<Page>>>,
     swap: SpinLock<BTreeMap<SwapId, Box<Page>>>,
     files: SpinLock<Files>,
+    failure: Failure,
 }
 
 impl Memory {
@@ -43,6 +45,11 @@ impl Memory {
         f(&mut self.files.lock())
     }
 
+    /// Returns the failure that a test may choose for a call of the platform.
+    pub fn failure(&self) -> &Failure {
+        &self.failure
+    }
+
     /// Returns the number of frames with stored contents.
     pub fn frames(&self) -> usize {
         self.frames.lock().len()
@@ -56,20 +63,26 @@ pub struct SharedMemory {
 }
 
 impl Platform for SharedMemory {
-    fn zero(&self, frame: FrameId) {
+    fn zero(&self, frame: FrameId) -> Result<(), Errno> {
+        self.memory.failure.attempt("zero")?;
         self.memory.frames.lock().insert(frame, zeros());
+        Ok(())
     }
 
-    fn copy(&self, to: FrameId, from: FrameId) {
+    fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno> {
+        self.memory.failure.attempt("copy")?;
         self.processors.assert_unwritable(from);
         let mut frames = self.memory.frames.lock();
         let bytes = frames.get(&from).cloned().unwrap_or_else(zeros);
         frames.insert(to, bytes);
+        Ok(())
     }
 
-    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno> {
+        self.memory.failure.attempt("copy_file")?;
         let bytes = Box::new(*self.memory.files.lock().page(inode, index));
         self.memory.frames.lock().insert(to, bytes);
+        Ok(())
     }
 
     fn free(&self, frame: FrameId) {
@@ -87,41 +100,51 @@ impl Platform for SharedMemory {
         }
     }
 
-    fn swap_out(&self, slot: SwapId, frame: FrameId) {
+    fn swap_out(&self, slot: SwapId, frame: FrameId) -> Result<(), Errno> {
+        self.memory.failure.attempt("swap_out")?;
         self.processors.assert_unwritable(frame);
         let bytes = self.memory.frames.lock().get(&frame).cloned();
         self.memory
             .swap
             .lock()
             .insert(slot, bytes.unwrap_or_else(zeros));
+        Ok(())
     }
 
-    fn swap_in(&self, frame: FrameId, slot: SwapId) {
+    fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
+        self.memory.failure.attempt("swap_in")?;
         let bytes = self.memory.swap.lock().get(&slot).cloned();
         self.memory
             .frames
             .lock()
             .insert(frame, bytes.unwrap_or_else(zeros));
+        Ok(())
     }
 
     fn swap_free(&self, slot: SwapId) {
         self.memory.swap.lock().remove(&slot);
     }
 
-    fn shared_anon(&self, inode: u64, pages: u64) {
+    fn shared_anon(&self, inode: u64, pages: u64) -> Result<(), Errno> {
+        self.memory.failure.attempt("shared_anon")?;
         self.memory.files.lock().resize(inode, pages);
+        Ok(())
     }
 
-    fn punch_hole(&self, inode: u64, first: u64, end: u64) {
+    fn punch_hole(&self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
+        self.memory.failure.attempt("punch_hole")?;
         self.memory.files.lock().punch_hole(inode, first, end);
+        Ok(())
     }
 
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         self.memory.files.lock().is_cached(inode, index)
     }
 
-    fn file_bring(&self, inode: u64, index: u64) {
+    fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
+        self.memory.failure.attempt("file_bring")?;
         self.memory.files.lock().page(inode, index);
+        Ok(())
     }
 
     fn file_holds(&self, inode: u64, index: u64) -> bool {

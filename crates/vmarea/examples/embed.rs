@@ -14,10 +14,13 @@ struct Frames(Mutex<std::collections::HashMap<FrameId, Vec<u8>>>);
 const FRAMES: usize = 64;
 
 impl Frames {
-    fn put(&self, frame: FrameId, bytes: Vec<u8>) {
+    fn put(&self, frame: FrameId, bytes: Vec<u8>) -> Result<(), Errno> {
         let mut frames = self.0.lock().unwrap();
+        if frames.len() == FRAMES {
+            return Err(Errno::ENOMEM);
+        }
         frames.insert(frame, bytes);
-        assert!(frames.len() <= FRAMES, "this machine has {FRAMES} frames");
+        Ok(())
     }
 }
 
@@ -25,20 +28,20 @@ impl Frames {
 struct Memory(Arc<Frames>);
 
 impl Platform for Memory {
-    fn zero(&self, frame: FrameId) {
-        self.0.put(frame, vec![0; PAGE_SIZE as usize]);
+    fn zero(&self, frame: FrameId) -> Result<(), Errno> {
+        self.0.put(frame, vec![0; PAGE_SIZE as usize])
     }
 
-    fn copy(&self, to: FrameId, from: FrameId) {
+    fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno> {
         let bytes = self.0.0.lock().unwrap()[&from].clone();
-        self.0.put(to, bytes);
+        self.0.put(to, bytes)
     }
 
-    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno> {
         let text = format!("page {index} of file {inode}");
         let mut bytes = text.into_bytes();
         bytes.resize(PAGE_SIZE as usize, 0);
-        self.0.put(to, bytes);
+        self.0.put(to, bytes)
     }
 
     fn free(&self, frame: FrameId) {

@@ -1,6 +1,6 @@
 //! The types that most embedders need: `use vmarea::prelude::*`.
 
-pub use crate::fault::{Access, Faulted};
+pub use crate::fault::{Access, Faulted, NeedPage};
 pub use crate::mm::{Layout, Limits, Mapped};
 pub use crate::policy::Policy;
 pub use crate::syscall::Syscall;

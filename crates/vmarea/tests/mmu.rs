@@ -205,7 +205,7 @@ fn background_work_keeps_writers_out() {
         let migrating = space.migrate_begin(frame(&machine, mm, BASE)).unwrap();
         machine.validate().unwrap();
         let stored = machine.store_on(1, mm, BASE, &[9]).unwrap();
-        assert_eq!(stored, Faulted::MustWait);
+        assert_eq!(stored, Faulted::Retry);
         space.migrate_end(migrating).unwrap();
         machine.validate().unwrap();
 

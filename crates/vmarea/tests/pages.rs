@@ -337,7 +337,7 @@ impl World {
                 assert_eq!(u64::from_le_bytes(got), want, "at {addr:x} of {mm:?}");
                 true
             }
-            Faulted::NoMapping | Faulted::NoAccess | Faulted::MustWait => false,
+            Faulted::NoMapping | Faulted::NoAccess | Faulted::Retry => false,
             other => panic!("{other:?} at {addr:x}"),
         }
     }
@@ -358,7 +358,7 @@ impl World {
                     self.mms[at].1.insert(addr, value);
                     self.count("written", true);
                 }
-                Faulted::NoMapping | Faulted::NoAccess | Faulted::MustWait => {}
+                Faulted::NoMapping | Faulted::NoAccess | Faulted::Retry => {}
                 other => panic!("{other:?} at {addr:x}"),
             }
         }

@@ -50,14 +50,14 @@ fn map(machine: &Machine, mm: MmId, addr: u64, pages: u64) {
 
 fn store(machine: &Machine, mm: MmId, addr: u64, value: u64) {
     // A page that is being migrated must be retried.
-    while machine.store(mm, addr, &value.to_ne_bytes()) == Ok(Faulted::MustWait) {
+    while machine.store(mm, addr, &value.to_ne_bytes()) == Ok(Faulted::Retry) {
         thread::yield_now();
     }
 }
 
 fn load(machine: &Machine, mm: MmId, addr: u64) -> u64 {
     let mut bytes = [0; 8];
-    while machine.load(mm, addr, &mut bytes) == Ok(Faulted::MustWait) {
+    while machine.load(mm, addr, &mut bytes) == Ok(Faulted::Retry) {
         thread::yield_now();
     }
     u64::from_ne_bytes(bytes)
@@ -278,7 +278,7 @@ fn reclaim_beside_everything(policy: Policy) {
         }
         let _ends = Ends(done);
         let mut round = 1;
-        while round < 150 || out.load(Ordering::Relaxed) < 500 {
+        while round < 80 || out.load(Ordering::Relaxed) < 200 {
             change(machine, mm, BASE + 8 * APART, round);
             round += 1;
         }

@@ -284,11 +284,16 @@ impl Gate {
 struct Slow(std::sync::Arc<Gate>);
 
 impl Platform for Slow {
-    fn zero(&self, _: FrameId) {
+    fn zero(&self, _: FrameId) -> Result<(), Errno> {
         self.0.pass();
+        Ok(())
     }
-    fn copy(&self, _: FrameId, _: FrameId) {}
-    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     fn free(&self, _: FrameId) {}
 }
 

@@ -30,6 +30,9 @@ static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
 /// First address above user memory.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
+/// How often a page fault is repeated because a page could not be allocated.
+const MAX_SHORTAGES: u32 = 16;
+
 /// Creates the core's `Space`; called once.
 pub fn start(policy: Policy) {
     platform::start();
@@ -141,6 +144,7 @@ impl Mm {
     /// # Errors
     /// The reason why the access is impossible, which tells the signal to send.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
+        let mut shortages = 0;
         loop {
             reclaim::check();
             if heap::is_exhausted() {
@@ -154,9 +158,13 @@ impl Mm {
                 Faulted::NoMapping => BadAccess::NoMapping,
                 Faulted::NoAccess => BadAccess::NoAccess,
                 Faulted::NoPage | Faulted::Userfault => BadAccess::NoPage,
-                // A page could not be allocated.
+                // Other CPUs took the frames that were free, or the core has no heap.
+                Faulted::OutOfMemory if shortages < MAX_SHORTAGES => {
+                    shortages += 1;
+                    continue;
+                }
                 Faulted::OutOfMemory => oom::end_current(),
-                Faulted::MustWait => {
+                Faulted::Retry | Faulted::NeedPage(_) => {
                     core::hint::spin_loop();
                     continue;
                 }

@@ -1,8 +1,7 @@
 //! The platform of the core: frames and their bytes, and the pages of files in the page cache.
 //!
 //! The core numbers its frames itself; [`FRAMES`] maps such a number to a physical frame. If memory
-//! was full when a number was to get its physical frame, the number has none; the page fault that
-//! maps it reports that.
+//! is full when a number is to get its physical frame, the core's fault or call fails.
 
 use super::frames::{Frame, pointer_to};
 use super::mmu::Hardware;
@@ -12,7 +11,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use vmarea::types::platform::Environment;
-use vmarea::types::{FrameId, Platform, SwapId};
+use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::{Spin, VmaLock};
 
 /// The environment that this kernel chooses for the core.
@@ -31,7 +30,7 @@ impl Environment for Machine {
 /// Each lane of the core holds some numbers in reserve.
 const SPARE_NUMBERS: usize = 1 << 16;
 
-/// Physical address by frame number; 0 if the number has no physical frame.
+/// Physical address by frame number; 0 if the number is not in use.
 static FRAMES: Once<Vec<AtomicU64>> = Once::new();
 static ZERO_PAGE: Once<Frame> = Once::new();
 
@@ -51,18 +50,19 @@ fn place(frame: FrameId) -> Option<&'static AtomicU64> {
     FRAMES.get()?.get(frame.index())
 }
 
-/// Returns the physical address of a frame of the core; 0 if it has no physical frame.
+/// Returns the physical address of a frame of the core; 0 if the frame is not in use.
 pub fn physical_address(frame: FrameId) -> u64 {
     // ORDERING: Acquire, pairs with the Release in `fill`.
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
 }
 
-/// Assigns a physical frame to a frame of the core.
-fn fill(id: FrameId, frame: Option<Frame>) {
-    if let (Some(place), Some(frame)) = (place(id), frame) {
-        // ORDERING: Release, pairs with the Acquire in `physical_address`.
-        place.store(frame.into_address(), Ordering::Release);
-    }
+/// Assigns a physical frame to a frame of the core; fails if there is none.
+fn fill(id: FrameId, frame: Option<Frame>) -> Result<(), Errno> {
+    let place = place(id).ok_or(Errno::ENOMEM)?;
+    let frame = frame.ok_or(Errno::ENOMEM)?;
+    // ORDERING: Release, pairs with the Acquire in `physical_address`.
+    place.store(frame.into_address(), Ordering::Release);
+    Ok(())
 }
 
 /// The physical memory of the machine, as the core uses it.
@@ -70,67 +70,63 @@ fn fill(id: FrameId, frame: Option<Frame>) {
 pub struct Memory;
 
 impl Platform for Memory {
-    fn zero(&self, frame: FrameId) {
-        fill(frame, Frame::zeroed());
+    fn zero(&self, frame: FrameId) -> Result<(), Errno> {
+        fill(frame, Frame::zeroed())
     }
 
-    fn copy(&self, to: FrameId, from: FrameId) {
-        match physical_address(from) {
-            0 => {}
-            from => fill(to, Frame::copy_of(from)),
-        }
+    fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno> {
+        fill(to, Frame::copy_of(physical_address(from)))
     }
 
-    fn copy_file(&self, to: FrameId, inode: u64, index: u64) {
+    fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno> {
         let file = mapped::file(inode);
-        fill(to, file.and_then(|file| file.copy_of_page(index)));
+        fill(to, file.and_then(|file| file.copy_of_page(index)))
     }
 
     fn free(&self, frame: FrameId) {
         let Some(place) = place(frame) else { return };
         // ORDERING: AcqRel; nothing uses the frame after this.
-        match place.swap(0, Ordering::AcqRel) {
-            0 => {}
-            // SAFETY: `fill` gave up the ownership, and the swap returns the address only once.
-            address => drop(unsafe { Frame::from_address(address) }),
-        }
+        let address = place.swap(0, Ordering::AcqRel);
+        // SAFETY: `fill` gave up the ownership, and the swap returns the address only once.
+        drop(unsafe { Frame::from_address(address) });
     }
 
     fn same(&self, one: FrameId, other: FrameId) -> bool {
-        let (one, other) = (physical_address(one), physical_address(other));
-        if one == 0 || other == 0 {
-            return false;
-        }
         // SAFETY: whole frames, which the core has made read-only for the comparison.
         let bytes = |at| unsafe { core::slice::from_raw_parts(pointer_to::<u8>(at), 4096) };
-        bytes(one) == bytes(other)
+        bytes(physical_address(one)) == bytes(physical_address(other))
     }
 
-    fn swap_out(&self, slot: SwapId, frame: FrameId) {
+    fn swap_out(&self, slot: SwapId, frame: FrameId) -> Result<(), Errno> {
         swap::write(slot, physical_address(frame));
+        Ok(())
     }
 
-    fn swap_in(&self, frame: FrameId, slot: SwapId) {
-        fill(frame, Frame::copy_of(swap::read(slot)));
+    fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
+        fill(frame, Frame::copy_of(swap::read(slot)))
     }
 
-    fn shared_anon(&self, inode: u64, pages: u64) {
+    fn shared_anon(&self, inode: u64, pages: u64) -> Result<(), Errno> {
         mapped::create_nameless(inode, pages);
+        Ok(())
     }
 
-    fn punch_hole(&self, inode: u64, first: u64, end: u64) {
+    fn punch_hole(&self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
         if let Some(file) = mapped::file(inode) {
             file.punch_hole(first, end);
         }
+        Ok(())
     }
 
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         mapped::file(inode).is_some_and(|file| file.is_cached(index))
     }
 
-    fn file_bring(&self, inode: u64, index: u64) {
-        if let Some(file) = mapped::file(inode) {
-            file.page_address(index);
+    fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
+        match mapped::file(inode).and_then(|file| file.page_address(index)) {
+            Some(_) => Ok(()),
+            None if self.file_holds(inode, index) => Err(Errno::ENOMEM),
+            None => Err(Errno::EIO),
         }
     }
 

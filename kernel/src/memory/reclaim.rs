@@ -13,7 +13,7 @@
 //! `mm/vmscan.c` `kswapd`, `balance_pgdat`, `try_to_free_pages`.
 
 use super::frames;
-use super::{platform, space};
+use super::space;
 use crate::process::Thread;
 use crate::process::scheduler::{self, Event};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -63,9 +63,7 @@ fn move_hand(wanted: usize) -> Found {
     for _ in 0..TURNS * frames {
         // ORDERING: Relaxed; each index is visited, it does not matter by whom.
         let index = HAND.fetch_add(1, Ordering::Relaxed) % frames;
-        // A frame that could not be filled has no bytes to store.
-        let filled = |frame: &_| platform::physical_address(*frame) != 0;
-        let Some(frame) = space().frame_at(index).filter(filled) else {
+        let Some(frame) = space().frame_at(index) else {
             continue;
         };
         match space().reclaim_frame(frame) {

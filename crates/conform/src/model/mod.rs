@@ -438,6 +438,8 @@ fn access(faulted: Result<Faulted, Errno>, value: u64) -> Outcome {
         Ok(Faulted::NoMapping) => Outcome::Signal(SIGSEGV, MAPERR),
         Ok(Faulted::NoAccess) => Outcome::Signal(SIGSEGV, ACCERR),
         Ok(Faulted::NoPage | Faulted::Userfault) => Outcome::Signal(SIGBUS, ADRERR),
-        Ok(Faulted::OutOfMemory | Faulted::MustWait) | Err(_) => Outcome::Impossible,
+        Ok(Faulted::OutOfMemory | Faulted::NeedPage(_) | Faulted::Retry) | Err(_) => {
+            Outcome::Impossible
+        }
     }
 }

@@ -71,15 +71,20 @@ thread_local! {
 struct Pages(Page);
 
 impl Platform for Pages {
-    fn zero(&self, _: FrameId) {
+    fn zero(&self, _: FrameId) -> Result<(), Errno> {
         if self.0.fills > 0 {
             ZEROS.with_borrow_mut(|page| {
                 (0..self.0.fills).for_each(|_| black_box(&mut *page).fill(0))
             });
         }
+        Ok(())
     }
-    fn copy(&self, _: FrameId, _: FrameId) {}
-    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     fn free(&self, _: FrameId) {}
 }
 

@@ -66,7 +66,7 @@ impl<E: Environment> FaultContext<'_, E> {
     fn huge_zeroed(&self, vma: &VmaView, start: u64, anon_vma: AnonVmaId) -> Option<Huge> {
         self.space
             .huge_alloc(anon_vma, vma.pgoff_at(start), |_, frame| {
-                self.space.platform.zero(frame);
+                self.space.platform.zero(frame)
             })
             .ok()
     }
@@ -108,9 +108,9 @@ impl<E: Environment> FaultContext<'_, E> {
     /// Collapses the pages in the aligned 2 MiB at `start` into one huge page.
     ///
     /// # Errors
-    /// EINVAL if nothing is mapped, if there is a guard or file page, or if no page is writable and
-    /// the rules require a writable page; EBUSY if userfaultfd watches for missing pages; EAGAIN if
-    /// a page is being migrated; ENOMEM.
+    /// EINVAL if nothing is mapped, if there is a guard or file page, if a page cannot be swapped
+    /// in, or if no page is writable and the rules require a writable page; EBUSY if userfaultfd
+    /// watches for missing pages; EAGAIN if a page is being migrated; ENOMEM.
     #[doc(alias = "collapse_huge_page")]
     pub(crate) fn collapse(&self, vma: &VmaView, start: u64) -> Result<(), Errno> {
         match self.pages.slot_kind(start) {
@@ -131,7 +131,7 @@ impl<E: Environment> FaultContext<'_, E> {
                 .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
                     match self.pages.get(huge_page_addr(start, at)) {
                         Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
-                            self.space.platform.copy(frame, old);
+                            self.space.platform.copy(frame, old)
                         }
                         _ => self.space.platform.zero(frame),
                     }
@@ -167,10 +167,9 @@ impl<E: Environment> FaultContext<'_, E> {
             match self.pages.get(at) {
                 Pte::Guard | Pte::File { .. } => return Err(Errno::EINVAL),
                 Pte::Migration { .. } => return Err(Errno::EAGAIN),
-                Pte::Swap { .. } => match self.page(vma, at, Access::Read) {
-                    Faulted::OutOfMemory => return Err(Errno::ENOMEM),
-                    Faulted::MustWait => return Err(Errno::EAGAIN),
-                    _ => {}
+                Pte::Swap { .. } => match self.page(vma, at, Access::Read).result() {
+                    Err(Errno::EFAULT) => return Err(Errno::EINVAL),
+                    done => done?,
                 },
                 Pte::None | Pte::Zero if vma.body.flags.intersects(VmFlags::UFFD_ANY) => {
                     return Err(Errno::EBUSY);

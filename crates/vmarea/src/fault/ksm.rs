@@ -6,7 +6,7 @@
 //! # Linux
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
 
-use super::{FaultContext, Faulted};
+use super::FaultContext;
 use crate::mm::MmapWriteGuard;
 use crate::types::platform::Environment;
 use crate::types::{Errno, VmFlags, VmRange};
@@ -40,11 +40,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         room.map_err(|_| Errno::ENOMEM)?;
         let context = FaultContext::of(self.space, &self.mm.pages, self);
         for addr in merged {
-            match context.unshare(vma, addr) {
-                Faulted::OutOfMemory => return Err(Errno::ENOMEM),
-                Faulted::MustWait => return Err(Errno::EAGAIN),
-                _ => {}
-            }
+            context.unshare(vma, addr).result()?;
         }
         Ok(())
     }

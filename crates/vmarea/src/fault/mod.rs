@@ -16,6 +16,7 @@
 //! decision was based on; otherwise the fault is spurious and the access faults again.
 
 mod anon_vma;
+mod faulted;
 mod hardware;
 pub(crate) mod huge;
 mod ksm;
@@ -24,6 +25,8 @@ pub mod populate;
 pub mod stack;
 mod swap;
 mod unlocked;
+
+pub use faulted::{Faulted, NeedPage, Ticket};
 
 use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
@@ -42,29 +45,6 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-}
-
-/// The outcome of a page fault.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Faulted {
-    /// The fault mapped a page or made a page writable.
-    Done,
-    /// The entry already allowed the access: the TLB was stale, or another fault mapped the page.
-    Spurious,
-    /// SIGSEGV: nothing is mapped at the address, or it is a guard page (`SEGV_MAPERR`).
-    NoMapping,
-    /// SIGSEGV: the mapping does not permit the access (`SEGV_ACCERR`).
-    NoAccess,
-    /// SIGBUS: the page is beyond the end of the file (`BUS_ADRERR`).
-    NoPage,
-    /// Memory allocation failed.
-    OutOfMemory,
-    /// A userfaultfd context watches the page.
-    ///
-    /// The embedder decides how to continue; Linux waits or sends SIGBUS.
-    Userfault,
-    /// The page is being migrated and the platform does not wait: retry the access later.
-    MustWait,
 }
 
 impl<E: Environment> Space<E> {
@@ -208,12 +188,15 @@ impl<E: Environment> FaultContext<'_, E> {
             *entry = match small {
                 Small::Zero => Pte::Zero,
                 Small::Page(anon_vma) => {
-                    let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
-                        return Ok(Faulted::OutOfMemory);
-                    };
-                    self.space.platform.zero(frame);
-                    let writable = vma.body.flags.contains(VmFlags::WRITE);
-                    Pte::Anon { frame, writable }
+                    let zero = |frame| self.space.platform.zero(frame);
+                    let page = (anon_vma, vma.pgoff_at(addr));
+                    match self.space.frame_filled(page, zero) {
+                        Ok(frame) => {
+                            let writable = vma.body.flags.contains(VmFlags::WRITE);
+                            Pte::Anon { frame, writable }
+                        }
+                        Err(error) => return Ok(Faulted::failed(error)),
+                    }
                 }
             };
             Ok(Faulted::Done)
@@ -271,7 +254,7 @@ impl<E: Environment> FaultContext<'_, E> {
         if self.space.platform.wait_on_migration(frame) {
             self.again().page(vma, addr, access)
         } else {
-            Faulted::MustWait
+            Faulted::Retry
         }
     }
 
@@ -304,7 +287,7 @@ impl<E: Environment> FaultContext<'_, E> {
             if watched {
                 return Faulted::Userfault;
             }
-            return self.new_page(vma, addr, anon_vma, Content::Zeros, Pte::None);
+            return self.new_page(vma, addr, anon_vma, Source::Zeros, Pte::None);
         }
         let holds = vma.body.file.is_none_or(|file| {
             let index = vma.pgoff_at(addr).0;
@@ -317,7 +300,7 @@ impl<E: Environment> FaultContext<'_, E> {
             };
             return match self.watched_file_page(vma, addr, holds) {
                 Some(faulted) => faulted,
-                None => self.new_page(vma, addr, anon_vma, Content::File, Pte::None),
+                None => self.new_page(vma, addr, anon_vma, Source::of_file(vma, addr), Pte::None),
             };
         }
         if let Some(faulted) = self.watched_file_page(vma, addr, holds) {
@@ -331,14 +314,17 @@ impl<E: Environment> FaultContext<'_, E> {
         if !holds {
             return Some(Faulted::NoPage);
         }
-        let file = vma.body.file?;
-        let index = vma.pgoff_at(addr).0;
-        let missing = vma.body.flags.contains(VmFlags::UFFD_MISSING)
-            && !self.space.platform.file_is_cached(file.inode, index);
-        if !missing {
-            self.space.platform.file_bring(file.inode, index);
+        let source = Source::of_file(vma, addr);
+        let Source::File { inode, index } = source else {
+            return None;
+        };
+        let platform = &self.space.platform;
+        let watched = vma.body.flags.contains(VmFlags::UFFD_MISSING);
+        if watched && !platform.file_is_cached(inode, index) {
+            return Some(Faulted::Userfault);
         }
-        missing.then_some(Faulted::Userfault)
+        let brought = platform.file_bring(inode, index);
+        brought.err().map(|error| source.failed(vma, error))
     }
 
     /// Replaces the entry `seen` by `to`; neither entry holds a reference.
@@ -375,7 +361,7 @@ impl<E: Environment> FaultContext<'_, E> {
         if reused {
             Faulted::Done
         } else {
-            self.new_page(vma, addr, anon_vma, Content::WhatIsThere, seen)
+            self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen)
         }
     }
 
@@ -402,26 +388,30 @@ impl<E: Environment> FaultContext<'_, E> {
         vma: &VmaView,
         addr: u64,
         anon_vma: AnonVmaId,
-        content: Content,
+        source: Source,
         seen: Pte,
     ) -> Faulted {
-        let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
-            return Faulted::OutOfMemory;
-        };
-        let writable = vma.body.flags.contains(VmFlags::WRITE);
+        let page = (anon_vma, vma.pgoff_at(addr));
         let put = self.pages.install(addr, |entry| {
-            let same = *entry == seen;
-            if same {
-                self.fill(frame, vma, addr, content, seen);
-                self.space.entry_clear(self.pages, addr, seen);
-                *entry = Pte::Anon { frame, writable };
+            if *entry != seen {
+                return Ok(false);
             }
-            same
+            let platform = &self.space.platform;
+            let frame = self.space.frame_filled(page, |frame| match source {
+                Source::Zeros => platform.zero(frame),
+                Source::Frame(from) => platform.copy(frame, from),
+                Source::File { inode, index } => platform.copy_file(frame, inode, index),
+            })?;
+            self.space.entry_clear(self.pages, addr, seen);
+            let writable = vma.body.flags.contains(VmFlags::WRITE);
+            *entry = Pte::Anon { frame, writable };
+            Ok(true)
         });
-        if put != Ok(true) {
-            self.space.frame_abandon(frame);
+        match put {
+            Ok(Err(error)) => source.failed(vma, error),
+            Ok(Ok(put)) => outcome(Ok(put)),
+            Err(blocked) => outcome(Err(blocked)),
         }
-        outcome(put)
     }
 
     /// Replaces the KSM page at `addr` by a private copy.
@@ -431,26 +421,14 @@ impl<E: Environment> FaultContext<'_, E> {
             Pte::Migration { frame, .. } if self.space.platform.wait_on_migration(frame) => {
                 self.unshare(vma, addr)
             }
-            Pte::Migration { .. } => Faulted::MustWait,
+            Pte::Migration { .. } => Faulted::Retry,
             seen @ Pte::Ksm { .. } => match self.anon_vma_prepare(vma) {
-                Ok(anon_vma) => self.new_page(vma, addr, anon_vma, Content::WhatIsThere, seen),
+                Ok(anon_vma) => {
+                    self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen)
+                }
                 Err(_) => Faulted::OutOfMemory,
             },
             _ => Faulted::Spurious,
-        }
-    }
-
-    fn fill(&self, frame: FrameId, vma: &VmaView, addr: u64, content: Content, there: Pte) {
-        let platform = &self.space.platform;
-        let file = vma.body.file.filter(|_| !vma.is_anonymous());
-        match (content, there, file) {
-            (Content::WhatIsThere, Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old }, _) => {
-                platform.copy(frame, old);
-            }
-            (Content::WhatIsThere, Pte::File { .. }, Some(f)) | (Content::File, _, Some(f)) => {
-                platform.copy_file(frame, f.inode, vma.pgoff_at(addr).0);
-            }
-            _ => platform.zero(frame),
         }
     }
 }
@@ -465,9 +443,47 @@ fn outcome(put: Result<bool, Blocked>) -> Faulted {
 }
 
 /// The source of a new page's content.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Content {
+#[derive(Clone, Copy)]
+enum Source {
     Zeros,
-    File,
-    WhatIsThere,
+    Frame(FrameId),
+    File { inode: u64, index: u64 },
+}
+
+impl Source {
+    /// Returns the page of the file that `vma` maps at `addr`.
+    fn of_file(vma: &VmaView, addr: u64) -> Source {
+        match vma.body.file {
+            Some(file) if !vma.is_anonymous() => Source::File {
+                inode: file.inode,
+                index: vma.pgoff_at(addr).0,
+            },
+            _ => Source::Zeros,
+        }
+    }
+
+    /// Returns the source of a private copy of the page that `entry` maps.
+    fn of(vma: &VmaView, addr: u64, entry: Pte) -> Source {
+        match entry {
+            Pte::Anon { frame, .. } | Pte::Ksm { frame } => Source::Frame(frame),
+            Pte::File { .. } => Source::of_file(vma, addr),
+            _ => Source::Zeros,
+        }
+    }
+
+    /// Returns the outcome of a fault in `vma` for which the platform failed.
+    #[cold]
+    fn failed(self, vma: &VmaView, error: Errno) -> Faulted {
+        match self {
+            Source::File { inode, index } if error == Errno::EAGAIN => {
+                let ticket = Ticket(vma.id);
+                Faulted::NeedPage(NeedPage {
+                    inode,
+                    index,
+                    ticket,
+                })
+            }
+            _ => Faulted::failed(error),
+        }
+    }
 }

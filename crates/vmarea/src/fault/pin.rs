@@ -3,7 +3,7 @@
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
 
-use super::{Access, Faulted};
+use super::Access;
 use crate::Space;
 use crate::page::PagePin;
 use crate::types::platform::Environment;
@@ -22,13 +22,9 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {
-            match self.fault(mm, addr, Access::Write)? {
-                Faulted::Done | Faulted::Spurious => {}
-                Faulted::OutOfMemory => return Err(Errno::ENOMEM),
-                Faulted::MustWait => continue,
-                Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
-                    return Err(Errno::EFAULT);
-                }
+            match self.fault(mm, addr, Access::Write)?.result() {
+                Err(Errno::EAGAIN) => continue,
+                faulted => faulted?,
             }
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
             if let Some(pin) = self.pin_present(r.pages(), addr)? {

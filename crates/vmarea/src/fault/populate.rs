@@ -4,7 +4,7 @@
 //! `mm/gup.c` `__mm_populate`, `populate_vma_page_range`, `faultin_page_range`, 6.18: private
 //! writable mappings are prefaulted by a write, all other mappings by a read.
 
-use super::{Access, FaultContext, Faulted};
+use super::{Access, FaultContext};
 use crate::Space;
 use crate::mm::MmapGuard;
 use crate::policy::Rules;
@@ -143,14 +143,7 @@ impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
         let context = FaultContext::of(self.space, &self.mm.pages, self);
         let mut at = range.start;
         while at < range.end {
-            match context.page(vma, at, access) {
-                Faulted::Done | Faulted::Spurious => {}
-                Faulted::OutOfMemory => return Err(Errno::ENOMEM),
-                Faulted::MustWait => return Err(Errno::EAGAIN),
-                Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
-                    return Err(Errno::EFAULT);
-                }
-            }
+            context.page(vma, at, access).result()?;
             at += PAGE_SIZE;
         }
         Ok(())

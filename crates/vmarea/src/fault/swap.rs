@@ -11,7 +11,7 @@ use super::{Access, FaultContext, Faulted};
 use crate::page::Pte;
 use crate::page::swap::{Cached, Left};
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, FrameId, SwapId, VmFlags};
+use crate::types::{AnonVmaId, Errno, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
@@ -40,7 +40,7 @@ impl<E: Environment> FaultContext<'_, E> {
             Cached::Migrating(frame) if self.space.platform.wait_on_migration(frame) => {
                 Faulted::Spurious
             }
-            Cached::Migrating(_) => Faulted::MustWait,
+            Cached::Migrating(_) => Faulted::Retry,
             Cached::No => self.swap_read(vma, addr, slot, anon_vma),
         };
         match faulted {
@@ -104,53 +104,54 @@ impl<E: Environment> FaultContext<'_, E> {
         (slot, cached): (SwapId, FrameId),
         anon_vma: AnonVmaId,
     ) -> Faulted {
-        let Ok(frame) = self.space.frame_alloc(anon_vma, vma.pgoff_at(addr)) else {
-            return Faulted::OutOfMemory;
-        };
-        let put = self.pages.update(addr, |entry| {
-            if *entry != (Pte::Swap { slot }) {
-                return Faulted::Spurious;
-            }
-            self.space.platform.copy(frame, cached);
-            let writable = vma.body.flags.contains(VmFlags::WRITE);
-            *entry = Pte::Anon { frame, writable };
+        let copy = |frame| self.space.platform.copy(frame, cached);
+        self.replace_swap(addr, slot, || {
+            let page = (anon_vma, vma.pgoff_at(addr));
+            let frame = self.space.frame_filled(page, copy)?;
             self.space.swap.put(self.space, slot);
-            Faulted::Done
-        });
-        self.done_or_abandon(put, frame)
+            let writable = vma.body.flags.contains(VmFlags::WRITE);
+            Ok(Some(Pte::Anon { frame, writable }))
+        })
     }
 
     /// Reads the page from the slot into a new frame and maps the frame.
     fn swap_read(&self, vma: &VmaView, addr: u64, slot: SwapId, anon_vma: AnonVmaId) -> Faulted {
-        let index = vma.pgoff_at(addr);
-        let Ok(frame) = self.space.frame_alloc(anon_vma, index) else {
-            return Faulted::OutOfMemory;
-        };
-        let put = self.pages.update(addr, |entry| {
-            if *entry != (Pte::Swap { slot }) {
-                return Faulted::Spurious;
-            }
-            let left = match self.space.swap.fill(self.space, slot, frame) {
-                Ok(Some(left)) => left,
-                Ok(None) => return Faulted::Spurious,
-                Err(_) => return Faulted::OutOfMemory,
+        self.replace_swap(addr, slot, || {
+            let index = vma.pgoff_at(addr);
+            let frame = self.space.frame_alloc(anon_vma, index)?;
+            let filled = self.space.swap.fill(self.space, slot, frame);
+            let Ok(Some(left)) = filled else {
+                self.space.frame_abandon(frame);
+                return filled.map(|_| None);
             };
             if left == Left::Others {
                 let root = self.space.anon_vma_root(anon_vma);
                 self.space.frame(frame).set_mapping(root, index);
             }
             let writable = left == Left::None && vma.body.flags.contains(VmFlags::WRITE);
-            *entry = Pte::Anon { frame, writable };
-            Faulted::Done
-        });
-        self.done_or_abandon(put, frame)
+            Ok(Some(Pte::Anon { frame, writable }))
+        })
     }
 
-    fn done_or_abandon(&self, put: Option<Faulted>, frame: FrameId) -> Faulted {
-        let put = put.unwrap_or(Faulted::Spurious);
-        if put != Faulted::Done {
-            self.space.frame_abandon(frame);
-        }
-        put
+    /// Replaces an entry that names `slot` by the entry that `bring` returns, if it returns one.
+    fn replace_swap(
+        &self,
+        addr: u64,
+        slot: SwapId,
+        bring: impl FnOnce() -> Result<Option<Pte>, Errno>,
+    ) -> Faulted {
+        let put = self.pages.update(addr, |entry| {
+            if *entry != (Pte::Swap { slot }) {
+                return Ok(Faulted::Spurious);
+            }
+            Ok(match bring()? {
+                Some(brought) => {
+                    *entry = brought;
+                    Faulted::Done
+                }
+                None => Faulted::Spurious,
+            })
+        });
+        put.map_or(Faulted::Spurious, |put| put.unwrap_or_else(Faulted::failed))
     }
 }

@@ -18,7 +18,7 @@ use crate::Space;
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::FaultPath;
 use crate::types::platform::Environment;
-use crate::types::{MmId, PAGE_MASK, VmFlags};
+use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
 
@@ -40,13 +40,7 @@ impl<E: Environment> Space<E> {
             path: FaultPath::Unlocked,
             ..FaultContext::of(self, &mm.pages, &Alone)
         };
-        let forbidden = is_forbidden(view.body.flags, access);
-        if !forbidden && context.tries_huge(view, addr) {
-            return Err(FellBack::HugePage);
-        }
-        if !forbidden && view.anon_vma.is_none() && needs_anon_vma(view, access) {
-            return Err(FellBack::NoAnonVma);
-        }
+        let permitted = context.permits(view, addr, access)?;
         // The lookup is counted only now, because a fault that falls back is counted under
         // `mmap_lock`.
         let found = Entry {
@@ -55,11 +49,46 @@ impl<E: Environment> Space<E> {
             value: view.id.to_bits(),
         };
         self.note_lookup(mm, Some(found), addr);
-        if forbidden {
+        if !permitted {
             mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
         }
         Ok(context.user_page(view, addr & PAGE_MASK, access))
+    }
+
+    /// Goes on with a fault in the VMA `vma`; `None` if it has to start again.
+    pub(super) fn fault_in(
+        &self,
+        (id, mm): (MmId, &Mm<E::Wait>),
+        vma: VmaId,
+        addr: u64,
+        access: Access,
+    ) -> Option<Faulted> {
+        let locked = self.try_lock_vma((id, mm), vma, addr).ok()?;
+        let view = locked.view();
+        let context = FaultContext::of(self, &mm.pages, &Alone);
+        let permitted = context.permits(view, addr, access).ok()?;
+        permitted.then(|| context.user_page(view, addr & PAGE_MASK, access))
+    }
+}
+
+impl<E: Environment> FaultContext<'_, E> {
+    /// Checks whether a VMA permits an access, for a fault that holds only the VMA's lock.
+    ///
+    /// # Errors
+    /// The reason why the fault needs `mmap_lock`.
+    #[inline]
+    fn permits(&self, vma: &VmaView, addr: u64, access: Access) -> Result<bool, FellBack> {
+        if is_forbidden(vma.body.flags, access) {
+            return Ok(false);
+        }
+        if self.tries_huge(vma, addr) {
+            return Err(FellBack::HugePage);
+        }
+        if vma.anon_vma.is_none() && needs_anon_vma(vma, access) {
+            return Err(FellBack::NoAnonVma);
+        }
+        Ok(true)
     }
 }
 

@@ -47,7 +47,7 @@ impl<E: Environment> LockedVma<'_, E> {
 }
 
 /// The reason why an attempt to lock a VMA failed.
-pub(super) enum Missed {
+pub(crate) enum Missed {
     /// The tree or the VMA changed during the search: search again.
     Again,
     /// Only `mmap_lock` gives access to the VMA.
@@ -122,7 +122,7 @@ impl<E: Environment> Space<E> {
 
     /// Locks the VMA that was found, if it still contains the address.
     #[inline]
-    pub(super) fn try_lock_vma<'s>(
+    pub(crate) fn try_lock_vma<'s>(
         &'s self,
         (id, mm): (MmId, &'s Mm<E::Wait>),
         vma_id: VmaId,

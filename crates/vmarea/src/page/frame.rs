@@ -202,6 +202,26 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
+    /// Allocates a frame like [`frame_alloc`](Self::frame_alloc), and fills it with `fill`.
+    ///
+    /// # Errors
+    /// ENOMEM, or the error of `fill`; no frame is allocated.
+    #[inline]
+    pub(crate) fn frame_filled(
+        &self,
+        (anon_vma, index): (AnonVmaId, Pgoff),
+        fill: impl FnOnce(FrameId) -> Result<(), Errno>,
+    ) -> Result<FrameId, Errno> {
+        let id = self.frame_alloc(anon_vma, index)?;
+        match fill(id) {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.frame_abandon(id);
+                Err(error)
+            }
+        }
+    }
+
     /// Frees a frame from [`frame_alloc`](Self::frame_alloc) that was never filled or mapped.
     pub(crate) fn frame_abandon(&self, id: FrameId) {
         self.frame_free(id);

@@ -230,8 +230,8 @@ impl<E: Environment> Space<E> {
             return alone.unwrap_or(Err(Errno::EAGAIN));
         }
         let anon_vma = there.mapping().ok_or(Errno::EAGAIN)?;
-        let copy = self.frame_alloc(anon_vma, there.index())?;
-        self.platform.copy(copy, own);
+        let fill = |copy| self.platform.copy(copy, own);
+        let copy = self.frame_filled((anon_vma, there.index()), fill)?;
         self.frame(copy).mark(Mark::Ksm);
         self.ksm_replace(of, copy)
             .map(|()| copy)

@@ -71,25 +71,24 @@ impl<E: Environment> Space<E> {
     /// Ends a migration and returns the new frame, or `None` if the page is no longer mapped.
     ///
     /// # Errors
-    /// ENOMEM if no new frame can be allocated: the page stays in its old frame.
+    /// ENOMEM if no new frame can be allocated, or the platform's error if the page cannot be
+    /// copied: the page stays in its old frame.
     pub fn migrate_end(&self, migrating: Migrating) -> Result<Option<FrameId>, Errno> {
         let old = migrating.old.0;
         let there = self.frame(old);
+        let copy = |new| {
+            if there.is_ksm() {
+                self.ksm.reserve_all(old, new)?;
+            }
+            let copied = self.platform.copy(new, old);
+            copied.inspect_err(|_| self.ksm.give_up(new))
+        };
         let new = match there.mapping() {
-            Some(anon_vma) => self.frame_alloc(anon_vma, there.index()),
+            Some(anon_vma) => self.frame_filled((anon_vma, there.index()), copy),
             None => Err(Errno::EINVAL),
         };
-        let new = new.and_then(|new| match there.is_ksm() {
-            true => self
-                .ksm
-                .reserve_all(old, new)
-                .map(|()| new)
-                .inspect_err(|_| self.frame_abandon(new)),
-            false => Ok(new),
-        });
         let target = *new.as_ref().unwrap_or(&old);
         if let Ok(new) = new {
-            self.platform.copy(new, old);
             if there.is_ksm() {
                 self.frame(new).mark(Mark::Ksm);
             }

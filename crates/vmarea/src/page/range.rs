@@ -100,7 +100,7 @@ struct Copier<'a, E: Environment> {
 impl<E: Environment> Copier<'_, E> {
     /// Copies the entry at `addr`, and write-protects both the entry and the copy.
     fn copy(&mut self, addr: u64, entry: &mut Pte) -> Result<(), Errno> {
-        let copied = match self.copy_pinned(addr, *entry) {
+        let copied = match self.copy_pinned(addr, *entry)? {
             Some(copied) => copied,
             None => {
                 *entry = entry.write_protected();
@@ -130,21 +130,28 @@ impl<E: Environment> Copier<'_, E> {
     }
 
     /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
-    fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Option<Pte> {
-        let frame = entry.anon_frame().filter(|_| !self.copies.is_empty())?;
+    fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Result<Option<Pte>, Errno> {
+        let Some(frame) = entry.anon_frame() else {
+            return Ok(None);
+        };
         let there = self.space.frame(frame);
-        let copy = self.copies.pop_if(|_| there.is_pinned())?;
+        let Some(&copy) = self.copies.last().filter(|_| there.is_pinned()) else {
+            return Ok(None);
+        };
         // The copy must show the page at one moment, but other threads of the parent may be writing
         // to it.
         self.space
             .restrict_flush(self.from, VmRange::page(addr), READ_ONLY);
         let ours = self.space.frame(copy);
-        ours.set_mapping(ours.mapping()?, there.index());
-        self.space.platform.copy(copy, frame);
-        Some(Pte::Anon {
+        if let Some(anon_vma) = ours.mapping() {
+            ours.set_mapping(anon_vma, there.index());
+        }
+        self.space.platform.copy(copy, frame)?;
+        self.copies.pop();
+        Ok(Some(Pte::Anon {
             frame: copy,
             writable: false,
-        })
+        }))
     }
 }
 
@@ -182,7 +189,7 @@ impl<E: Environment> Visitor for Copier<'_, E> {
 pub(crate) enum Kept {
     /// The page at this address is shared, or is being migrated.
     Page(u64),
-    /// There is no memory for a table.
+    /// There is no memory for a table or for the copy of a page.
     NoMemory,
 }
 
@@ -236,8 +243,8 @@ impl<'a> NewOwner<'a> {
     /// get one from the VMA when they are faulted in.
     ///
     /// # Errors
-    /// The page is shared and must not be copied, or is being migrated and the policy waits for
-    /// migrations. The page keeps its owner.
+    /// The page is shared and must not or cannot be copied, or is being migrated and the policy
+    /// waits for migrations. The page keeps its owner.
     pub(super) fn page<E: Environment>(
         &mut self,
         space: &Space<E>,
@@ -265,7 +272,10 @@ impl<'a> NewOwner<'a> {
         let copy = copy.ok_or(Kept::Page(addr))?;
         // Until the flush, another thread may still write to the old frame.
         space.clear_flush(self.table, VmRange::page(addr));
-        space.platform.copy(copy, frame);
+        if space.platform.copy(copy, frame).is_err() {
+            space.frame_abandon(copy);
+            return Err(Kept::NoMemory);
+        }
         space.frame(copy).set_mapping(anon_vma, index);
         space.frame_unmap(frame);
         *entry = Pte::Anon {

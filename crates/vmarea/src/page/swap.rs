@@ -10,7 +10,7 @@
 //!
 //! # Picture
 //! ```text
-//! swap_out   Anon ─▶ Swap in every mapping, count = entries, data to the device, frame freed
+//! swap_out   Anon ─▶ read-only, data to the device, Swap in every mapping, count = entries, frame freed
 //! fault      no cached frame: a new frame with the slot's data; cached while count > 0
 //!            cached frame that this VMA may map: maps that frame;  otherwise a copy
 //! count 0    the slot is free
@@ -32,11 +32,12 @@
 
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
+use super::gather::READ_ONLY;
 use super::rmap_walk::Mapping;
 use super::sorted_map::SortedMap;
 use crate::Space;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, FrameId, SwapId};
+use crate::types::{Errno, FrameId, SwapId, VmRange};
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
 
@@ -184,7 +185,7 @@ impl Swap {
     /// Returns `None` and changes nothing if another frame already contains the page.
     ///
     /// # Errors
-    /// ENOMEM; nothing has changed.
+    /// ENOMEM, or the platform's error if the data cannot be read; nothing has changed.
     pub(crate) fn fill<E: Environment>(
         &self,
         space: &Space<E>,
@@ -196,13 +197,17 @@ impl Swap {
         if old.is_some_and(|old| space.frame(old).mapcount() != 0) {
             return Ok(None);
         }
-        if map.slot(id).count > 1 {
+        let others = map.slot(id).count > 1;
+        if others {
+            map.cached.reserve(1)?;
+        }
+        space.platform.swap_in(frame, id)?;
+        if others {
             Self::cache(&mut map, space, id, frame)?;
             if let Some(old) = old {
                 map.cached.remove(old);
             }
         }
-        space.platform.swap_in(frame, id);
         Ok(Some(Self::put_locked(&mut map, space, id)))
     }
 
@@ -269,11 +274,6 @@ impl Swap {
         Ok(id)
     }
 
-    /// True if an entry names a slot that [`take`](Self::take) has returned.
-    fn is_named(&self, id: SwapId) -> bool {
-        self.map.lock().slot(id).count > 1
-    }
-
     /// Removes a locked frame from the cache if no entry maps it; returns true if no entry does.
     fn uncache_unmapped<E: Environment>(
         &self,
@@ -326,7 +326,8 @@ impl<E: Environment> Space<E> {
     /// Swaps out the page in `frame`, and first splits a huge page that contains the frame.
     ///
     /// # Errors
-    /// As [`swap_out`](Self::swap_out), except for its checks of the mapping.
+    /// As [`swap_out`](Self::swap_out), except for its checks of the mapping. If the platform
+    /// cannot store the page, its error; the page then stays mapped.
     #[doc(alias = "pageout")]
     pub fn swap_out_frame(&self, frame: FrameId) -> Result<SwapId, Errno> {
         if !self.system.swap {
@@ -358,6 +359,18 @@ impl<E: Environment> Space<E> {
                 return Err(error);
             }
         };
+        // A write to a locked frame that is mapped read-only copies the page, so the bytes are stable.
+        self.rmap_change(frame, &mut |table, mapping, entry| {
+            let old = core::mem::replace(entry, entry.write_protected());
+            if *entry != old {
+                self.restrict_flush(table, VmRange::page(mapping.addr), READ_ONLY);
+            }
+        });
+        if let Err(error) = self.platform.swap_out(slot, frame) {
+            self.swap.put(self, slot);
+            self.frame_unlock(locked);
+            return Err(error);
+        }
         let mut refused = false;
         // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
@@ -373,10 +386,6 @@ impl<E: Environment> Space<E> {
             if refused || self.frame(frame).mapcount() == 1 {
                 break;
             }
-        }
-        // A page whose only mapping stays may be written to, but then no entry names its slot.
-        if self.swap.is_named(slot) {
-            self.platform.swap_out(slot, frame);
         }
         let out = self.swap.uncache_unmapped(self, slot, frame);
         self.finish_swap_out(locked, slot, out)

@@ -87,23 +87,27 @@ impl<E: Environment> Space<E> {
     /// Allocates a huge page of `anon_vma` at page offset `index`, mapped by one slot.
     ///
     /// `fill` writes the content of each frame.
+    ///
+    /// # Errors
+    /// ENOMEM, or the error of `fill`; nothing is allocated.
     pub(crate) fn huge_alloc(
         &self,
         anon_vma: AnonVmaId,
         index: Pgoff,
-        mut fill: impl FnMut(usize, FrameId),
+        mut fill: impl FnMut(usize, FrameId) -> Result<(), Errno>,
     ) -> Result<Huge, Errno> {
         let mut entries = new_entries(Pte::None)?;
         let compound = self.huge.compounds.insert()?;
         for at in 0..ENTRIES {
-            match self.frame_alloc(anon_vma, Pgoff(index.0.wrapping_add(at as u64))) {
+            let page = (anon_vma, Pgoff(index.0.wrapping_add(at as u64)));
+            match self.frame_filled(page, |frame| fill(at, frame)) {
                 Ok(frame) => {
                     let writable = false;
                     entries[at] = Pte::Anon { frame, writable };
                 }
                 Err(error) => {
                     let made = entries.iter().filter_map(|entry| entry.anon_frame());
-                    made.for_each(|frame| self.frame_abandon(frame));
+                    made.for_each(|frame| self.frame_unmap(frame));
                     self.huge.compounds.remove(compound);
                     return Err(error);
                 }
@@ -111,11 +115,7 @@ impl<E: Environment> Space<E> {
         }
         // ORDERING: Relaxed; no other thread knows the compound yet.
         self.compound(compound).whole.store(1, Ordering::Relaxed);
-        let huge = Huge::of(entries, compound);
-        for (at, frame) in huge.frames().enumerate() {
-            fill(at, frame);
-        }
-        Ok(huge)
+        Ok(Huge::of(entries, compound))
     }
 
     fn compound(&self, key: Key) -> &Compound {

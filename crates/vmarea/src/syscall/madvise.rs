@@ -154,7 +154,7 @@ impl<E: Environment> Space<E> {
         state.peak_map_count = state.peak_map_count.max(state.map_count);
         drop(w);
         for hole in holes {
-            self.platform.punch_hole(hole.inode, hole.first, hole.end);
+            self.platform.punch_hole(hole.inode, hole.first, hole.end)?;
             self.unmap_mapping(hole.inode, hole.first, hole.end, Copies::Stay);
         }
         result

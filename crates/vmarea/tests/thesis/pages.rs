@@ -17,7 +17,7 @@ use vmarea::policy::{Policy, SharingCheck};
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{FrameId, MmId, Platform, VmRange};
+use vmarea::types::{Errno, FrameId, MmId, Platform, VmRange};
 use vmarea::{HugePages, Space, System};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
@@ -135,9 +135,15 @@ impl Migrations {
 struct Waiting(Arc<Migrations>);
 
 impl Platform for Waiting {
-    fn zero(&self, _: FrameId) {}
-    fn copy(&self, _: FrameId, _: FrameId) {}
-    fn copy_file(&self, _: FrameId, _: u64, _: u64) {}
+    fn zero(&self, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> {
+        Ok(())
+    }
+    fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
     fn free(&self, _: FrameId) {}
     fn wait_on_migration(&self, _: FrameId) -> bool {
         let mut waits = self.0.waits.lock().unwrap();

@@ -81,16 +81,19 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> Space<E> {
     /// Creates the file of a shared anonymous mapping of `pages` pages: a shmem file without a
     /// name, used by no other mapping.
+    ///
+    /// # Errors
+    /// The platform's error if it cannot create the file.
     #[doc(alias = "shmem_zero_setup")]
-    fn nameless_file(&self, pages: u64) -> MappedFile {
+    fn nameless_file(&self, pages: u64) -> Result<MappedFile, Errno> {
         // ORDERING: Relaxed; the inode numbers only have to be unique.
         let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
-        self.platform.shared_anon(number, pages);
-        MappedFile {
+        self.platform.shared_anon(number, pages)?;
+        Ok(MappedFile {
             id: FileId(number),
             inode: number,
             kind: FileKind::SharedAnon,
-        }
+        })
     }
 }
 
@@ -253,13 +256,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.uncharge(gathered.accounted);
         }
         self.complete(range, gathered, Pages::Drop);
-        if let Err(error) = self.ask_file(&mut flags, (range, pgoff), request) {
+        let asked = self.ask_file(&mut flags, (range, pgoff), request);
+        let body = asked.and_then(|()| self.new_body(flags, range, request));
+        let body = body.inspect_err(|_| {
             if accountable {
                 self.uncharge(range.pages());
             }
-            return Err(error);
-        }
-        let body = self.new_body(flags, range, request);
+        })?;
         let proposal = Proposal::unfaulted(range, pgoff, body);
         self.call = CallKind::Mmap;
         let scope = match self.space.policy.rules.mmap_asks_next_first {
@@ -372,13 +375,18 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     /// Returns the body of the new VMA, with the flags of hugetlb files and of process-wide KSM.
-    fn new_body(&self, mut flags: VmFlags, range: VmRange, request: &MmapRequest) -> VmaBody {
+    fn new_body(
+        &self,
+        mut flags: VmFlags,
+        range: VmRange,
+        request: &MmapRequest,
+    ) -> Result<VmaBody, Errno> {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
             Some(file) if file.kind != FileKind::DevZero || !shared => {
                 Some(MappedFile::from(&file))
             }
-            _ if shared => Some(self.space.nameless_file(range.pages())),
+            _ if shared => Some(self.space.nameless_file(range.pages())?),
             _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {
@@ -388,13 +396,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if merge_any && is_ksm_compatible(flags) {
             flags |= VmFlags::MERGEABLE;
         }
-        VmaBody {
+        Ok(VmaBody {
             flags,
             file,
-            policy: 0,
-            name: 0,
-            uffd: 0,
-        }
+            ..VmaBody::default()
+        })
     }
 
     /// True if a mapping gets the KSM flag before it is considered for merging.

@@ -1,0 +1,110 @@
+//! The outcome of a page fault.
+
+use super::Access;
+use crate::Space;
+use crate::types::platform::Environment;
+use crate::types::{Errno, MmId, VmaId};
+use vmarea_sync::VmaLockKind;
+
+/// The outcome of a page fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Faulted {
+    /// The fault mapped a page or made a page writable.
+    Done,
+    /// The entry already allowed the access: the TLB was stale, or another fault mapped the page.
+    Spurious,
+    /// SIGSEGV: nothing is mapped at the address, or it is a guard page (`SEGV_MAPERR`).
+    NoMapping,
+    /// SIGSEGV: the mapping does not permit the access (`SEGV_ACCERR`).
+    NoAccess,
+    /// SIGBUS: the page is beyond the end of the file, or reading it failed (`BUS_ADRERR`).
+    NoPage,
+    /// Memory allocation failed.
+    OutOfMemory,
+    /// A userfaultfd context watches the page.
+    ///
+    /// The embedder decides how to continue; Linux waits or sends SIGBUS.
+    Userfault,
+    /// The page has to be read from its file: bring it into the page cache, and go on with
+    /// [`fault_again`](Space::fault_again).
+    NeedPage(NeedPage),
+    /// Nothing has changed, and the access has to be retried later: the page is being migrated and
+    /// the platform does not wait, or the platform answered EAGAIN.
+    #[doc(alias = "VM_FAULT_RETRY")]
+    Retry,
+}
+
+impl Faulted {
+    /// Returns the outcome of a fault for which the platform or an allocation failed.
+    #[cold]
+    #[doc(alias = "vmf_error")]
+    pub(super) fn failed(error: Errno) -> Faulted {
+        match error {
+            Errno::ENOMEM => Faulted::OutOfMemory,
+            Errno::EAGAIN => Faulted::Retry,
+            _ => Faulted::NoPage,
+        }
+    }
+
+    /// Returns the result of a call for which the fault was handled.
+    ///
+    /// # Errors
+    /// ENOMEM; EAGAIN if the access has to be retried, or the page has to be read first; EFAULT if
+    /// a program would get a signal or wait for a userfaultfd.
+    #[doc(alias = "vm_fault_to_errno")]
+    pub fn result(self) -> Result<(), Errno> {
+        match self {
+            Faulted::Done | Faulted::Spurious => Ok(()),
+            Faulted::OutOfMemory => Err(Errno::ENOMEM),
+            Faulted::Retry | Faulted::NeedPage(_) => Err(Errno::EAGAIN),
+            Faulted::NoMapping | Faulted::NoAccess | Faulted::NoPage | Faulted::Userfault => {
+                Err(Errno::EFAULT)
+            }
+        }
+    }
+}
+
+/// A page of a file that a fault needs in the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NeedPage {
+    /// Inode number of the file.
+    pub inode: u64,
+    /// Index of the page in the file.
+    pub index: u64,
+    /// Where the fault goes on.
+    pub ticket: Ticket,
+}
+
+/// The VMA in which a fault goes on after its page was brought.
+///
+/// The id of a VMA contains the generation of its slot, so one comparison tells whether the VMA
+/// still exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub(super) VmaId);
+
+impl<E: Environment> Space<E> {
+    /// Goes on with a fault that returned [`NeedPage`](Faulted::NeedPage), after the page was
+    /// brought into the page cache.
+    ///
+    /// If the ticket's VMA still exists, contains `addr` and permits the access, it is not searched
+    /// again; otherwise the fault starts again, and may need another page. The fault may also need
+    /// the same page again, if it has left the page cache.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
+    pub fn fault_again(
+        &self,
+        mm: MmId,
+        addr: u64,
+        access: Access,
+        ticket: Ticket,
+    ) -> Result<Faulted, Errno> {
+        if E::VmaLock::HAS_READERS {
+            let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
+            if let Some(faulted) = self.fault_in((mm, there), ticket.0, addr, access) {
+                return Ok(faulted);
+            }
+        }
+        self.fault(mm, addr, access)
+    }
+}

@@ -13,10 +13,10 @@ reclaim() {
     for cpus in $1; do
         echo "reclaim on $cpus CPUs:"
         # Three times as much memory as there is: every byte, with threads, forks, locked pages, MADV_PAGEOUT.
-        with_swap --smp "$cpus" --seconds 300 -- /bin/swap 24 || status=3
+        with_swap --smp "$cpus" --seconds 900 -- /bin/swap 24 || status=3
         # A thread never sees a frame that was taken from it; forks while pages go out all the time.
-        with_swap --smp "$cpus" --seconds 300 -- /bin/swap isolation "$2" 12 2>/dev/null || status=3
-        with_swap --smp "$cpus" --reclaim --widen 300 --seconds 900 -- /bin/isolation "$3" 2>/dev/null || status=3
+        with_swap --smp "$cpus" --seconds 900 -- /bin/swap isolation "$2" 12 2>/dev/null || status=3
+        with_swap --smp "$cpus" --reclaim --widen 300 --seconds 1800 -- /bin/isolation "$3" 2>/dev/null || status=3
     done
     stale_frames_show
     # With a full device the largest process ends, and the others go on.

@@ -127,6 +127,7 @@ full_memory() {
     fi
 }
 
+. ci/kernel/reclaim.sh
 status=0
 build_programs
 if [[ $share ]]; then
@@ -142,6 +143,7 @@ if [[ $share ]]; then
         { echo "kernel: busybox differs"; status=3; }
     isolation 20
     full_memory
+    reclaim 2 3 10
     ((status)) || echo "kernel: ok"
     exit "$status"
 fi
@@ -160,4 +162,5 @@ python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || st
 STRESS=60 kernel/run.sh --smp 4 --seconds 200 --add "$work/tests/1@stress=/bin/stress" -- /bin/stress 60 || status=3
 isolation 1000
 full_memory
+reclaim "1 2 4" 20 1000
 exit "$status"

@@ -5,6 +5,9 @@
 # usage: kernel/run.sh [OPTION]... -- PROGRAM [ARGUMENT]...
 #   --smp N         CPUs (2)
 #   --memory SIZE   memory, as QEMU takes it (512M)
+#   --limit SIZE    memory for pages of programs and files, with K, M or G (all that is there)
+#   --swap SIZE     a swap device of this size, which is a part of the memory (none)
+#   --reclaim       swap out pages all the time, and not only when memory is short
 #   --policy NAME   the core's merge policy (linux-6.12)
 #   --icount        count instructions: one CPU, and time is the number of instructions
 #   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
@@ -28,12 +31,14 @@ while (($#)) && [[ $1 != -- ]]; do
     case $1 in
     --icount) icount=1 ;;
     --flush-local) options+=(flush=local) ;;
+    --reclaim) options+=(reclaim=always) ;;
     --trace) options+=(trace=1) ;;
     --console) console=1 ;;
-    --smp | --memory | --policy | --widen | --add | --linux | --seconds)
+    --smp | --memory | --limit | --swap | --policy | --widen | --add | --linux | --seconds)
         (($# > 1)) || fail "$1 needs a value"
         case $1 in
-        --policy | --widen) options+=("${1#--}=$2") ;;
+        --limit) options+=("memory=$2") ;;
+        --policy | --swap | --widen) options+=("${1#--}=$2") ;;
         --add) add+=("$2") ;;
         *) printf -v "${1#--}" %s "$2" ;;
         esac

@@ -31,12 +31,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 use boot::{BootInfo, Options};
 use console::exit;
+use core::ops::Range;
 use cpu::{Registers, apic};
 use files::open::{Object, OpenFile};
 use files::{FileTable, initramfs, path};
 use linux_raw_sys::general::O_RDWR;
 use memory::frames::{self, pointer_to};
-use memory::{heap, mm, mmu};
+use memory::{heap, mm, mmu, reclaim, swap};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
 use process::thread::{Thread, VectorState, new_stack};
@@ -53,10 +54,11 @@ const PANICKED: u32 = 49;
 extern "C" fn kernel_main(info: u64) -> ! {
     // SAFETY: PVH passes the address, and nothing has run yet.
     let boot = unsafe { BootInfo::read(info) };
-    start_memory(&boot);
+    let rest = start_heap(&boot);
     // SAFETY: once, on the first CPU.
     unsafe { cpu::start() };
     let options = Options::parse(boot.command_line);
+    start_frames(rest, &options);
     if options.trace {
         syscall::trace();
     }
@@ -74,11 +76,15 @@ extern "C" fn kernel_main(info: u64) -> ! {
     let files = initramfs::unpack(archive);
     apic::start_others();
     say!(
-        "policy {}, {} CPUs, {} frames, {files} files",
+        "policy {}, {} CPUs, {} frames, {} pages of swap, {files} files",
         policy.name,
         cpu::online(),
         frames::total_frames(),
+        swap::slots(),
     );
+    if swap::slots() != 0 {
+        reclaim::start(options.reclaim_always);
+    }
     start_init(options.arguments);
     scheduler::idle()
 }
@@ -91,8 +97,8 @@ extern "C" fn ap_main() -> ! {
     scheduler::idle()
 }
 
-/// Divides memory: the heap after the kernel, then frames up to the initramfs or the end.
-fn start_memory(boot: &BootInfo) {
+/// Starts the heap in the memory after the kernel; returns the memory up to the initramfs or the end.
+fn start_heap(boot: &BootInfo) -> Range<u64> {
     let all = boot.memory.clone();
     let size = ((all.end - all.start) / HEAP_SHARE).next_multiple_of(4096);
     let end = match boot.initramfs.start {
@@ -101,9 +107,26 @@ fn start_memory(boot: &BootInfo) {
     };
     assert!(all.start + size < end, "too little memory");
     // SAFETY: the memory after the kernel and below the initramfs is nobody's.
+    unsafe { heap::start(pointer_to(all.start), size as usize) };
+    all.start + size..end
+}
+
+/// Divides memory: frames, then the swap device.
+fn start_frames(memory: Range<u64>, options: &Options) {
+    let swap = options.swap & !4095;
+    assert!(
+        swap < memory.end - memory.start,
+        "too little memory for swap"
+    );
+    let device = memory.end - swap;
+    let end = match options.memory & !4095 {
+        0 => device,
+        size => device.min(memory.start + size),
+    };
+    // SAFETY: `memory` is nobody's, and the two parts are apart.
     unsafe {
-        heap::start(pointer_to(all.start), size as usize);
-        frames::add_memory(all.start + size..end);
+        frames::add_memory(memory.start..end);
+        swap::start(device..memory.end);
     }
 }
 
@@ -111,7 +134,7 @@ fn start_memory(boot: &BootInfo) {
 ///
 /// # Safety
 /// The bytes never change.
-unsafe fn bytes_at(range: &core::ops::Range<u64>) -> &'static [u8] {
+unsafe fn bytes_at(range: &Range<u64>) -> &'static [u8] {
     let len = (range.end - range.start) as usize;
     // SAFETY: as the caller promises; the direct map shows them.
     unsafe { core::slice::from_raw_parts(pointer_to(range.start), len) }

@@ -12,7 +12,7 @@
 //! T4  a frame is not copied or compared while a processor can write to it
 //! T5  between two calls, every translation is one that the core's page table allows
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -37,6 +37,8 @@ pub struct Processors(SpinLock<State>);
 struct State {
     tables: Table,
     tlbs: [Table; CPUS],
+    /// Accessed bits: the entries of `tables` that a processor has read into its TLB.
+    accessed: BTreeSet<(MmId, u64)>,
     /// The processor that made the last access.
     turn: usize,
 }
@@ -52,6 +54,7 @@ impl State {
             return Some(*cached);
         }
         let found = *self.tables.get(&at)?;
+        self.accessed.insert(at);
         self.tlbs[cpu].insert(at, found);
         Some(found)
     }
@@ -190,6 +193,10 @@ impl Mmu for SharedProcessors {
     fn clear(&self, mm: MmId, range: VmRange) {
         let mut state = self.0.0.lock();
         let range = (mm, range.start)..(mm, range.end);
+        state
+            .accessed
+            .extract_if(range.clone(), |_| true)
+            .for_each(drop);
         state.tables.extract_if(range, |_, _| true).for_each(drop);
     }
 
@@ -199,6 +206,12 @@ impl Mmu for SharedProcessors {
             to.writable &= allowed.contains(VmFlags::WRITE);
             to.flags -= VmFlags::ACCESS - allowed;
         }
+    }
+
+    fn accessed(&self, mm: MmId, range: VmRange) -> bool {
+        let mut state = self.0.0.lock();
+        let range = (mm, range.start)..(mm, range.end);
+        state.accessed.extract_if(range, |_| true).count() != 0
     }
 
     fn flush(&self, mm: MmId, range: VmRange) {

@@ -14,7 +14,7 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{FrameId, MmId, PAGE_SIZE, PMD_SIZE};
+use vmarea::types::{File, FileId, FileKind, FrameId, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea_soft_platform::{CPUS, Machine};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -303,5 +303,61 @@ fn a_page_with_a_new_owner_is_not_written_meanwhile() {
             .unwrap();
         assert_eq!(load_on(&machine, cpu, child, second + 16 * PAGE_SIZE), 2);
     }
+    machine.validate().unwrap();
+}
+
+/// After pages of a file are cleaned, no processor writes to them without a fault.
+#[test]
+fn a_clean_page_of_a_file_faults_at_the_next_write() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let file = File {
+        id: FileId(1),
+        inode: 1,
+        kind: FileKind::Regular,
+        readable: true,
+        writable: true,
+        noexec: false,
+        append_only: false,
+        write_sealed: false,
+    };
+    let request = MmapRequest {
+        addr: BASE,
+        len: 3 * PAGE_SIZE,
+        prot: RW,
+        flags: MapFlags::SHARED | MapFlags::FIXED,
+        file: Some(file),
+        offset: 8 * PAGE_SIZE,
+        ..MmapRequest::default()
+    };
+    space.mmap(mm, &request).unwrap();
+    let child = space.fork(mm).unwrap();
+    let at = |page| BASE + page * PAGE_SIZE;
+    for page in 0..3 {
+        for cpu in 0..CPUS {
+            machine.store_on(cpu, mm, at(page), &[1]).unwrap();
+            machine.store_on(cpu, child, at(page), &[1]).unwrap();
+        }
+    }
+    let writable = |mm| {
+        let r = space.mmap_read_lock(mm).unwrap();
+        [0, 1, 2].map(|page| r.pages().get(at(page)) == Pte::File { writable: true })
+    };
+    // Pages 9 and 10 of the file; 20 pages after them are not mapped.
+    space.clean_mapping(1, 9, 30);
+    machine.validate().unwrap();
+    assert_eq!(writable(mm), [true, false, false]);
+    assert_eq!(writable(child), [true, false, false]);
+    for cpu in 0..CPUS {
+        let stored = |page| machine.store_on(cpu, mm, at(page), &[2]).unwrap();
+        assert_eq!(stored(0), Faulted::Spurious, "no fault");
+        let first = if cpu == 0 {
+            Faulted::Done
+        } else {
+            Faulted::Spurious
+        };
+        assert_eq!(stored(1), first, "the first write faults");
+    }
+    assert_eq!(writable(mm), [true, true, false]);
     machine.validate().unwrap();
 }

@@ -114,6 +114,12 @@ pub struct Options {
     pub flush_local: bool,
     /// Print each system call and fault (`trace=1`).
     pub trace: bool,
+    /// Memory for the pages of programs and files, in bytes (`memory`); all that is there if 0.
+    pub memory: u64,
+    /// Size of the swap device in bytes (`swap`).
+    pub swap: u64,
+    /// Swap pages out even while memory is free (`reclaim=always`), so that tests meet it.
+    pub reclaim_always: bool,
     /// Arguments of `/init`.
     pub arguments: Vec<String>,
 }
@@ -126,6 +132,9 @@ impl Options {
             widen: 0,
             flush_local: false,
             trace: false,
+            memory: 0,
+            swap: 0,
+            reclaim_always: false,
             arguments: Vec::new(),
         };
         let mut words = command_line.split_whitespace();
@@ -134,6 +143,9 @@ impl Options {
                 Some(("policy", name)) => options.policy = name.into(),
                 Some(("widen", turns)) => options.widen = turns.parse().unwrap_or(0),
                 Some(("flush", which)) => options.flush_local = which == "local",
+                Some(("memory", size)) => options.memory = bytes(size),
+                Some(("swap", size)) => options.swap = bytes(size),
+                Some(("reclaim", when)) => options.reclaim_always = when == "always",
                 Some(("trace", on)) => options.trace = on == "1",
                 _ if word == "--" => options.arguments.extend(words.by_ref().map(Into::into)),
                 _ => crate::say!("no option {word}"),
@@ -141,4 +153,16 @@ impl Options {
         }
         options
     }
+}
+
+/// Returns a size in bytes: a number, with K, M or G after it; 0 if it is not one.
+fn bytes(size: &str) -> u64 {
+    let shift = match size.bytes().last() {
+        Some(b'K') => 10,
+        Some(b'M') => 20,
+        Some(b'G') => 30,
+        _ => 0,
+    };
+    let number = size.trim_end_matches(['K', 'M', 'G']).parse().unwrap_or(0);
+    u64::checked_shl(number, shift).unwrap_or(0)
 }

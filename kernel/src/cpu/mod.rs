@@ -1,6 +1,7 @@
 //! The processor: the data of each CPU, and the tables of segments and traps.
 //!
-//! Interrupts are off in the kernel, except where an idle CPU waits. So a thread keeps its CPU
+//! Interrupts are off in the kernel, except where an idle CPU waits or a thread of the kernel gives
+//! its CPU away. So a thread keeps its CPU
 //! until it gives the CPU away, and holders of spin locks need not mask interrupts.
 
 pub mod apic;

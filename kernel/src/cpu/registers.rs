@@ -4,6 +4,12 @@
 const USER_CODE: u64 = 0x23;
 /// Selector of the user data segment.
 const USER_DATA: u64 = 0x1b;
+/// Selector of the kernel's code segment.
+const KERNEL_CODE: u64 = 0x8;
+/// Selector of the kernel's data segment.
+const KERNEL_DATA: u64 = 0x10;
+/// Flags of a thread of the kernel: interrupts are off, and bit 1 is always set.
+const KERNEL_FLAGS: u64 = 0x2;
 /// Flags of a new program: interrupts are on, and bit 1 is always set.
 const USER_FLAGS: u64 = 0x202;
 /// Flags that a program may change: the arithmetic flags, direction, trap, alignment check and id.
@@ -53,6 +59,18 @@ impl Registers {
             cs: USER_CODE,
             ss: USER_DATA,
             rflags: USER_FLAGS,
+            ..Registers::default()
+        }
+    }
+
+    /// Returns the registers of a thread of the kernel that starts at `rip`.
+    pub fn in_kernel(rip: u64, rsp: u64) -> Self {
+        Registers {
+            rip,
+            rsp,
+            cs: KERNEL_CODE,
+            ss: KERNEL_DATA,
+            rflags: KERNEL_FLAGS,
             ..Registers::default()
         }
     }

@@ -46,7 +46,7 @@ extern "C" fn trap(registers: &mut Registers) {
 
 fn trap_in_kernel(registers: &Registers) {
     match registers.vector {
-        // An idle CPU waited for this interrupt.
+        // An idle CPU waited for this interrupt, or a thread of the kernel let it in.
         apic::TIMER => {
             apic::end_of_interrupt();
             scheduler::tick();

@@ -5,7 +5,8 @@
 
 use super::{Inode, proc_maps};
 use crate::cpu::clock;
-use crate::memory::{Mm, frames, platform, space};
+use crate::memory::mm::Usage;
+use crate::memory::{Mm, frames, platform, space, swap};
 use crate::process::{self, Process, signal};
 use crate::syscall::Failure;
 use alloc::format;
@@ -101,9 +102,13 @@ fn of_machine(path: &str) -> Result<String, Failure> {
             kib(frames::total_frames()),
             kib(frames::free_frames()),
             kib(frames::free_frames()),
-            0,
-            0,
+            kib(swap::slots()),
+            kib(swap::slots() - space().swap_slots_in_use()),
         ),
+        "vmstat" => {
+            let (reads, writes) = swap::traffic();
+            format!("pswpin {reads}\npswpout {writes}\n")
+        }
         "uptime" => {
             let hundredths = clock::now() / 10_000_000;
             format!("{}.{:02} 0.00\n", hundredths / 100, hundredths % 100)
@@ -129,11 +134,11 @@ fn arguments(mm: &Mm) -> Result<String, Failure> {
 }
 
 /// Returns the memory figures that `status` and `statm` show.
-fn sizes(process: &Process) -> Option<(vmarea::mm::MmState, proc_maps::Resident)> {
+fn sizes(process: &Process) -> Option<(vmarea::mm::MmState, Usage)> {
     let mm = process.mm()?;
-    let resident = proc_maps::resident(&mm);
+    let usage = mm.usage();
     let r = space().mmap_read_lock(mm.id())?;
-    Some((r.state().clone(), resident))
+    Some((r.state().clone(), usage))
 }
 
 fn status(process: &Process) -> String {
@@ -154,8 +159,8 @@ fn status(process: &Process) -> String {
         u = inherited.user[0],
         g = inherited.user[1],
     );
-    if let Some((state, resident)) = sizes(process) {
-        let all = resident.anonymous + resident.file + resident.shmem;
+    if let Some((state, usage)) = sizes(process) {
+        let all = usage.resident();
         let lines = [
             ("VmPeak", state.total_vm),
             ("VmSize", state.total_vm),
@@ -163,13 +168,14 @@ fn status(process: &Process) -> String {
             ("VmPin", 0),
             ("VmHWM", all),
             ("VmRSS", all),
-            ("RssAnon", resident.anonymous),
-            ("RssFile", resident.file),
-            ("RssShmem", resident.shmem),
+            ("RssAnon", usage.anonymous),
+            ("RssFile", 0),
+            ("RssShmem", usage.shmem),
             ("VmData", state.data_vm),
             ("VmStk", state.stack_vm),
             ("VmExe", state.exec_vm),
-            ("VmSwap", 0),
+            ("VmPTE", usage.tables),
+            ("VmSwap", usage.swapped),
         ];
         for (name, pages) in lines {
             text += &format!("{name}:\t{:8} kB\n", pages * 4);
@@ -203,20 +209,21 @@ fn stat(process: &Process) -> String {
 }
 
 fn statm(process: &Process) -> String {
-    let Some((state, resident)) = sizes(process) else {
+    let Some((state, usage)) = sizes(process) else {
         return "0 0 0 0 0 0 0\n".to_string();
     };
-    let shared = resident.file + resident.shmem;
     format!(
-        "{} {} {shared} {} 0 {} 0\n",
+        "{} {} {} {} 0 {} 0\n",
         state.total_vm,
-        resident.anonymous + shared,
+        usage.resident(),
+        usage.shmem,
         state.exec_vm,
         state.data_vm + state.stack_vm,
     )
 }
 
 const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
@@ -237,7 +244,9 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
                 let to = crate::memory::mm::address_of_page(vma, addr, entry);
                 PRESENT | OF_FILE | SOFT_DIRTY | frame(to)
             }
-            Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => 0,
+            // Device 0, and the slot; in Linux, slot 0 is the header of the device.
+            Pte::Swap { slot } => SWAPPED | SOFT_DIRTY | (u64::from(slot.number()) + 1) << 5,
+            Pte::None | Pte::Guard | Pte::Migration { .. } => 0,
         }
     });
     word.unwrap_or(0)

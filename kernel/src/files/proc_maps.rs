@@ -7,40 +7,12 @@ use alloc::string::String;
 use core::fmt::Write;
 use core::ops::ControlFlow;
 use vmarea::mm::Layout;
-use vmarea::page::Pte;
-use vmarea::types::{VmFlags, VmRange};
+use vmarea::page::{Pte, SwapMap};
+use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
 
 /// Column at which the name of a mapping starts.
 const NAME_COLUMN: usize = 73;
-
-/// Number of resident pages by kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Resident {
-    /// Anonymous pages.
-    pub anonymous: u64,
-    /// Pages of files with a name.
-    pub file: u64,
-    /// Pages of shared memory.
-    pub shmem: u64,
-}
-
-/// Counts the resident pages of an address space by kind.
-pub fn resident(mm: &Mm) -> Resident {
-    let mut sum = Resident::default();
-    if let Some(r) = space().mmap_read_lock(mm.id()) {
-        r.pages()
-            .for_each(VmRange::new(0, crate::memory::mm::TASK_SIZE), |_, entry| {
-                match entry {
-                    Pte::Anon { .. } | Pte::Ksm { .. } => sum.anonymous += 1,
-                    Pte::File { .. } => sum.shmem += 1,
-                    _ => {}
-                }
-                ControlFlow::Continue(())
-            });
-    }
-    sum
-}
 
 /// Returns the first line about a mapping, which `maps` and `smaps` share.
 fn line(vma: &VmaView, layout: &Layout) -> String {
@@ -137,6 +109,8 @@ struct Counts {
     anonymous: u64,
     shared: u64,
     share_of: u64,
+    swapped: u64,
+    share_of_swapped: u64,
 }
 
 fn count(
@@ -151,6 +125,12 @@ fn count(
                 space().frame_mapcount(frame).unwrap_or(1).max(1)
             }
             Pte::File { .. } => 1,
+            Pte::Swap { slot } => {
+                counts.swapped += 1;
+                let users = u64::from(space().swap_map(slot).0 & SwapMap::MAX);
+                counts.share_of_swapped += 4096 / users.max(1);
+                return ControlFlow::Continue(());
+            }
             _ => return ControlFlow::Continue(()),
         };
         counts.resident += 1;
@@ -194,8 +174,8 @@ pub fn smaps(mm: &Mm) -> String {
             ("FilePmdMapped", 0),
             ("Shared_Hugetlb", 0),
             ("Private_Hugetlb", 0),
-            ("Swap", 0),
-            ("SwapPss", 0),
+            ("Swap", counts.swapped * 4),
+            ("SwapPss", counts.share_of_swapped / 1024),
             ("Locked", if locked { kib } else { 0 }),
         ] {
             let _ = writeln!(text, "{:16}{kib:8} kB", format!("{name}:"));

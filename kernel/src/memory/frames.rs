@@ -58,12 +58,6 @@ pub fn free_frames() -> usize {
     FREE.load(Ordering::Relaxed)
 }
 
-/// True if there may be too few free frames for one page fault.
-pub fn is_low() -> bool {
-    const RESERVE: usize = 128;
-    free_frames() < RESERVE
-}
-
 /// Returns the number of frames in the pool.
 pub fn total_frames() -> usize {
     // ORDERING: Relaxed; the number does not change any more.

@@ -1,10 +1,11 @@
 //! `Mm`: an address space of the core, shared by the threads of a process.
 
-use super::{frames, heap, mmu, oom, platform};
+use super::{frames, heap, mmu, oom, platform, reclaim, swap};
 use crate::files::mapped;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::ControlFlow;
 use spin::{Mutex, Once};
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::mapped::Mapped;
@@ -12,10 +13,13 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
-use vmarea::types::{Errno, MmId};
+use vmarea::syscall::madvise::Advice;
+use vmarea::types::call_flags::MapFlags;
+use vmarea::types::{Errno, MmId, PAGE_SIZE, VmRange};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, Overcommit, Space, System};
 
+use super::oom::Short;
 use super::platform::{Machine, Memory};
 
 static SPACE: Once<Space<Machine>> = Once::new();
@@ -26,13 +30,18 @@ static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
 /// First address above user memory.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
+/// How often a page fault is repeated because a page could not be allocated.
+const MAX_SHORTAGES: u32 = 16;
+
 /// Creates the core's `Space`; called once.
 pub fn start(policy: Policy) {
     platform::start();
     let system = System {
         task_size: TASK_SIZE,
         huge_pages: HugePages::Never,
-        overcommit: Overcommit::Guess(super::frames::total_frames() as u64),
+        overcommit: Overcommit::Guess((frames::total_frames() + swap::slots()) as u64),
+        swap: swap::slots() != 0,
+        swap_slots: swap::slots() as u32,
         ..System::default()
     };
     SPACE.call_once(|| Space::in_environment(policy, system, Memory));
@@ -51,6 +60,26 @@ pub fn all() -> Vec<MmId> {
 /// An address space. Its mappings and frames are freed when the last reference is dropped.
 #[derive(Debug)]
 pub struct Mm(MmId);
+
+/// Pages of an address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Anonymous pages in memory.
+    pub anonymous: u64,
+    /// Pages of files, which are all in memory.
+    pub shmem: u64,
+    /// Pages on the swap device.
+    pub swapped: u64,
+    /// Frames of the hardware's page tables.
+    pub tables: u64,
+}
+
+impl Usage {
+    /// Returns the number of pages in memory, without page tables.
+    pub fn resident(&self) -> u64 {
+        self.anonymous + self.shmem
+    }
+}
 
 /// Why an access cannot be completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,8 +131,10 @@ impl Mm {
     /// Performs a memory call.
     ///
     /// # Errors
-    /// Those of the call; ENOMEM if the kernel's own memory is nearly full.
+    /// Those of the call; ENOMEM if memory is nearly full.
     pub fn call(&self, call: &Syscall) -> Result<u64, Errno> {
+        // The core cannot wait for reclaim while it brings the pages of a call.
+        reclaim::free_frames(reclaim::MIN + pages_brought(call));
         check_memory()?;
         space().syscall(self.0, call)
     }
@@ -127,6 +158,25 @@ impl Mm {
         let vma = r.vma_lookup(addr)?;
         Some(r.pages().peek(addr, |entry| f(&vma, entry)))
     }
+
+    /// Counts the pages of the address space by kind.
+    pub fn usage(&self) -> Usage {
+        let mut sum = Usage::default();
+        let Some(r) = space().mmap_read_lock(self.0) else {
+            return sum;
+        };
+        r.pages().for_each(VmRange::new(0, TASK_SIZE), |_, entry| {
+            match entry {
+                Pte::Anon { .. } | Pte::Ksm { .. } => sum.anonymous += 1,
+                Pte::File { .. } => sum.shmem += 1,
+                Pte::Swap { .. } => sum.swapped += 1,
+                Pte::None | Pte::Zero | Pte::Guard | Pte::Migration { .. } => {}
+            }
+            ControlFlow::Continue(())
+        });
+        sum.tables = mmu::table_frames(self.0) as u64;
+        sum
+    }
 }
 
 /// Repeats an access to a program's memory until it is complete or impossible.
@@ -134,15 +184,23 @@ impl Mm {
 /// # Errors
 /// The reason why the access is impossible.
 pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, BadAccess> {
+    let mut shortages = 0;
     loop {
-        if heap::is_exhausted() || frames::is_low() {
-            oom::make_room()?;
+        reclaim::check();
+        if heap::is_exhausted() {
+            oom::make_room(Short::Heap)?;
+        } else if !reclaim::free_frames(reclaim::MIN) {
+            oom::make_room(Short::Frames)?;
         }
         return Err(match access() {
             Ok(done) => return Ok(done),
             Err(Faulted::NoAccess) => BadAccess::NoAccess,
             Err(Faulted::NoPage | Faulted::Userfault) => BadAccess::NoPage,
-            // A page could not be allocated.
+            // Other CPUs took the frames that were free, or the core has no heap.
+            Err(Faulted::OutOfMemory) if shortages < MAX_SHORTAGES => {
+                shortages += 1;
+                continue;
+            }
             Err(Faulted::OutOfMemory) => oom::end_current(),
             Err(Faulted::Retry | Faulted::NeedPage) => {
                 core::hint::spin_loop();
@@ -161,9 +219,24 @@ impl Drop for Mm {
     }
 }
 
+/// Returns the number of pages that a call brings into memory at once, at most.
+fn pages_brought(call: &Syscall) -> usize {
+    let len = match call {
+        Syscall::Mlock { len, flags, .. } if flags.is_empty() => *len,
+        Syscall::Madvise {
+            len,
+            advice: Advice::PopulateRead | Advice::PopulateWrite,
+            ..
+        } => *len,
+        Syscall::Mmap(request) if request.flags.contains(MapFlags::POPULATE) => request.len,
+        _ => 0,
+    };
+    (len.min(TASK_SIZE) / PAGE_SIZE) as usize
+}
+
 /// Returns ENOMEM if the kernel's own memory or the frames are nearly used up.
 fn check_memory() -> Result<(), Errno> {
-    match heap::is_low() || frames::is_low() {
+    match heap::is_low() || !reclaim::free_frames(reclaim::MIN) {
         true => Err(Errno::ENOMEM),
         false => Ok(()),
     }

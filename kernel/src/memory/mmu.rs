@@ -139,6 +139,18 @@ impl Mmu for Hardware {
         });
     }
 
+    fn accessed(&self, mm: MmId, range: VmRange) -> bool {
+        let Some(tables) = tables(mm) else {
+            return false;
+        };
+        let mut accessed = false;
+        tables.for_each(range.start, range.end, |_, entry| {
+            // ORDERING: Relaxed; only a hint for reclaim.
+            accessed |= entry.fetch_and(!ACCESSED, Ordering::Relaxed) & ACCESSED != 0;
+        });
+        accessed
+    }
+
     fn flush(&self, mm: MmId, range: VmRange) {
         // ORDERING: Relaxed; does not change.
         for _ in 0..WINDOW.load(Ordering::Relaxed) {
@@ -227,11 +239,7 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     }
 }
 
-/// Returns the number of pages that the hardware maps; an estimate of resident memory.
-pub fn resident(mm: MmId) -> usize {
-    let mut pages = 0;
-    if let Some(tables) = tables(mm) {
-        tables.for_each(0, u64::MAX, |_, _| pages += 1);
-    }
-    pages
+/// Returns the number of frames that the page tables of an address space use.
+pub fn table_frames(mm: MmId) -> usize {
+    tables(mm).map_or(0, Tables::frames)
 }

@@ -6,7 +6,8 @@
 //! platform  services for the core: frames, bytes, pages of files
 //! mmu       the hardware side of the core: entries, flushes          tables  page tables
 //! heap      the kernel's own objects                                 frames  physical memory
-//! oom       what happens when frames run out
+//! reclaim   swaps out unused pages when frames are short             swap    the swap device
+//! oom       ends a process if that does not help
 //! ```
 
 pub mod frames;
@@ -15,6 +16,8 @@ pub mod mm;
 pub mod mmu;
 pub mod oom;
 pub mod platform;
+pub mod reclaim;
+pub mod swap;
 pub mod tables;
 pub mod user;
 

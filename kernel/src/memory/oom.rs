@@ -1,34 +1,56 @@
-//! Behaviour when memory is full: the process with the most pages ends.
+//! Behaviour when memory is full and reclaim does not help: the largest process ends.
+//!
+//! # Linux
+//! `mm/oom_kill.c` `oom_badness`: the size of a process is the sum of its pages in memory, its
+//! pages on the swap device and its page tables.
 
-use super::mm::BadAccess;
-use super::{frames, mmu};
+use super::mm::{BadAccess, Usage};
+use super::{frames, reclaim, space, swap};
 use crate::process::{self, Process, scheduler};
 use crate::say;
 use alloc::sync::Arc;
+use core::fmt;
 
 /// How often a thread gives its CPU away to wait for the memory of a process that ends.
 const PATIENCE: u32 = 4000;
 
-/// Makes room for a page: ends the process with the most pages, and waits until frames are free.
+/// What is short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Short {
+    /// The kernel's heap.
+    Heap,
+    /// Frames, and reclaim found no page that it can swap out.
+    Frames,
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (free, total) = (frames::free_frames(), frames::total_frames());
+        let (used, slots) = (space().swap_slots_in_use(), swap::slots());
+        match self {
+            Short::Heap => write!(f, "the kernel's heap is used up"),
+            Short::Frames if slots == 0 => {
+                write!(f, "{free} of {total} frames are free, and there is no swap")
+            }
+            Short::Frames => write!(
+                f,
+                "{free} of {total} frames are free, and {used} of {slots} pages of swap are used"
+            ),
+        }
+    }
+}
+
+/// Makes room for a page: ends the largest process, and waits until memory is free.
 ///
 /// # Errors
 /// `NoMemory` if there is no process to end, if the caller's own process ends (before it returns to
-/// user mode), or if no frame becomes free in time.
-pub fn make_room() -> Result<(), BadAccess> {
+/// user mode), or if no memory becomes free in time.
+pub fn make_room(short: Short) -> Result<(), BadAccess> {
     let before = frames::free_frames();
-    let Some(victim) = largest() else {
+    let Some((victim, usage)) = largest() else {
         return Err(BadAccess::NoMemory);
     };
-    if victim.kill_for_memory() {
-        say!(
-            "out of memory: ended process {} ({}) with {} pages, {} of {} frames free",
-            victim.pid,
-            victim.name(),
-            pages_of(&victim),
-            before,
-            frames::total_frames(),
-        );
-    }
+    end(&victim, usage, &short);
     let current = process::current();
     if current.is_dying() {
         return Err(BadAccess::NoMemory);
@@ -36,7 +58,11 @@ pub fn make_room() -> Result<(), BadAccess> {
     drop((victim, current));
     for _ in 0..PATIENCE {
         scheduler::pause();
-        if frames::free_frames() > before {
+        let enough = match short {
+            Short::Heap => frames::free_frames() > before,
+            Short::Frames => reclaim::free_frames(reclaim::MIN),
+        };
+        if enough {
             return Ok(());
         }
     }
@@ -46,23 +72,35 @@ pub fn make_room() -> Result<(), BadAccess> {
 /// Ends the current process, because there was no memory for one of its pages.
 pub fn end_current() -> BadAccess {
     let process = process::current();
-    if process.kill_for_memory() {
-        say!(
-            "out of memory: ended process {} ({}), which needs a page",
-            process.pid,
-            process.name(),
-        );
-    }
+    end(&process, usage_of(&process), &"a page of it has no frame");
     BadAccess::NoMemory
 }
 
-fn pages_of(process: &Process) -> usize {
-    process.mm().map_or(0, |mm| mmu::resident(mm.id()))
+fn end(process: &Process, usage: Usage, why: &dyn fmt::Display) {
+    if process.kill_for_memory() {
+        say!(
+            "out of memory: ended process {} ({}) with {} pages in memory, {} in swap and {} of \
+             page tables: {why}",
+            process.pid,
+            process.name(),
+            usage.resident(),
+            usage.swapped,
+            usage.tables,
+        );
+    }
 }
 
-/// Returns the process with the most pages; never the first process.
-fn largest() -> Option<Arc<Process>> {
+fn usage_of(process: &Process) -> Usage {
+    process.mm().map_or_else(Usage::default, |mm| mm.usage())
+}
+
+/// Returns the largest process; never the first process.
+fn largest() -> Option<(Arc<Process>, Usage)> {
     let all = process::all().into_iter();
     all.filter(|p| p.pid != process::INIT)
-        .max_by_key(|p| pages_of(p))
+        .map(|p| {
+            let usage = usage_of(&p);
+            (p, usage)
+        })
+        .max_by_key(|(_, usage)| usage.resident() + usage.swapped + usage.tables)
 }

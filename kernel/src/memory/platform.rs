@@ -5,6 +5,7 @@
 
 use super::frames::{Frame, pointer_to};
 use super::mmu::{Hardware, address_of};
+use super::swap;
 use crate::files::mapped;
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -13,7 +14,7 @@ use spin::Once;
 use vmarea::types::mmu::MappedPage;
 use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::platform::Environment;
-use vmarea::types::{Errno, FrameId, Platform};
+use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::{Spin, VmaLock};
 
 /// The environment that this kernel chooses for the core.
@@ -97,6 +98,15 @@ impl Platform for Memory {
         // SAFETY: whole frames, which the core has made read-only for the comparison.
         let bytes = |at| unsafe { core::slice::from_raw_parts(pointer_to::<u8>(at), 4096) };
         bytes(physical_address(one)) == bytes(physical_address(other))
+    }
+
+    fn swap_out(&self, slot: SwapId, frame: FrameId) -> Result<(), Errno> {
+        swap::write(slot, physical_address(frame));
+        Ok(())
+    }
+
+    fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
+        fill(frame, Frame::copy_of(swap::read(slot)))
     }
 
     fn shared_anon(&self, inode: u64, pages: u64) -> Result<(), Errno> {

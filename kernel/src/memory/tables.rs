@@ -6,7 +6,7 @@
 //! of an entry is stable.
 
 use super::frames::{Frame, pointer_to};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use spin::Mutex;
 
 /// An entry allows accesses.
@@ -44,6 +44,8 @@ pub fn kernel_root() -> u64 {
 #[derive(Debug)]
 pub struct Tables {
     root: Frame,
+    /// Number of tables, with the root.
+    count: AtomicUsize,
     /// Lock that is held while a table is added.
     growth: Mutex<()>,
 }
@@ -69,6 +71,7 @@ impl Tables {
         }
         Some(Tables {
             root,
+            count: AtomicUsize::new(1),
             growth: Mutex::new(()),
         })
     }
@@ -76,6 +79,12 @@ impl Tables {
     /// Returns the physical address of the top table.
     pub fn root(&self) -> u64 {
         self.root.address()
+    }
+
+    /// Returns the number of frames that the tables use.
+    pub fn frames(&self) -> usize {
+        // ORDERING: Relaxed; a statistic.
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Returns the entry for `addr`, creating tables as needed; `None` if there is no memory.
@@ -100,6 +109,8 @@ impl Tables {
             return Some(present & ADDRESS);
         }
         let table = Frame::zeroed()?.into_address();
+        // ORDERING: Relaxed; a statistic.
+        self.count.fetch_add(1, Ordering::Relaxed);
         // ORDERING: Release, pairs with the Acquire of readers, which then see the zeros in the
         // table.
         entry.store(table | PRESENT | WRITABLE | USER, Ordering::Release);

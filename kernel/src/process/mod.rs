@@ -168,21 +168,46 @@ impl Process {
         inherited: Inherited,
     ) -> Arc<Process> {
         let process = Arc::new(Process {
-            pid,
             parent: AtomicU32::new(parent),
             exit_signal,
+            mm: Mutex::new(Some(mm)),
+            ..Process::without_memory(pid, files, actions, inherited)
+        });
+        PROCESSES.lock().insert(pid, Arc::clone(&process));
+        process
+    }
+
+    /// Returns the process to which the threads of the kernel belong. It is not in the table.
+    fn of_kernel() -> Arc<Process> {
+        let files = Arc::new(FileTable::default());
+        Arc::new(Process::without_memory(
+            0,
+            files,
+            Arc::default(),
+            Inherited::first(),
+        ))
+    }
+
+    fn without_memory(
+        pid: u32,
+        files: Arc<FileTable>,
+        actions: Arc<Actions>,
+        inherited: Inherited,
+    ) -> Process {
+        Process {
+            pid,
+            parent: AtomicU32::new(0),
+            exit_signal: 0,
             files,
             inherited: Mutex::new(inherited),
             actions: Mutex::new(actions),
             pending: Mutex::new(Vec::new()),
-            mm: Mutex::new(Some(mm)),
+            mm: Mutex::new(None),
             threads: Mutex::new(Vec::new()),
             exit: AtomicU64::new(0),
             borrows_memory: AtomicU32::new(0),
             only_thread: AtomicU32::new(0),
-        });
-        PROCESSES.lock().insert(pid, Arc::clone(&process));
-        process
+        }
     }
 
     /// Adds a thread and lets it run, unless the process is ending.

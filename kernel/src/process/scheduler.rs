@@ -37,6 +37,8 @@ pub enum Event {
     Child(u32),
     /// This process has executed a program or has ended, after a `vfork`.
     OwnProgram(u32),
+    /// Few frames are free.
+    LowMemory,
     /// No event: only a signal or the deadline ends the sleep.
     Nothing,
 }
@@ -287,6 +289,15 @@ pub fn pause() {
         interrupts::enable_and_hlt();
         interrupts::disable();
     }
+    schedule();
+}
+
+/// Lets interrupts in, and gives the CPU away if another thread is ready; for a thread of the kernel.
+pub fn yield_now() {
+    interrupts::enable();
+    // An interrupt arrives after the instruction that follows `sti`.
+    x86_64::instructions::nop();
+    interrupts::disable();
     schedule();
 }
 

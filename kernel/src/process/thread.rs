@@ -147,6 +147,27 @@ impl Thread {
         })
     }
 
+    /// Creates a thread that runs `main` in the kernel; it is not passed to the scheduler yet.
+    ///
+    /// # Panics
+    /// If there is no memory for its stack.
+    pub fn of_kernel(main: extern "C" fn() -> !) -> Arc<Thread> {
+        let stack = new_stack().expect("memory for a stack");
+        // A function starts with the stack as a call leaves it: 8 bytes below an aligned address.
+        let top = stack.as_ptr_range().end as u64 - 8;
+        let registers = Registers::in_kernel(main as *const () as u64, top);
+        let (vector, signals) = (VectorState::initial(), ThreadSignals::default());
+        Thread::new(
+            stack,
+            0,
+            Process::of_kernel(),
+            registers,
+            vector,
+            0,
+            signals,
+        )
+    }
+
     /// Returns the address after the kernel stack.
     pub fn stack_top(&self) -> u64 {
         self.stack.as_ptr_range().end as u64

@@ -8,7 +8,7 @@ use crate::memory::{Mm, space};
 use crate::process::find;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
-use vmarea::page::Pte;
+use vmarea::page::{Pte, SwapMap};
 use vmarea::syscall::Syscall;
 use vmarea::syscall::file_change::Copies;
 use vmarea::syscall::madvise::Advice;
@@ -180,7 +180,7 @@ fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
                 let inode = file.inode;
                 mapped::file(inode).is_some_and(|file| file.is_cached(vma.pgoff_at(at).0))
             }),
-            Pte::Swap { .. } | Pte::Migration { .. } => false,
+            Pte::Swap { slot } => space().swap_map(slot).0 & SwapMap::HAS_CACHE != 0,
             _ => true,
         });
         let is_resident = is_resident.ok_or(ENOMEM)?;

@@ -12,7 +12,7 @@ pub mod time;
 pub mod tree;
 
 use crate::cpu::{Registers, traps};
-use crate::memory::Mm;
+use crate::memory::{Mm, reclaim};
 use crate::process::{Thread, current_thread};
 use crate::say;
 use alloc::sync::Arc;
@@ -95,6 +95,8 @@ fn perform(registers: &mut Registers) -> u64 {
         args,
         registers,
     };
+    // Calls that create or write files take frames, too.
+    reclaim::check();
     let outcome = memory::call(&call)
         .or_else(|| io::call(&call))
         .or_else(|| tree::call(&call))

@@ -4,7 +4,7 @@ use super::{Call, Failure, Outcome, Value};
 use crate::console;
 use crate::cpu;
 use crate::files::open::fill_randomly;
-use crate::memory::{frames, space};
+use crate::memory::{frames, reclaim, space, swap};
 use crate::process::exec;
 use crate::say;
 use alloc::vec;
@@ -52,6 +52,8 @@ pub fn call(call: &Call<'_>) -> Outcome {
                 0,
                 4096,
             ];
+            words[8] = swap::slots() as u64;
+            words[9] = words[8] - space().swap_slots_in_use() as u64;
             words[10] = crate::process::all().len() as u64;
             mm.write_values(a, &words).map(|()| 0)
         }
@@ -150,6 +152,7 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     if !POWER_COMMANDS.contains(&(command as u32)) {
         return Ok(0);
     }
+    reclaim::stop();
     // While other processes run, the core's structures change and cannot be checked.
     let is_alone = crate::process::all().len() == 1;
     let damaged = space().validate_all().err().filter(|_| is_alone);

@@ -15,7 +15,7 @@ impl<E: Environment> Space<E> {
     /// ESRCH if the address space does not exist; EINVAL if no anonymous page is mapped at `addr`
     /// or the system has no swap; EPERM for a locked mapping; EBUSY if the page is already being
     /// swapped out, migrated or merged, or is pinned; EAGAIN if the page was mapped again during
-    /// the call; ENOMEM.
+    /// the call; ENOSPC if the swap device is full; ENOMEM.
     pub fn swap_out(&self, mm: MmId, addr: u64) -> Result<SwapId, Errno> {
         let frame = {
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;

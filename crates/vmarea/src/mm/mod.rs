@@ -22,6 +22,7 @@ mod lock_vma;
 mod lookups;
 pub mod mapped;
 pub mod modify;
+mod reclaim;
 pub mod split;
 pub mod stats;
 pub mod validate;
@@ -32,6 +33,7 @@ pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
 pub use lock_vma::LockedVma;
 pub use mapped::Mapped;
+pub use reclaim::Retained;
 pub use stats::Stats;
 
 use crate::page::PageTable;

@@ -175,7 +175,7 @@ impl Frame {
 /// A locked frame: it cannot be freed, and no other thread can swap out, migrate or merge it.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct LockedFrame(pub(super) FrameId);
+pub(crate) struct LockedFrame(pub(super) FrameId);
 
 /// Returns the frame allocator's lane for a page.
 ///
@@ -259,7 +259,7 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// EBUSY if the frame is already locked or is pinned; EINVAL if the frame is not in use.
     #[doc(alias = "folio_trylock")]
-    pub(super) fn frame_lock(&self, id: FrameId) -> Result<LockedFrame, Errno> {
+    pub(crate) fn frame_lock(&self, id: FrameId) -> Result<LockedFrame, Errno> {
         let frame = self.frames.get(id.0).ok_or(Errno::EINVAL)?;
         if !frame.map_unless_gone() {
             return Err(Errno::EINVAL);
@@ -282,7 +282,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unlocks a frame, and frees it if it is no longer mapped.
-    pub(super) fn frame_unlock(&self, locked: LockedFrame) {
+    pub(crate) fn frame_unlock(&self, locked: LockedFrame) {
         self.frame(locked.0).unmark(Mark::Locked);
         self.frame_unmap(locked.0);
     }
@@ -290,6 +290,12 @@ impl<E: Environment> Space<E> {
     /// Returns the map count of a frame; `None` if the frame is not in use.
     pub fn frame_mapcount(&self, id: FrameId) -> Option<u32> {
         self.frames.get(id.0).map(Frame::mapcount)
+    }
+
+    /// Returns the frame in use whose [`index`](FrameId::index) is `index`; for a walk over all
+    /// frames, up to [`frame_bound`](Self::frame_bound).
+    pub fn frame_at(&self, index: usize) -> Option<FrameId> {
+        self.frames.key_at(u32::try_from(index).ok()?).map(FrameId)
     }
 
     /// Returns the number of frames in use.

@@ -10,12 +10,14 @@
 //! `shard`  part of a page table   `references` what entries hold   `sorted_map` maps that may fail
 //! `tables` range operations on one page table, as the system calls use them
 //! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `clean`  write-protects file pages before they are written back
 //! `gather` removed entries, whose frames are released after the TLB flush
 //! `rmap_walk` finds the entries that map a frame
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```
 
+mod clean;
 pub mod entry;
 pub mod frame;
 pub(crate) mod gather;

@@ -42,6 +42,17 @@ impl<E: Environment> Space<E> {
         });
     }
 
+    /// Calls `f` with every mapping of `frame`, under the page-table lock of the mapping as well.
+    pub(crate) fn rmap_look(&self, frame: FrameId, f: &mut dyn FnMut(Mapping)) {
+        self.rmap_places(frame, &mut |table, mapping| {
+            table.peek(mapping.addr, |entry| {
+                if entry.frame() == Some(frame) {
+                    f(mapping);
+                }
+            });
+        });
+    }
+
     /// Calls `f` to modify every entry that maps `frame`, after splitting huge pages that map it.
     pub(crate) fn rmap_change(
         &self,

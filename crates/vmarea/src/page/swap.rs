@@ -5,7 +5,8 @@
 //! both from the VMA of the faulting access. While other entries still name the slot, the page
 //! stays in the swap cache, mapped in one process and swapped out in another. A cached page is not
 //! modified: a write makes a copy. The contents of a slot and of its cached page are therefore
-//! always identical. Not implemented: read-ahead, and choosing which pages to swap out.
+//! always identical. Not implemented: read-ahead. `mm::reclaim` decides whether a page is swapped
+//! out; the embedder chooses the order of the pages.
 //!
 //! # Picture
 //! ```text
@@ -32,6 +33,7 @@
 use super::entry::Pte;
 use super::frame::{LockedFrame, Mark};
 use super::gather::READ_ONLY;
+use super::rmap_walk::Mapping;
 use super::sorted_map::SortedMap;
 use crate::Space;
 use crate::types::platform::{Environment, Platform};
@@ -91,9 +93,12 @@ impl Map {
         &mut self.slots[id.0 as usize]
     }
 
-    fn allocate(&mut self) -> Result<SwapId, Errno> {
+    fn allocate(&mut self, limit: u32) -> Result<SwapId, Errno> {
         if let Some(free) = self.free.pop() {
             return Ok(SwapId(free));
+        }
+        if self.slots.len() >= limit as usize {
+            return Err(Errno::ENOSPC);
         }
         self.slots.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
         // Reserves space in the free list, so that freeing the slot cannot fail.
@@ -260,7 +265,7 @@ impl Swap {
             Some(id) => id,
             None => {
                 map.cached.reserve(1)?;
-                let id = map.allocate()?;
+                let id = map.allocate(space.system.swap_slots)?;
                 Self::cache(&mut map, space, id, frame)?;
                 id
             }
@@ -329,6 +334,24 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EINVAL);
         }
         let locked = self.frame_lock(frame)?;
+        self.swap_out_locked(locked, &mut |_| Some(()))
+    }
+
+    /// Swaps out the page in a locked frame, and unlocks the frame.
+    ///
+    /// `allow` is called before a mapping is replaced. If it returns `None`, the mapping stays;
+    /// otherwise the value is kept until the mapping has been replaced.
+    ///
+    /// # Errors
+    /// EAGAIN if a mapping stays, or the page was mapped again during the call; ENOSPC if the device
+    /// is full; ENOMEM.
+    #[doc(alias = "try_to_unmap")]
+    pub(crate) fn swap_out_locked<G>(
+        &self,
+        locked: LockedFrame,
+        allow: &mut dyn FnMut(Mapping) -> Option<G>,
+    ) -> Result<SwapId, Errno> {
+        let frame = locked.0;
         let slot = match self.swap.take(self, frame) {
             Ok(slot) => slot,
             Err(error) => {
@@ -348,14 +371,19 @@ impl<E: Environment> Space<E> {
             self.frame_unlock(locked);
             return Err(error);
         }
+        let mut refused = false;
         // A concurrent fork may copy an entry to an address that the walk has already passed.
         for _ in 0..WALKS {
             self.rmap_change(frame, &mut |table, mapping, entry| {
+                let Some(_allowed) = allow(mapping) else {
+                    refused = true;
+                    return;
+                };
                 let old = core::mem::replace(entry, Pte::Swap { slot });
                 self.swap.dup(slot);
                 self.entry_clear(table, mapping.addr, old);
             });
-            if self.frame(frame).mapcount() == 1 {
+            if refused || self.frame(frame).mapcount() == 1 {
                 break;
             }
         }
@@ -373,7 +401,8 @@ impl<E: Environment> Space<E> {
         let left = self.swap.put(self, slot);
         match (out, left) {
             (true, Left::Others) => Ok(slot),
-            // Every mapping of the page was removed during the call, or the page was mapped again.
+            // Every mapping of the page was removed during the call, a mapping stays, or the page
+            // was mapped again.
             (true, Left::None) | (false, _) => Err(Errno::EAGAIN),
         }
     }

@@ -1,11 +1,17 @@
-//! Updates mappings when their file is truncated or gets a hole.
+//! Updates mappings when their file is truncated, gets a hole or is written back.
 //!
 //! The mapping process need not be involved: any process may call `truncate`, `fallocate` or
 //! `MADV_REMOVE`. The embedder changes the file and calls [`Space::unmap_mapping`], which removes
 //! the pages from every mapping, so that the next access faults.
 //!
+//! An embedder that writes files back marks a page as dirty when [`Mmu::set_entry`] maps it
+//! writable. It clears the mark, calls [`Space::clean_mapping`], and then writes the page back; the
+//! next write faults, and marks the page again.
+//!
+//! [`Mmu::set_entry`]: crate::types::mmu::Mmu::set_entry
+//!
 //! # Linux
-//! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, 6.18. Truncating a file removes private
+//! `mm/memory.c` `unmap_mapping_pages`, `mm/truncate.c`, `mm/rmap.c` `folio_mkclean`, 6.18. Truncating a file removes private
 //! copies as well; punching a hole keeps them.
 
 use crate::Space;
@@ -34,6 +40,21 @@ impl<E: Environment> Space<E> {
             }
         }
     }
+
+    /// Write-protects the pages `first` up to `end` (exclusive) of a file in every mapping.
+    ///
+    /// When this method returns, no TLB holds a permission to write to a page that was given before
+    /// the call.
+    #[doc(alias = "folio_mkclean")]
+    pub fn clean_mapping(&self, inode: u64, first: u64, end: u64) {
+        for mm in self.mms.keys().map(MmId) {
+            if let Some(r) = self.mmap_read_lock(mm) {
+                for range in r.parts_of(inode, first, end) {
+                    r.page_tables().clean(range);
+                }
+            }
+        }
+    }
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
@@ -42,12 +63,18 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             Copies::Go => Zap::KeepGuards,
             Copies::Stay => Zap::FilePages,
         };
-        let maps = |v: &VmaView| v.body.file.is_some_and(|f| f.inode == inode);
-        for vma in self.vmas().filter(|v| maps(v) && !v.is_anonymous()) {
-            if let Some(range) = part(&vma, first, end) {
-                self.page_tables().zap(range, zap);
-            }
+        for range in self.parts_of(inode, first, end) {
+            self.page_tables().zap(range, zap);
         }
+    }
+
+    /// Returns the address ranges at which the address space maps the file's pages `first` up to
+    /// `end` (exclusive).
+    fn parts_of(&self, inode: u64, first: u64, end: u64) -> impl Iterator<Item = VmRange> + '_ {
+        let maps = move |v: &VmaView| v.body.file.is_some_and(|f| f.inode == inode);
+        self.vmas()
+            .filter(move |v| maps(v) && !v.is_anonymous())
+            .filter_map(move |v| part(&v, first, end))
     }
 }
 

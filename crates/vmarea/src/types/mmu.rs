@@ -87,6 +87,16 @@ pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     /// Removes from the TLBs of all CPUs the translations in `range` that `clear` or `restrict`
     /// changed. No TLB holds them when this method returns.
     fn flush(&self, mm: MmId, range: VmRange);
+    /// Returns true if a CPU has used a translation in `range` since the last call, and clears the
+    /// accessed bits of the hardware's entries there. Called with the entries locked, for reclaim
+    /// ([`Space::reclaim_frame`](crate::Space::reclaim_frame)).
+    ///
+    /// The TLBs need no flush: a CPU that still holds a translation uses it without setting the bit
+    /// again, which only makes the page look older. Hardware without accessed bits returns false.
+    fn accessed(&self, mm: MmId, range: VmRange) -> bool {
+        let _ = (mm, range);
+        false
+    }
     /// Frees the hardware tables that map nothing outside `range`. Nothing is mapped in `range`.
     fn free_tables(&self, mm: MmId, range: VmRange) {
         let _ = (mm, range);

@@ -50,6 +50,8 @@ pub struct System {
     pub protection_keys: bool,
     /// True if there is a swap device: pages can be swapped out, and `MADV_PAGEOUT` swaps them out.
     pub swap: bool,
+    /// Size of the swap device in pages; the index of every slot is below it.
+    pub swap_slots: u32,
     /// Bit mask of the NUMA nodes.
     pub nodes: u64,
 }
@@ -68,6 +70,7 @@ impl Default for System {
             shmem_huge: false,
             protection_keys: false,
             swap: false,
+            swap_slots: u32::MAX,
             nodes: 1,
         }
     }

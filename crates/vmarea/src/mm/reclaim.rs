@@ -1,0 +1,102 @@
+//! Reclaim: swaps out pages that no process has used recently, so that their frames become free.
+//!
+//! The embedder decides when memory is short and visits frames in an order of its choice, usually
+//! as a clock: a hand moves over the frame numbers, and
+//! [`reclaim_frame`](Space::reclaim_frame) gives a page that was accessed since the last visit a
+//! second chance. Only anonymous pages are reclaimed; the pages of files are the embedder's.
+//!
+//! # Picture
+//! ```text
+//! frame ─▶ every mapping: accessed bit, VMA flags ─┬─ accessed, or mlocked ─▶ stays
+//!                                                  └─▶ every mapping: lock the VMA, replace the entry
+//!                                                         by a swap entry ─▶ to the device
+//! ```
+//!
+//! # Locking
+//! The caller holds no lock of the crate. Each VMA is locked for reading, without waiting, while
+//! its entry is replaced. An `mlock` that has returned therefore finds the page present: either the
+//! entry was replaced before `mlock` locked the VMA, and `mlock` faults the page in, or reclaim sees
+//! the flag. A page in a VMA that is being changed stays.
+//!
+//! # Linux
+//! `mm/vmscan.c` `shrink_folio_list`, `mm/rmap.c` `folio_referenced`, `try_to_unmap`, 6.18. Linux
+//! keeps several lists of pages by age; it reads the VMA's flags without locking the VMA.
+
+use super::LockedVma;
+use crate::Space;
+use crate::page::rmap_walk::Mapping;
+use crate::types::mmu::Mmu;
+use crate::types::platform::Environment;
+use crate::types::{Errno, FrameId, SwapId, VmFlags, VmRange};
+
+/// Why a page was not reclaimed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Retained {
+    /// The frame is not in use, or no entry maps it.
+    Unmapped,
+    /// A process has accessed the page since the last attempt.
+    Accessed,
+    /// A VMA with `mlock` maps the page.
+    Mlocked,
+    /// The page is pinned, or another thread is swapping it out, migrating, merging or mapping it,
+    /// or changing a VMA that maps it.
+    Busy,
+    /// There is no swap device, the device is full, or there is no memory for the swap map.
+    NoSlot,
+}
+
+impl<E: Environment> Space<E> {
+    /// Swaps out the page in `frame`, unless it was accessed since the last call or must stay.
+    ///
+    /// The accessed bits of the page's mappings are cleared. If this method succeeds, the frame is
+    /// free unless a process has mapped the page again. An environment whose VMA locks have no
+    /// readers ([`VmaLockKind::HAS_READERS`](vmarea_sync::VmaLockKind::HAS_READERS)) retains all
+    /// pages as [`Busy`](Retained::Busy).
+    ///
+    /// # Errors
+    /// The reason why the page stays. If it is [`Busy`](Retained::Busy), some processes may have to
+    /// fault the page in again.
+    #[doc(alias = "shrink_folio_list")]
+    pub fn reclaim_frame(&self, frame: FrameId) -> Result<SwapId, Retained> {
+        if !self.system.swap {
+            return Err(Retained::NoSlot);
+        }
+        let mut locked = Err(Retained::Unmapped);
+        let mut verdict = Ok(());
+        let mut accessed = false;
+        self.rmap_look(frame, &mut |mapping| {
+            // The frame is locked while an entry that maps it is: it cannot be new, or be freed.
+            if matches!(locked, Err(Retained::Unmapped)) {
+                locked = self.frame_lock(frame).map_err(|_| Retained::Busy);
+            }
+            accessed |= self.mmu.accessed(mapping.mm, VmRange::page(mapping.addr));
+            verdict = verdict.and(self.lock_reclaimable(mapping).map(drop));
+        });
+        let locked = locked?;
+        let verdict = match accessed {
+            true => verdict.and(Err(Retained::Accessed)),
+            false => verdict,
+        };
+        if let Err(why) = verdict {
+            self.frame_unlock(locked);
+            return Err(why);
+        }
+        let out = self.swap_out_locked(locked, &mut |mapping| self.lock_reclaimable(mapping).ok());
+        out.map_err(|error| match error {
+            Errno::ENOSPC | Errno::ENOMEM => Retained::NoSlot,
+            _ => Retained::Busy,
+        })
+    }
+
+    /// Locks the VMA of a mapping for reading, without waiting; the page must not be mlocked.
+    fn lock_reclaimable(&self, mapping: Mapping) -> Result<LockedVma<'_, E>, Retained> {
+        let mm = self.mms.get(mapping.mm.0).ok_or(Retained::Busy)?;
+        let vma = self
+            .try_lock_vma((mapping.mm, mm), mapping.vma, mapping.addr)
+            .map_err(|_| Retained::Busy)?;
+        match vma.view().body.flags.contains(VmFlags::LOCKED) {
+            true => Err(Retained::Mlocked),
+            false => Ok(vma),
+        }
+    }
+}

@@ -19,6 +19,7 @@ ARROWS = {
     # The tests of the core, but not the core, need a platform.
     "vmarea": {"vmarea-range-tree", "vmarea-soft-platform", "vmarea-sync"},
     "vmarea-soft-platform": {"vmarea-sync", "vmarea"},
+    "vmarea-capi": {"vmarea"},
     "vmarea-trace": set(),
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-trace", "vmarea"},
@@ -55,6 +56,7 @@ UNSAFE = (
     "crates/sync/",
     "crates/range-tree/",
     "crates/linux-sys/",
+    "crates/capi/",
     "crates/preload/",
     "tests/support/src/failing_allocator.rs",
 )

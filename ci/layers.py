@@ -20,6 +20,7 @@ ARROWS = {
     "vmarea": {"vmarea-range-tree", "vmarea-soft-platform", "vmarea-sync"},
     "vmarea-soft-platform": {"vmarea-sync", "vmarea"},
     "vmarea-capi": {"vmarea"},
+    "vmarea-memory-set": {"vmarea"},
     "vmarea-trace": set(),
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-trace", "vmarea"},
@@ -49,7 +50,7 @@ ARROWS = {
     },
 }
 
-NO_STD = {"vmarea-sync", "vmarea-range-tree", "vmarea", "vmarea-soft-platform"}
+NO_STD = {"vmarea-sync", "vmarea-range-tree", "vmarea", "vmarea-memory-set", "vmarea-soft-platform"}
 
 # Where `unsafe` is allowed, as prefixes of paths from the root.
 UNSAFE = (

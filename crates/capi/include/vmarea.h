@@ -83,8 +83,8 @@ void vmarea_panic(const char *message, size_t length);
 // Result of a fault: a userfaultfd watches the page.
 #define VMAREA_FAULT_USERFAULT 6
 
-// Result of a fault: the page is being moved. Repeat the access later.
-#define VMAREA_FAULT_MUST_WAIT 7
+// Result of a fault: nothing has changed. Repeat the access later.
+#define VMAREA_FAULT_RETRY 7
 
 // `vmarea_page.kind`: no page is mapped, so an access faults.
 #define VMAREA_PAGE_NONE 0

@@ -180,8 +180,8 @@ pub const VMAREA_FAULT_NO_PAGE: c_int = 4;
 pub const VMAREA_FAULT_OUT_OF_MEMORY: c_int = 5;
 /// Result of a fault: a userfaultfd watches the page.
 pub const VMAREA_FAULT_USERFAULT: c_int = 6;
-/// Result of a fault: the page is being moved. Repeat the access later.
-pub const VMAREA_FAULT_MUST_WAIT: c_int = 7;
+/// Result of a fault: nothing has changed. Repeat the access later.
+pub const VMAREA_FAULT_RETRY: c_int = 7;
 
 /// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
 /// VMAREA_FAULT_DONE or another result.
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn vmarea_fault(
             Faulted::NoPage => VMAREA_FAULT_NO_PAGE,
             Faulted::OutOfMemory => VMAREA_FAULT_OUT_OF_MEMORY,
             Faulted::Userfault => VMAREA_FAULT_USERFAULT,
-            Faulted::MustWait => VMAREA_FAULT_MUST_WAIT,
+            Faulted::MustWait => VMAREA_FAULT_RETRY,
         })
     }))
 }

@@ -20,6 +20,8 @@ ARROWS = {
     # The tests of the core, but not the core, need a platform.
     "vmarea": {"vmarea-merge", "vmarea-range-tree", "vmarea-soft-platform", "vmarea-sync"},
     "vmarea-soft-platform": {"vmarea-sync", "vmarea"},
+    "vmarea-capi": {"vmarea"},
+    "vmarea-memory-set": {"vmarea"},
     "vmarea-trace": set(),
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-merge", "vmarea-trace"},
@@ -49,13 +51,21 @@ ARROWS = {
     },
 }
 
-NO_STD = {"vmarea-sync", "vmarea-range-tree", "vmarea-merge", "vmarea", "vmarea-soft-platform"}
+NO_STD = {
+    "vmarea-sync",
+    "vmarea-range-tree",
+    "vmarea-merge",
+    "vmarea",
+    "vmarea-memory-set",
+    "vmarea-soft-platform",
+}
 
 # Where `unsafe` is allowed, as prefixes of paths from the root.
 UNSAFE = (
     "crates/sync/",
     "crates/range-tree/",
     "crates/linux-sys/",
+    "crates/capi/",
     "crates/preload/",
     "tests/support/src/failing_allocator.rs",
 )

@@ -16,11 +16,11 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::MmapRequest;
+use vmarea::syscall::registers;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{Errno, MmId};
 use vmarea::{Space, System};
 use vmarea_oracle::{Oracle, Series};
-use vmarea_replay::registers;
 
 const PAGE: u64 = 4096;
 /// Distance between the starts of adjacent mappings.

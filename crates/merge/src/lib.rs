@@ -47,6 +47,7 @@
 //! if only one side has an anon_vma ([`OneSided`](policy::rules::OneSided)).
 #![no_std]
 #![forbid(unsafe_code)]
+extern crate alloc;
 
 mod decide;
 mod outcome;

@@ -3,12 +3,12 @@
 use super::action::{Action, Opaque};
 use super::apply::place;
 use super::files::{Files, HUGE_PAGE};
-use super::registers;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::syscall::process_madvise::Advised;
+use vmarea::syscall::registers;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MbindFlags, Prot, from_register};

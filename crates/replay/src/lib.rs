@@ -1,7 +1,7 @@
 //! Replays a trace under one or more policies, the first of which is compared with the recorded
 //! kernel.
 //!
-//! The replayer decodes each call once ([`action`], `decode`, [`registers`]) and applies it in
+//! The replayer decodes each call once ([`action`], `decode`) and applies it in
 //! every world ([`world`]); there is one world per policy, each with its own core.
 //!
 //! # Picture
@@ -23,7 +23,6 @@ pub mod import;
 pub mod machine;
 mod overlapping;
 mod policy_name;
-pub mod registers;
 pub mod report;
 mod rights;
 mod tasks;

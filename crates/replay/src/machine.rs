@@ -73,32 +73,6 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
     (policy, note)
 }
 
-/// Returns the policy for a name such as `linux-6.6`, which includes a Linux version.
-///
-/// If no rules were verified for that version, returns the nearest ones with a remark. Returns
-/// `None` if the name does not have this form.
-pub fn policy_of_version(name: &str) -> Option<(Policy, Option<String>)> {
-    let version = name.strip_prefix("linux-").and_then(version)?;
-    let policy = Policy::for_kernel(version);
-    let rules = policy.rules.version;
-    let preset = Policy::PRESETS
-        .into_iter()
-        .find(|preset| preset.name.starts_with("linux-") && preset.rules.version == rules);
-    let policy = preset.unwrap_or(Policy {
-        name: NEWEST,
-        ..Policy::LINUX
-    });
-    let note = (rules != version).then(|| {
-        let (major, minor) = rules;
-        format!("there are no verified rules for {name}: using those of Linux {major}.{minor}")
-    });
-    Some((policy, note))
-}
-
-/// Name of the policy with the newest rules. The name `linux` means the recorded kernel's rules
-/// instead.
-const NEWEST: &str = "linux-6.18";
-
 /// Returns the major and minor version of a release such as `6.18.44-amd64`.
 pub fn version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
@@ -123,24 +97,6 @@ mod tests {
         assert_eq!(version("weird"), None);
         assert_eq!(patch("6.12.107+deb13-amd64"), 107);
         assert_eq!(patch("6.18"), 0);
-    }
-
-    #[test]
-    fn a_policy_may_be_named_by_any_version() {
-        let named = |name| {
-            let (policy, note) = policy_of_version(name)?;
-            Some((policy.name, policy.rules.version, note.is_some()))
-        };
-        assert_eq!(named("linux-6.6"), Some(("linux-6.1", (6, 1), true)));
-        assert_eq!(named("linux-6.12"), Some(("linux-6.12", (6, 12), false)));
-        assert_eq!(
-            named(NEWEST),
-            Some((NEWEST, Policy::LINUX.rules.version, false))
-        );
-        assert_eq!(named("linux-4.4"), Some(("linux-5.10", (5, 10), true)));
-        assert_eq!(named("linux-"), None);
-        assert_eq!(named("linux"), None);
-        assert_eq!(named("thesis"), None);
     }
 
     #[test]

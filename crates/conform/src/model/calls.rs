@@ -9,13 +9,13 @@ use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
 use vmarea::syscall::process_madvise::Advised;
+use vmarea::syscall::registers;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
 use vmarea::syscall::userfaultfd::WatchMode;
 use vmarea::types::call_flags::{MapFlags, MbindFlags, Prot, from_register};
 use vmarea::types::mempolicy::MpolMode;
 use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{Errno, MmId, PAGE_SIZE};
-use vmarea_replay::registers;
 use vmarea_soft_platform::Space;
 use vmarea_trace::sysno;
 

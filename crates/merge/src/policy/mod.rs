@@ -1,7 +1,8 @@
 //! Policies: the rules of one kernel version, and switches that go beyond that kernel.
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
-//! changes made by the thesis and by this project. A [`Policy`] combines the two under a name.
+//! changes made by the thesis and by this project. A [`Policy`] combines the two under a name;
+//! [`Policy::parse`] reads a name with switches.
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
 //! |--------------|------------|----------------------------|---------------------------|
@@ -13,6 +14,7 @@
 //! | `thesis`     | 5.18       | also if unshared           | if unshared               |
 //! | `vmarea`     | 6.18       | whenever possible          | whenever possible         |
 
+pub mod name;
 pub mod rules;
 
 pub use rules::{OneSided, Rules};

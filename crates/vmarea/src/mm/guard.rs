@@ -88,7 +88,7 @@ impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
     }
 
     /// Returns the VMAs that overlap `range`, in address order.
-    pub(crate) fn vmas_in(&self, range: VmRange) -> impl Iterator<Item = VmaView> + '_ {
+    pub fn vmas_in(&self, range: VmRange) -> impl Iterator<Item = VmaView> + '_ {
         let mut at = range.start;
         core::iter::from_fn(move || {
             let vma = self.find(at).filter(|v| v.range.start < range.end)?;

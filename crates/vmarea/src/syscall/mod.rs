@@ -20,6 +20,7 @@ pub mod munmap;
 pub mod pkeys;
 pub mod prctl;
 pub mod process_madvise;
+pub mod registers;
 pub mod remap_file_pages;
 pub mod shm;
 mod table;

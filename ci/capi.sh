@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The C interface: the header is current, and compiles as C and as C++; the example prints what it must,
+# and wrong arguments and failing callbacks are refused, under AddressSanitizer and under valgrind. Then the same
+# example on a libvmarea.a without std, whose allocator is the program's.
+# usage: ci/capi.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PACKAGES="gcc g++ libc6-dev valgrind pkgconf binutils" ci/install.sh
+capi=$PWD/crates/capi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+    echo "capi: $1" >&2
+    exit 1
+}
+
+cargo run --quiet --locked -p vmarea-capi --example header >"$work/vmarea.h"
+diff -u "$capi/include/vmarea.h" "$work/vmarea.h" ||
+    fail "the header is not current: cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h"
+strict=(-Wall -Wextra -Wpedantic -Werror)
+for standard in c99 c23; do
+    [[ $standard != c23 ]] || gcc -std=c23 -fsyntax-only -x c /dev/null 2>/dev/null || continue
+    gcc "-std=$standard" "${strict[@]}" -fsyntax-only -x c "$capi/include/vmarea.h"
+done
+for standard in c++11 c++20; do
+    g++ "-std=$standard" "${strict[@]}" -DVMAREA_NO_STD -fsyntax-only -x c++ "$capi/include/vmarea.h"
+done
+
+"$capi/install.sh" --debug "$work/prefix"
+export PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+[[ $(pkg-config --modversion vmarea) == $(cargo pkgid --locked -p vmarea-capi | sed 's/.*[#@]//') ]] ||
+    fail "pkg-config says another version than cargo"
+read -ra shared <<<"$(pkg-config --cflags --libs vmarea)"
+read -ra private <<<"$(sed -n 's/^Libs.private: //p' "$PKG_CONFIG_PATH/vmarea.pc")"
+
+# check NAME COMMAND...: runs a program, which must print what is expected and exit with 0
+check() {
+    local name=$1 expected=/dev/null
+    shift
+    [[ $name != toy_emulator ]] || expected=$capi/examples/toy_emulator.expected
+    "$@" >"$work/out" 2>"$work/err" || {
+        cat "$work/out" "$work/err" >&2
+        fail "$* failed"
+    }
+    diff -u "$expected" "$work/out" || fail "$name prints something else"
+}
+
+for source in "$capi"/examples/toy_emulator.c "$capi"/tests/interface.c; do
+    name=$(basename "$source" .c)
+    gcc -std=gnu11 -g "${strict[@]}" -fsanitize=address,undefined -fno-sanitize-recover=all \
+        -I"$work/prefix/include" -o "$work/$name-asan" "$source" \
+        "$work/prefix/lib/libvmarea.a" "${private[@]}"
+    check "$name" "$work/$name-asan"
+    gcc -std=gnu11 -g "${strict[@]}" -o "$work/$name" "$source" "${shared[@]}"
+    export LD_LIBRARY_PATH=$work/prefix/lib
+    check "$name" valgrind --quiet --error-exitcode=9 --leak-check=full --child-silent-after-fork=yes \
+        "$work/$name"
+    unset LD_LIBRARY_PATH
+done
+
+if ! rustup target list --installed 2>/dev/null | grep -q '^x86_64-unknown-none$'; then
+    rustup target add x86_64-unknown-none || {
+        echo "capi: ok, but without std it was not built: no target x86_64-unknown-none"
+        exit
+    }
+fi
+cargo rustc --quiet --locked -p vmarea-capi --lib --no-default-features --crate-type staticlib \
+    --target x86_64-unknown-none
+bare=${CARGO_TARGET_DIR:-target}/x86_64-unknown-none/debug/libvmarea.a
+gcc -std=gnu11 -g "${strict[@]}" -I"$work/prefix/include" -o "$work/bare" \
+    "$capi/examples/toy_emulator.c" "$capi/tests/no_std.c" "$bare"
+check toy_emulator "$work/bare"
+echo "capi: ok: header, C, C++, AddressSanitizer, valgrind, without std"

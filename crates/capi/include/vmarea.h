@@ -1,0 +1,489 @@
+/*
+ * vmarea: Linux's virtual memory areas, outside of Linux.
+ *
+ * A `vmarea_space` is a machine: a set of address spaces that fork from each other and share
+ * pages. An address space is a number that is never reused, so a number whose address space has
+ * ended gives -ESRCH. The embedder provides page frames and their bytes through callbacks.
+ *
+ * Errors. Functions return a negative errno with Linux's number. A pointer that is NULL or
+ * misaligned where a value is needed gives -EFAULT; a space that was not created, or, as far as
+ * the memory still shows it, was destroyed, gives -EBADF. An internal error prints a message and
+ * aborts the process; it never unwinds into the caller.
+ *
+ * Threads. All functions except vmarea_space_destroy may run at the same time on one space, so
+ * callbacks may too. Most callbacks run with a lock held and must not call any function for the
+ * same space. A callback must not end with longjmp or with a C++ exception.
+ *
+ * Written by cbindgen: change crates/capi/src and run
+ * cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h
+ */
+
+#ifndef VMAREA_H
+#define VMAREA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A machine: a set of address spaces that fork from each other and share pages. */
+struct vmarea_space;
+
+/*
+ * Without std (cargo's --no-default-features) the program that links libvmarea.a defines these.
+ * An allocation has at least `size` bytes, begins at a multiple of `align`, a power of two, and is
+ * NULL if there is no memory. vmarea_panic gets a message of `length` bytes and must not return.
+ */
+#ifdef VMAREA_NO_STD
+#ifdef __cplusplus
+extern "C" {
+#endif
+void *vmarea_alloc(size_t size, size_t align);
+void vmarea_dealloc(void *memory, size_t size, size_t align);
+void vmarea_panic(const char *message, size_t length);
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+// `vmarea_process.capabilities`: CAP_IPC_LOCK.
+#define VMAREA_CAP_IPC_LOCK 1
+
+// `vmarea_process.capabilities`: CAP_SYS_RAWIO.
+#define VMAREA_CAP_SYS_RAWIO 2
+
+// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
+#define VMAREA_CAP_SYS_RESOURCE 4
+
+// Access of a fault: a load.
+#define VMAREA_READ 0
+
+// Access of a fault: a store.
+#define VMAREA_WRITE 1
+
+// Access of a fault: an instruction fetch.
+#define VMAREA_EXEC 2
+
+// Result of a fault: a page was mapped or made writable. Repeat the access.
+#define VMAREA_FAULT_DONE 0
+
+// Result of a fault: the access is allowed already. Repeat the access.
+#define VMAREA_FAULT_SPURIOUS 1
+
+// Result of a fault: SIGSEGV, no mapping (SEGV_MAPERR).
+#define VMAREA_FAULT_NO_MAPPING 2
+
+// Result of a fault: SIGSEGV, the mapping does not allow the access (SEGV_ACCERR).
+#define VMAREA_FAULT_NO_ACCESS 3
+
+// Result of a fault: SIGBUS, beyond the end of the file (BUS_ADRERR).
+#define VMAREA_FAULT_NO_PAGE 4
+
+// Result of a fault: no memory.
+#define VMAREA_FAULT_OUT_OF_MEMORY 5
+
+// Result of a fault: a userfaultfd watches the page.
+#define VMAREA_FAULT_USERFAULT 6
+
+// Result of a fault: nothing has changed. Repeat the access later.
+#define VMAREA_FAULT_RETRY 7
+
+// `vmarea_page.kind`: no page is mapped, so an access faults.
+#define VMAREA_PAGE_NONE 0
+
+// `vmarea_page.kind`: a page of zeros, which all address spaces share.
+#define VMAREA_PAGE_ZERO 1
+
+// `vmarea_page.kind`: the page in `frame`.
+#define VMAREA_PAGE_FRAME 2
+
+// `vmarea_page.kind`: page `index` of the file `inode`.
+#define VMAREA_PAGE_FILE 3
+
+// `vmarea_file.flags`: opened for reading.
+#define VMAREA_FILE_READABLE 1
+
+// `vmarea_file.flags`: opened for writing.
+#define VMAREA_FILE_WRITABLE 2
+
+// `vmarea_file.flags`: on a file system that is mounted noexec.
+#define VMAREA_FILE_NOEXEC 4
+
+// `vmarea_file.flags`: append-only.
+#define VMAREA_FILE_APPEND_ONLY 8
+
+// `vmarea_file.flags`: sealed against new writable shared mappings.
+#define VMAREA_FILE_WRITE_SEALED 16
+
+// `vmarea_file.kind`: a regular file.
+#define VMAREA_FILE_REGULAR 0
+
+// `vmarea_file.kind`: a regular file whose large mappings are aligned to huge pages.
+#define VMAREA_FILE_HUGE_ALIGNED 1
+
+// `vmarea_file.kind`: a tmpfs file or memfd.
+#define VMAREA_FILE_SHMEM 2
+
+// `vmarea_file.kind`: a hugetlbfs file.
+#define VMAREA_FILE_HUGETLB 3
+
+// `vmarea_file.kind`: /dev/zero.
+#define VMAREA_FILE_DEV_ZERO 4
+
+// `vmarea_file.kind`: a device.
+#define VMAREA_FILE_DEVICE 5
+
+// `vmarea_file.kind`: memfd_secret.
+#define VMAREA_FILE_SECRET 6
+
+// Verdict: a call on one of the two mappings merges them.
+#define VMAREA_MERGES 0
+
+// Verdict: one of the mappings is special and never merges.
+#define VMAREA_APART_SPECIAL 1
+
+// Verdict: one of the mappings has hugetlb pages and never merges.
+#define VMAREA_APART_HUGETLB 2
+
+// Verdict: different memory policies.
+#define VMAREA_APART_POLICY 3
+
+// Verdict: different permissions.
+#define VMAREA_APART_PROTECTION 4
+
+// Verdict: different flags other than permissions.
+#define VMAREA_APART_FLAGS 5
+
+// Verdict: only one of the mappings is sealed.
+#define VMAREA_APART_SEALED 6
+
+// Verdict: different open files, or a file and anonymous memory.
+#define VMAREA_APART_FILE 7
+
+// Verdict: different userfaultfd registrations.
+#define VMAREA_APART_USERFAULTFD 8
+
+// Verdict: different names.
+#define VMAREA_APART_NAME 9
+
+// Verdict: different anon_vmas, or one inherited from a parent.
+#define VMAREA_APART_ANON_VMA 10
+
+// Verdict: page offsets of anonymous memory that are not contiguous.
+#define VMAREA_APART_PAGE_OFFSET 11
+
+// Verdict: pages that would have to change are pinned.
+#define VMAREA_APART_PINNED 12
+
+// Verdict: offsets in the file that are not contiguous.
+#define VMAREA_APART_FILE_OFFSET 13
+
+// Verdict: a mapping must not be removed because of its close hook.
+#define VMAREA_APART_CLOSE_HOOK 14
+
+// Verdict: a cause that is not modelled.
+#define VMAREA_APART_OPAQUE 15
+
+// A mapping (VMA).
+struct vmarea_mapping {
+  // First address.
+  uint64_t start;
+  // First address after the mapping.
+  uint64_t end;
+  // Offset in the file, in pages; for anonymous memory, the number that merging compares.
+  uint64_t pgoff;
+  // Linux's VM_ flags: 1 read, 2 write, 4 execute, 8 shared.
+  uint64_t flags;
+  // Number of the open file description; 0 for none.
+  uint64_t file;
+  // Inode number of the file; 0 for none.
+  uint64_t inode;
+  // A number that mappings with the same anon_vma share; 0 for none.
+  uint64_t anon_vma;
+};
+
+// Where a process has its memory, and its limits. vmarea_process_init sets usual values.
+struct vmarea_process {
+  // Address below which mappings are placed, from high addresses to low ones.
+  uint64_t mmap_base;
+  // Address from which mappings are placed if there is no room below `mmap_base`.
+  uint64_t legacy_base;
+  // Start of the heap (brk).
+  uint64_t start_brk;
+  // RLIMIT_AS in bytes; UINT64_MAX for no limit, here and below.
+  uint64_t limit_as;
+  // RLIMIT_DATA in bytes.
+  uint64_t limit_data;
+  // RLIMIT_STACK in bytes.
+  uint64_t limit_stack;
+  // RLIMIT_MEMLOCK in bytes.
+  uint64_t limit_memlock;
+  // VMAREA_CAP_IPC_LOCK and other capabilities.
+  uint32_t capabilities;
+  // Must be 0.
+  uint32_t reserved;
+};
+
+// The page at an address, and the accesses that need no fault.
+struct vmarea_page {
+  // One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
+  uint32_t kind;
+  // Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC.
+  uint32_t prot;
+  // Protection key of the mapping.
+  uint32_t pkey;
+  // Always 0.
+  uint32_t reserved;
+  // The frame: a small number, to be used as an array index. It is reused after `free`.
+  uint64_t frame;
+  // Inode number of the file.
+  uint64_t inode;
+  // Number of the page in the file.
+  uint64_t index;
+};
+
+// Properties of the machine. vmarea_system_init sets Linux's defaults.
+struct vmarea_system {
+  // First address that no process may map.
+  uint64_t task_size;
+  // vm.mmap_min_addr, in bytes.
+  uint64_t mmap_min_addr;
+  // Size of the gap below a stack, in bytes.
+  uint64_t stack_guard_gap;
+  // With vm.overcommit_memory = 2: the limit of committed pages; otherwise UINT64_MAX.
+  uint64_t commit_limit;
+  // vm.max_map_count.
+  uint32_t max_map_count;
+  // transparent_hugepage/enabled: 0 never, 1 madvise, 2 always.
+  uint32_t huge_pages;
+  // 1 if the processor has protection keys.
+  uint32_t protection_keys;
+  // 1 if there is a swap device.
+  uint32_t swap;
+};
+
+// An open file that a program maps.
+struct vmarea_file {
+  // Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
+  // never merge.
+  uint64_t id;
+  // Inode number, which callbacks get for the pages of the file.
+  uint64_t inode;
+  // VMAREA_FILE_REGULAR or another kind.
+  uint32_t kind;
+  // VMAREA_FILE_READABLE and other flags.
+  uint32_t flags;
+};
+
+// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set; the others may be
+// NULL.
+//
+// A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
+// is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
+// 1 or 0. All callbacks except `describe_file` run with a page-table lock held.
+//
+// The core does not yet pass a failure of these callbacks on, because no page may be shown with
+// wrong bytes: the process aborts with a message. Only `describe_file` may fail today.
+struct vmarea_platform {
+  // sizeof(struct vmarea_platform).
+  size_t size;
+  // Passed to every callback.
+  void *context;
+  // Allocates the frame, filled with zeros.
+  int (*zero)(void *context, uint64_t frame);
+  // Allocates the frame `to`, as a copy of `from`.
+  int (*copy)(void *context, uint64_t to, uint64_t from);
+  // Allocates the frame `to`, as a private copy of a page of a file.
+  int (*copy_file)(void *context, uint64_t to, uint64_t inode, uint64_t index);
+  // Frees the frame.
+  void (*free)(void *context, uint64_t frame);
+  // Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
+  int (*same)(void *context, uint64_t one, uint64_t other);
+  // Copies a frame to a slot of the swap device.
+  int (*swap_out)(void *context, uint32_t slot, uint64_t frame);
+  // Allocates the frame, with the bytes of a slot, which keeps them.
+  int (*swap_in)(void *context, uint64_t frame, uint32_t slot);
+  // Frees a slot.
+  void (*swap_free)(void *context, uint32_t slot);
+  // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more.
+  int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
+  // Fills the pages `first` up to `end` of a file with zeros.
+  int (*punch_hole)(void *context, uint64_t inode, uint64_t first, uint64_t end);
+  // Checks whether the page cache contains a page. NULL: always.
+  int (*file_is_cached)(void *context, uint64_t inode, uint64_t index);
+  // Notifies that a page of a file is about to be mapped.
+  int (*file_bring)(void *context, uint64_t inode, uint64_t index);
+  // Checks whether a file contains a page; beyond its end an access raises SIGBUS. NULL: always.
+  int (*file_holds)(void *context, uint64_t inode, uint64_t index);
+  // Describes the file that `mmap` names by a descriptor. NULL: every descriptor gives -EBADF.
+  int (*describe_file)(void *context, int fd, struct vmarea_file *file);
+};
+
+// Hardware page tables and TLBs, or an emulator's copies of translations. Every callback may be
+// NULL.
+//
+// Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
+// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which
+// makes the call or the fault fail.
+struct vmarea_mmu {
+  // sizeof(struct vmarea_mmu).
+  size_t size;
+  // Passed to every callback.
+  void *context;
+  // Creates the tables of an address space.
+  int (*mm_created)(void *context, uint64_t mm);
+  // Frees the tables of an address space, which map nothing any more.
+  void (*mm_gone)(void *context, uint64_t mm);
+  // Maps the page `to` at an address, after a fault.
+  int (*set_entry)(void *context, uint64_t mm, uint64_t addr, const struct vmarea_page *to);
+  // Removes the entries in a range. TLBs may hold them until `flush`.
+  void (*clear)(void *context, uint64_t mm, uint64_t start, uint64_t end);
+  // Removes the permissions that `prot` lacks from the entries in a range. TLBs may hold them
+  // until `flush`.
+  void (*protect)(void *context, uint64_t mm, uint64_t start, uint64_t end, uint32_t prot);
+  // Removes the translations in a range that `clear` or `protect` changed from all TLBs, and
+  // returns when no TLB holds them.
+  void (*flush)(void *context, uint64_t mm, uint64_t start, uint64_t end);
+  // Frees the tables that map nothing outside of the range.
+  void (*free_tables)(void *context, uint64_t mm, uint64_t start, uint64_t end);
+};
+
+// What an embedder chooses for a space. Members that are 0 or NULL have defaults.
+struct vmarea_options {
+  // sizeof(struct vmarea_options).
+  size_t size;
+  // Name of the merge policy: "linux", "linux-6.12", "thesis", "vmarea", also with switches as
+  // in "vmarea+copy_budget=64". NULL for "linux".
+  const char *policy;
+  // Properties of the machine.
+  const struct vmarea_system *system;
+  // Memory. NULL for pages without bytes.
+  const struct vmarea_platform *platform;
+  // MMU. NULL for none.
+  const struct vmarea_mmu *mmu;
+  // Buffer for a message that says why creation failed.
+  char *message;
+  // Bytes in `message`. A longer message is cut.
+  size_t message_size;
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
+// them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
+// of one call are of one moment.
+//
+// Errors: -ESRCH.
+int64_t vmarea_maps(const struct vmarea_space *space,
+                    uint64_t mm,
+                    uint64_t from,
+                    struct vmarea_mapping *mappings,
+                    size_t capacity);
+
+// Sets the values of a process on x86-64 without address randomization.
+//
+// Errors: -EFAULT.
+int vmarea_process_init(struct vmarea_process *process);
+
+// Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
+// be NULL for the values of vmarea_process_init.
+//
+// Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
+int vmarea_mm_create(const struct vmarea_space *space,
+                     const struct vmarea_process *process,
+                     uint64_t *mm);
+
+// Copies the address space `parent` copy-on-write and stores the number of the copy in `*child`.
+//
+// Errors: -ESRCH, -ENOMEM; those of the callback `mm_created`.
+int vmarea_fork(const struct vmarea_space *space, uint64_t parent, uint64_t *child);
+
+// Unmaps everything and ends an address space. No other function may use it at that time.
+//
+// Errors: -ESRCH.
+int vmarea_exit(const struct vmarea_space *space, uint64_t mm);
+
+// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
+// VMAREA_FAULT_DONE or another result.
+//
+// Errors: -ESRCH; -EINVAL for another kind of access.
+int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access);
+
+// Describes the page at `addr`, for example after a fault. Another thread may change the mapping
+// at once, so an embedder with several threads copies bytes under a lock that its callbacks take.
+//
+// Errors: -ESRCH if the address space has ended.
+int vmarea_page_at(const struct vmarea_space *space,
+                   uint64_t mm,
+                   uint64_t addr,
+                   struct vmarea_page *page);
+
+// Returns the version of the library, such as "0.1.0".
+const char *vmarea_version(void);
+
+// Sets Linux's defaults for an x86-64 machine.
+//
+// Errors: -EFAULT.
+int vmarea_system_init(struct vmarea_system *system);
+
+// Creates a space and stores its handle in `*space`. The structures are copied. The callbacks and
+// their contexts are used until the space is destroyed.
+//
+// Errors: -EINVAL for an unknown policy and for a wrong value or structure size, with a message
+// in `options->message` that says what is wrong.
+int vmarea_space_create(const struct vmarea_options *options, struct vmarea_space **space);
+
+// Destroys a space without address spaces. No other function may use the space at that time or
+// later. NULL is allowed.
+//
+// Errors: -EBUSY if an address space has not ended; the space then stays as it is.
+int vmarea_space_destroy(struct vmarea_space *space);
+
+// Checks every invariant of a space that no other thread uses. If one does not hold, writes it to
+// `message`, which has `size` bytes.
+//
+// Errors: -EIO if an invariant does not hold.
+int vmarea_validate(const struct vmarea_space *space, char *message, size_t size);
+
+// Removes pages `first` up to `end` of a file from all mappings, because the file was truncated
+// (`private_copies` is 1: private copies go, too) or got a hole (0).
+int vmarea_unmap_mapping(const struct vmarea_space *space,
+                         uint64_t inode,
+                         uint64_t first,
+                         uint64_t end,
+                         int private_copies);
+
+// Makes a system call with its number on x86-64 and returns what the kernel returns: a value, or a
+// negative errno.
+//
+// Known are mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
+// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the options
+// of prctl that concern memory. For a file that mmap names, the callback `describe_file` is asked.
+//
+// Errors: those of the call; -ESRCH; -ENOSYS for another number, and for calls whose arguments are
+// in the program's memory (mbind, process_madvise) or name a segment (shmat).
+int64_t vmarea_syscall(const struct vmarea_space *space,
+                       uint64_t mm,
+                       uint64_t number,
+                       uint64_t a,
+                       uint64_t b,
+                       uint64_t c,
+                       uint64_t d,
+                       uint64_t e,
+                       uint64_t f);
+
+// Decides whether the two mappings that meet at `boundary` can be merged under the policy of the
+// space, and changes nothing. Returns VMAREA_MERGES, or the reason why they stay apart.
+//
+// Errors: -ESRCH; -ENOENT if no two mappings meet there.
+int vmarea_merge_verdict(const struct vmarea_space *space, uint64_t mm, uint64_t boundary);
+
+// Returns the name of a verdict other than VMAREA_MERGES, such as "anon_vma"; NULL for another
+// number.
+const char *vmarea_verdict_name(int verdict);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* VMAREA_H */

@@ -1,0 +1,245 @@
+//! Address spaces: creation, fork, exit, faults, and the pages that faults map.
+
+use crate::boundary::{optional, place, status};
+use crate::page::{Page, VMAREA_PAGE_NONE};
+use crate::space::{SpaceHandle, address_space, handle};
+use core::ffi::c_int;
+use core::sync::atomic::Ordering;
+use vmarea::fault::{Access, Faulted};
+use vmarea::mm::{Layout, Limits};
+use vmarea::types::{Errno, MmId, PAGE_MASK};
+
+/// `vmarea_process.capabilities`: CAP_IPC_LOCK.
+pub const VMAREA_CAP_IPC_LOCK: u32 = 1;
+/// `vmarea_process.capabilities`: CAP_SYS_RAWIO.
+pub const VMAREA_CAP_SYS_RAWIO: u32 = 2;
+/// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
+pub const VMAREA_CAP_SYS_RESOURCE: u32 = 4;
+
+/// Where a process has its memory, and its limits. vmarea_process_init sets usual values.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Process {
+    /// Address below which mappings are placed, from high addresses to low ones.
+    pub mmap_base: u64,
+    /// Address from which mappings are placed if there is no room below `mmap_base`.
+    pub legacy_base: u64,
+    /// Start of the heap (brk).
+    pub start_brk: u64,
+    /// RLIMIT_AS in bytes; UINT64_MAX for no limit, here and below.
+    pub limit_as: u64,
+    /// RLIMIT_DATA in bytes.
+    pub limit_data: u64,
+    /// RLIMIT_STACK in bytes.
+    pub limit_stack: u64,
+    /// RLIMIT_MEMLOCK in bytes.
+    pub limit_memlock: u64,
+    /// VMAREA_CAP_IPC_LOCK and other capabilities.
+    pub capabilities: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// A process on x86-64 without address randomization.
+fn usual() -> Process {
+    let limits = Limits::default();
+    Process {
+        mmap_base: 0x7fff_f7ff_f000,
+        legacy_base: 0x2aaa_aaaa_b000,
+        start_brk: 0x5555_5555_9000,
+        limit_as: limits.address_space,
+        limit_data: limits.data,
+        limit_stack: limits.stack,
+        limit_memlock: limits.memlock,
+        ..Process::default()
+    }
+}
+
+impl Process {
+    fn layout(&self) -> Layout {
+        Layout {
+            mmap_base: self.mmap_base,
+            legacy_base: self.legacy_base,
+            start_brk: self.start_brk,
+            brk: self.start_brk,
+            ..Layout::default()
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let has = |capability| self.capabilities & capability != 0;
+        Limits {
+            address_space: self.limit_as,
+            data: self.limit_data,
+            stack: self.limit_stack,
+            memlock: self.limit_memlock,
+            ipc_lock: has(VMAREA_CAP_IPC_LOCK),
+            raw_io: has(VMAREA_CAP_SYS_RAWIO),
+            sys_resource: has(VMAREA_CAP_SYS_RESOURCE),
+            ..Limits::default()
+        }
+    }
+}
+
+/// Sets the values of a process on x86-64 without address randomization.
+///
+/// Errors: -EFAULT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_process_init(process: *mut Process) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { place(process) }.map(|process| {
+        process.write(usual());
+        0
+    }))
+}
+
+/// Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
+/// be NULL for the values of vmarea_process_init.
+///
+/// Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_mm_create(
+    space: *const SpaceHandle,
+    process: *const Process,
+    mm: *mut u64,
+) -> c_int {
+    // SAFETY: `space` is as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| {
+        // SAFETY: so are `process` and `mm`.
+        let (process, place) = unsafe { (optional(process)?, place(mm)?) };
+        let process = process.copied().unwrap_or_else(usual);
+        if process.reserved != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let mm = space.core.mm_create(process.layout(), process.limits())?;
+        place.write(counted(space, mm));
+        Ok(0)
+    }))
+}
+
+/// Copies the address space `parent` copy-on-write and stores the number of the copy in `*child`.
+///
+/// Errors: -ESRCH, -ENOMEM; those of the callback `mm_created`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_fork(
+    space: *const SpaceHandle,
+    parent: u64,
+    child: *mut u64,
+) -> c_int {
+    // SAFETY: `space` is as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| {
+        // SAFETY: so is `child`.
+        let place = unsafe { place(child) }?;
+        let parent = MmId::from_bits(parent).ok_or(Errno::ESRCH)?;
+        place.write(counted(space, space.core.fork(parent)?));
+        Ok(0)
+    }))
+}
+
+/// Counts a new address space and returns its number.
+fn counted(space: &SpaceHandle, mm: MmId) -> u64 {
+    // ORDERING: Relaxed; only `vmarea_space_destroy` reads it, after all other uses of the space.
+    space.mms.fetch_add(1, Ordering::Relaxed);
+    mm.to_bits()
+}
+
+/// Unmaps everything and ends an address space. No other function may use it at that time.
+///
+/// Errors: -ESRCH.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_exit(space: *const SpaceHandle, mm: u64) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| {
+        space
+            .core
+            .mm_exit(MmId::from_bits(mm).ok_or(Errno::ESRCH)?)?;
+        // ORDERING: Relaxed; see `counted`.
+        space.mms.fetch_sub(1, Ordering::Relaxed);
+        Ok(0)
+    }))
+}
+
+/// Access of a fault: a load.
+pub const VMAREA_READ: u32 = 0;
+/// Access of a fault: a store.
+pub const VMAREA_WRITE: u32 = 1;
+/// Access of a fault: an instruction fetch.
+pub const VMAREA_EXEC: u32 = 2;
+
+/// Result of a fault: a page was mapped or made writable. Repeat the access.
+pub const VMAREA_FAULT_DONE: c_int = 0;
+/// Result of a fault: the access is allowed already. Repeat the access.
+pub const VMAREA_FAULT_SPURIOUS: c_int = 1;
+/// Result of a fault: SIGSEGV, no mapping (SEGV_MAPERR).
+pub const VMAREA_FAULT_NO_MAPPING: c_int = 2;
+/// Result of a fault: SIGSEGV, the mapping does not allow the access (SEGV_ACCERR).
+pub const VMAREA_FAULT_NO_ACCESS: c_int = 3;
+/// Result of a fault: SIGBUS, beyond the end of the file (BUS_ADRERR).
+pub const VMAREA_FAULT_NO_PAGE: c_int = 4;
+/// Result of a fault: no memory.
+pub const VMAREA_FAULT_OUT_OF_MEMORY: c_int = 5;
+/// Result of a fault: a userfaultfd watches the page.
+pub const VMAREA_FAULT_USERFAULT: c_int = 6;
+/// Result of a fault: nothing has changed. Repeat the access later.
+pub const VMAREA_FAULT_RETRY: c_int = 7;
+/// Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
+/// then.
+pub const VMAREA_FAULT_NEED_PAGE: c_int = 8;
+
+/// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
+/// VMAREA_FAULT_DONE or another result.
+///
+/// Errors: -ESRCH; -EINVAL for another kind of access.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_fault(
+    space: *const SpaceHandle,
+    mm: u64,
+    addr: u64,
+    access: u32,
+) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { address_space(space, mm) }.and_then(|(space, mm)| {
+        let access = match access {
+            VMAREA_READ => Access::Read,
+            VMAREA_WRITE => Access::Write,
+            VMAREA_EXEC => Access::Exec,
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(match space.fault(mm, addr, access)? {
+            Faulted::Done => VMAREA_FAULT_DONE,
+            Faulted::Spurious => VMAREA_FAULT_SPURIOUS,
+            Faulted::NoMapping => VMAREA_FAULT_NO_MAPPING,
+            Faulted::NoAccess => VMAREA_FAULT_NO_ACCESS,
+            Faulted::NoPage => VMAREA_FAULT_NO_PAGE,
+            Faulted::OutOfMemory => VMAREA_FAULT_OUT_OF_MEMORY,
+            Faulted::Userfault => VMAREA_FAULT_USERFAULT,
+            Faulted::NeedPage => VMAREA_FAULT_NEED_PAGE,
+            Faulted::Retry => VMAREA_FAULT_RETRY,
+        })
+    }))
+}
+
+/// Describes the page at `addr`, for example after a fault. Another thread may change the mapping
+/// at once, so an embedder with several threads copies bytes under a lock that its callbacks take.
+///
+/// Errors: -ESRCH if the address space has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_page_at(
+    space: *const SpaceHandle,
+    mm: u64,
+    addr: u64,
+    page: *mut Page,
+) -> c_int {
+    // SAFETY: `space` and `page` are as the header demands.
+    status(unsafe { address_space(space, mm) }.and_then(|(space, mm)| {
+        // SAFETY: as above.
+        let place = unsafe { place(page) }?;
+        let found = space.with_mapped(mm, addr & PAGE_MASK, |mapped| mapped.translation())?;
+        let none = Page {
+            kind: VMAREA_PAGE_NONE,
+            ..Page::default()
+        };
+        place.write(found.map_or(none, Page::from));
+        Ok(0)
+    }))
+}

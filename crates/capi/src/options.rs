@@ -1,0 +1,144 @@
+//! What an embedder chooses when it creates a space.
+
+use crate::boundary::optional;
+use crate::mmu::{Mmu, Tables};
+use crate::platform::{Memory, Platform};
+use alloc::string::String;
+use core::ffi::c_char;
+use vmarea::types::{Errno, HugePages, Overcommit, PAGE_SIZE};
+
+/// Properties of the machine. vmarea_system_init sets Linux's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct System {
+    /// First address that no process may map.
+    pub task_size: u64,
+    /// vm.mmap_min_addr, in bytes.
+    pub mmap_min_addr: u64,
+    /// Size of the gap below a stack, in bytes.
+    pub stack_guard_gap: u64,
+    /// With vm.overcommit_memory = 2: the limit of committed pages; otherwise UINT64_MAX.
+    pub commit_limit: u64,
+    /// vm.max_map_count.
+    pub max_map_count: u32,
+    /// transparent_hugepage/enabled: 0 never, 1 madvise, 2 always.
+    pub huge_pages: u32,
+    /// 1 if the processor has protection keys.
+    pub protection_keys: u32,
+    /// 1 if there is a swap device.
+    pub swap: u32,
+}
+
+impl System {
+    fn checked(&self) -> Result<vmarea::System, String> {
+        let is_set = |name: &str, value: u32| match value {
+            0 | 1 => Ok(value == 1),
+            _ => Err(alloc::format!(
+                "vmarea_system.{name} is {value}, not 0 or 1"
+            )),
+        };
+        if self.task_size == 0 || !self.task_size.is_multiple_of(PAGE_SIZE) {
+            return Err("vmarea_system.task_size is not a number of whole pages".into());
+        }
+        Ok(vmarea::System {
+            task_size: self.task_size,
+            max_map_count: self.max_map_count,
+            mmap_min_addr: self.mmap_min_addr,
+            built_in_min_addr: self.mmap_min_addr,
+            stack_guard_gap: self.stack_guard_gap,
+            overcommit: match self.commit_limit {
+                u64::MAX => Overcommit::Guess(u64::MAX),
+                pages => Overcommit::Never(pages),
+            },
+            huge_pages: match self.huge_pages {
+                0 => HugePages::Never,
+                1 => HugePages::Madvise,
+                2 => HugePages::Always,
+                other => {
+                    return Err(alloc::format!(
+                        "vmarea_system.huge_pages is {other}, not 0, 1 or 2"
+                    ));
+                }
+            },
+            protection_keys: is_set("protection_keys", self.protection_keys)?,
+            swap: is_set("swap", self.swap)?,
+            ..vmarea::System::default()
+        })
+    }
+}
+
+impl From<vmarea::System> for System {
+    fn from(system: vmarea::System) -> System {
+        System {
+            task_size: system.task_size,
+            mmap_min_addr: system.mmap_min_addr,
+            stack_guard_gap: system.stack_guard_gap,
+            commit_limit: u64::MAX,
+            max_map_count: system.max_map_count,
+            huge_pages: system.huge_pages as u32,
+            protection_keys: system.protection_keys.into(),
+            swap: system.swap.into(),
+        }
+    }
+}
+
+/// What an embedder chooses for a space. Members that are 0 or NULL have defaults.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Options {
+    /// sizeof(struct vmarea_options).
+    pub size: usize,
+    /// Name of the merge policy: "linux", "linux-6.12", "thesis", "vmarea", also with switches as
+    /// in "vmarea+copy_budget=64". NULL for "linux".
+    pub policy: *const c_char,
+    /// Properties of the machine.
+    pub system: *const System,
+    /// Memory. NULL for pages without bytes.
+    pub platform: *const Platform,
+    /// MMU. NULL for none.
+    pub mmu: *const Mmu,
+    /// Buffer for a message that says why creation failed.
+    pub message: *mut c_char,
+    /// Bytes in `message`. A longer message is cut.
+    pub message_size: usize,
+}
+
+/// Options whose parts were checked.
+#[derive(Debug)]
+pub struct Checked {
+    pub system: vmarea::System,
+    pub memory: Memory,
+    pub tables: Tables,
+}
+
+impl Options {
+    /// Checks the structures that the options lead to.
+    ///
+    /// # Errors
+    /// EFAULT for a misaligned pointer, EINVAL for a wrong value; with a message.
+    ///
+    /// # Safety
+    /// The pointers are NULL, or lead to structures of their type.
+    pub unsafe fn checked(&self) -> Result<Checked, (Errno, String)> {
+        let misaligned = |errno| (errno, "a pointer in vmarea_options is misaligned".into());
+        let wrong = |message: &str| (Errno::EINVAL, message.into());
+        // SAFETY: the caller's promise, here and for the other two.
+        let system = unsafe { optional(self.system) }.map_err(misaligned)?;
+        // SAFETY: as above.
+        let platform = unsafe { optional(self.platform) }.map_err(misaligned)?;
+        // SAFETY: as above.
+        let mmu = unsafe { optional(self.mmu) }.map_err(misaligned)?;
+        Ok(Checked {
+            system: system.map_or_else(
+                || Ok(vmarea::System::default()),
+                |system| system.checked().map_err(|message| wrong(&message)),
+            )?,
+            memory: platform
+                .map_or(Ok(Memory::NONE), |platform| Memory::new(*platform))
+                .map_err(wrong)?,
+            tables: mmu
+                .map_or(Ok(Tables::NONE), |mmu| Tables::new(*mmu))
+                .map_err(wrong)?,
+        })
+    }
+}

@@ -1,0 +1,343 @@
+//! `MemorySet`: the areas of one address space.
+
+use crate::area::{MappingBackend, MemoryArea};
+use crate::records::{Record, Records};
+use crate::{MappingError, MappingResult};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use memory_addr::{AddrRange, MemoryAddr};
+use vmarea::mm::{Layout, Limits, MmapReadGuard};
+use vmarea::policy::Policy;
+use vmarea::syscall::mmap::MmapRequest;
+use vmarea::types::call_flags::MapFlags;
+use vmarea::types::{File, FileId, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange};
+use vmarea::vma::VmaView;
+use vmarea::{Overcommit, Space, System};
+
+/// The areas of an address space.
+pub struct MemorySet<B: MappingBackend> {
+    space: Box<Space>,
+    mm: MmId,
+    records: Records<B>,
+}
+
+/// Part of an area, and the number of its record.
+#[derive(Clone, Copy)]
+struct Part {
+    range: VmRange,
+    number: u64,
+}
+
+impl<B: MappingBackend> MemorySet<B> {
+    /// Creates a set without areas.
+    ///
+    /// # Panics
+    /// If there is no memory.
+    pub fn new() -> Self {
+        let system = System {
+            task_size: PAGE_MASK,
+            max_map_count: u32::MAX,
+            mmap_min_addr: 0,
+            built_in_min_addr: 0,
+            overcommit: Overcommit::Always,
+            ..System::default()
+        };
+        let space = Box::new(Space::new(Policy::LINUX, system));
+        let mm = space.mm_create(Layout::default(), Limits::default());
+        Self {
+            mm: mm.expect("memory for an address space"),
+            space,
+            records: Records::new(),
+        }
+    }
+
+    fn guard(&self) -> MmapReadGuard<'_> {
+        let guard = self.space.mmap_read_lock(self.mm);
+        guard.expect("the address space exists as long as the set")
+    }
+
+    fn area(&self, vma: &VmaView) -> MemoryArea<B> {
+        let record = self.records.get(number_of(vma));
+        let size = vma.range.len_bytes() as usize;
+        let start = B::Addr::from(vma.range.start as usize);
+        MemoryArea::new(start, size, record.flags, record.backend.clone())
+    }
+
+    /// Returns the number of areas.
+    pub fn len(&self) -> usize {
+        self.guard().state().map_count as usize
+    }
+
+    /// True if there are no areas.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the areas in address order.
+    pub fn iter(&self) -> impl Iterator<Item = MemoryArea<B>> + '_ {
+        self.space.maps(self.mm).map(|vma| self.area(&vma))
+    }
+
+    /// True if an area has an address in `range`.
+    pub fn overlaps(&self, range: AddrRange<B::Addr>) -> bool {
+        let range = VmRange::new(number(range.start), number(range.end));
+        self.guard().vmas_in(range).next().is_some()
+    }
+
+    /// Returns the area that contains `addr`.
+    pub fn find(&self, addr: B::Addr) -> Option<MemoryArea<B>> {
+        let vma = self.guard().vma_lookup(number(addr))?;
+        Some(self.area(&vma))
+    }
+
+    /// Returns the lowest free range of `size` bytes from `hint` on, within `limit`. Its start and
+    /// its size are multiples of `align`, a power of two.
+    pub fn find_free_area(
+        &self,
+        hint: B::Addr,
+        size: usize,
+        limit: AddrRange<B::Addr>,
+        align: usize,
+    ) -> Option<B::Addr> {
+        if !align.is_power_of_two() || !size.is_multiple_of(align) {
+            return None;
+        }
+        let aligned = |addr: u64| (addr as usize).checked_next_multiple_of(align);
+        let mut start = aligned(number(hint.max(limit.start)))?;
+        let guard = self.guard();
+        for vma in guard.vmas_in(VmRange::new(start as u64, u64::MAX)) {
+            let end = start.checked_add(size)?;
+            if end as u64 <= vma.range.start {
+                break;
+            }
+            start = aligned(vma.range.end)?;
+        }
+        let end = start.checked_add(size)?;
+        (end <= limit.end.into()).then(|| start.into())
+    }
+
+    /// Maps an area. If it overlaps areas, `unmap_overlap` decides whether their parts are unmapped
+    /// first.
+    ///
+    /// # Errors
+    /// `InvalidParam` if the area is empty or not of whole pages; `AlreadyExists` if it overlaps an
+    /// area and `unmap_overlap` is false; `BadState` if the backend refuses; `NoMemory`.
+    pub fn map(
+        &mut self,
+        area: MemoryArea<B>,
+        page_table: &mut B::PageTable,
+        unmap_overlap: bool,
+    ) -> MappingResult {
+        let range = pages(area.start(), area.size())?;
+        if range.is_empty() {
+            return Err(MappingError::InvalidParam);
+        }
+        if self.overlaps(area.va_range()) {
+            if !unmap_overlap {
+                return Err(MappingError::AlreadyExists);
+            }
+            self.unmap(area.start(), area.size(), page_table)?;
+        }
+        let number = self.records.next_area();
+        let number = self.records.add(Record {
+            backend: area.backend().clone(),
+            flags: area.flags(),
+            base: range.start,
+            area: number,
+            mapped: 0,
+        })?;
+        let part = Part { range, number };
+        self.enter(part)?;
+        let (start, size) = (area.start(), area.size());
+        if area.backend().map(start, size, area.flags(), page_table) {
+            return Ok(());
+        }
+        self.remove(part)?;
+        Err(MappingError::BadState)
+    }
+
+    /// Unmaps the parts of all areas in a range.
+    ///
+    /// # Errors
+    /// `InvalidParam` if the range is not of whole pages or wraps; `BadState` if a backend refuses;
+    /// `NoMemory` if an area has to be split. The parts below the one that failed are unmapped.
+    pub fn unmap(
+        &mut self,
+        start: B::Addr,
+        size: usize,
+        page_table: &mut B::PageTable,
+    ) -> MappingResult {
+        for part in self.parts(pages(start, size)?)? {
+            let backend = &self.records.get(part.number).backend;
+            let (start, size) = bounds::<B>(part.range);
+            if !backend.unmap(start, size, page_table) {
+                return Err(MappingError::BadState);
+            }
+            self.remove(part)?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps all areas.
+    ///
+    /// # Errors
+    /// As [`unmap`](Self::unmap).
+    pub fn clear(&mut self, page_table: &mut B::PageTable) -> MappingResult {
+        let all = PAGE_MASK as usize;
+        self.unmap(B::Addr::from(0), all, page_table)
+    }
+
+    /// Changes the flags of the parts of all areas in a range to what `update_flags` returns for
+    /// their flags; `None` leaves a part as it is. Parts of one area with equal flags become one.
+    ///
+    /// # Errors
+    /// As [`unmap`](Self::unmap).
+    pub fn protect(
+        &mut self,
+        start: B::Addr,
+        size: usize,
+        update_flags: impl Fn(B::Flags) -> Option<B::Flags>,
+        page_table: &mut B::PageTable,
+    ) -> MappingResult {
+        for part in self.parts(pages(start, size)?)? {
+            let Some(flags) = update_flags(self.records.get(part.number).flags) else {
+                continue;
+            };
+            let number = self.record_with(part, flags)?;
+            let backend = &self.records.get(part.number).backend;
+            let (start, size) = bounds::<B>(part.range);
+            if !backend.protect(start, size, flags, page_table) {
+                self.records.unmapped(number, 0);
+                return Err(MappingError::BadState);
+            }
+            self.enter(Part { number, ..part })?;
+            self.records.unmapped(part.number, part.range.len_bytes());
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a record with `flags` for a part: its own, that of a neighbour which is
+    /// of the same area, or a new one.
+    fn record_with(&mut self, part: Part, flags: B::Flags) -> MappingResult<u64> {
+        let own = self.records.get(part.number);
+        let below = part.range.start.checked_sub(1);
+        let guard = self.guard();
+        let around = [Some(part.range.start), below, Some(part.range.end)];
+        let mut numbers = around
+            .into_iter()
+            .filter_map(|addr| Some(number_of(&guard.vma_lookup(addr?)?)));
+        let found = numbers.find(|number| {
+            let other = self.records.get(*number);
+            other.area == own.area && other.flags == flags
+        });
+        if let Some(number) = found {
+            return Ok(number);
+        }
+        let record = Record {
+            backend: own.backend.clone(),
+            mapped: 0,
+            flags,
+            ..*own
+        };
+        drop(numbers);
+        drop(guard);
+        Ok(self.records.add(record)?)
+    }
+
+    /// Returns the parts of all areas in a range.
+    fn parts(&self, range: VmRange) -> MappingResult<Vec<Part>> {
+        let mut parts = Vec::new();
+        if range.is_empty() {
+            return Ok(parts);
+        }
+        let guard = self.guard();
+        for vma in guard.vmas_in(range) {
+            parts.try_reserve(1).map_err(|_| MappingError::NoMemory)?;
+            parts.push(Part {
+                range: vma.range.clip(range),
+                number: number_of(&vma),
+            });
+        }
+        Ok(parts)
+    }
+
+    /// Enters a part in the core. What was mapped there is replaced.
+    fn enter(&mut self, part: Part) -> MappingResult {
+        let file = File {
+            id: FileId(part.number + 1),
+            inode: part.number,
+            kind: FileKind::Regular,
+            readable: true,
+            writable: false,
+            noexec: false,
+            append_only: false,
+            write_sealed: false,
+        };
+        let request = MmapRequest {
+            addr: part.range.start,
+            len: part.range.len_bytes(),
+            flags: MapFlags::PRIVATE | MapFlags::FIXED,
+            file: Some(file),
+            offset: part.range.start - self.records.get(part.number).base,
+            ..MmapRequest::default()
+        };
+        let bytes = part.range.len_bytes();
+        self.records.mapped(part.number, bytes);
+        if let Err(errno) = self.space.mmap(self.mm, &request) {
+            self.records.unmapped(part.number, bytes);
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+
+    /// Removes a part from the core.
+    fn remove(&mut self, part: Part) -> MappingResult {
+        let VmRange { start, .. } = part.range;
+        self.space.munmap(self.mm, start, part.range.len_bytes())?;
+        self.records.unmapped(part.number, part.range.len_bytes());
+        Ok(())
+    }
+}
+
+/// Returns the number of the record of an area.
+fn number_of(vma: &VmaView) -> u64 {
+    vma.body.file.expect("every area maps a file").inode
+}
+
+/// Returns an address as a number of the core.
+fn number<A: MemoryAddr>(addr: A) -> u64 {
+    addr.into() as u64
+}
+
+/// Returns a range as a backend gets it.
+fn bounds<B: MappingBackend>(range: VmRange) -> (B::Addr, usize) {
+    (
+        B::Addr::from(range.start as usize),
+        range.len_bytes() as usize,
+    )
+}
+
+/// Returns the range of `size` bytes from `start`, which must be of whole pages.
+fn pages<A: MemoryAddr>(start: A, size: usize) -> MappingResult<VmRange> {
+    let (start, size) = (number(start), size as u64);
+    let is_aligned = start.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);
+    let range = VmRange::of_len(start, size).filter(|_| is_aligned);
+    range.ok_or(MappingError::InvalidParam)
+}
+
+impl<B: MappingBackend> Default for MemorySet<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: MappingBackend> fmt::Debug for MemorySet<B>
+where
+    B::Addr: fmt::Debug,
+    B::Flags: fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

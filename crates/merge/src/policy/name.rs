@@ -1,0 +1,255 @@
+//! Names of policies: a preset or `linux-MAJOR.MINOR`, with switches: `vmarea+copy_budget=64`.
+//!
+//! ```text
+//! NAME[+SWITCH[=VALUE]]...      thesis+collector+copy_budget=64      vmarea+either_survives=off
+//! ```
+
+use super::{AdjustLock, Merging, Policy, SharingCheck};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A policy that a user named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Named {
+    /// The policy. Its name is that of the preset, without the switches.
+    pub policy: Policy,
+    /// Remark for the user if the rules are those of another Linux version.
+    pub note: Option<String>,
+}
+
+impl Policy {
+    /// Returns the policy with this name, which may have switches.
+    ///
+    /// # Errors
+    /// A message for the user, with the most similar name if one is similar.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Policy;
+    ///
+    /// let named = Policy::parse("linux-6.6+collector").unwrap();
+    /// assert_eq!(named.policy.rules, Policy::LINUX_6_1.rules);
+    /// assert!(named.policy.merging.collector && named.note.is_some());
+    /// assert!(Policy::parse("vmaera").unwrap_err().contains("did you mean vmarea?"));
+    /// ```
+    pub fn parse(text: &str) -> Result<Named, String> {
+        let (base, switches) = match text.split_once('+') {
+            Some((base, switches)) => (base, Some(switches)),
+            None => (text, None),
+        };
+        let preset = Policy::by_name(base).map(|policy| Named { policy, note: None });
+        let mut named = preset
+            .or_else(|| of_version(base))
+            .ok_or_else(|| unknown_policy(base))?;
+        for switch in switches.iter().flat_map(|all| all.split('+')) {
+            set(&mut named.policy, switch)?;
+        }
+        Ok(named)
+    }
+}
+
+/// Name of the policy with the newest rules if it is named by its version.
+const NEWEST: &str = "linux-6.18";
+
+/// Returns the policy for a name such as `linux-6.6`, which includes a Linux version.
+///
+/// If no rules were verified for that version, returns the nearest ones with a remark. Returns
+/// `None` if the name does not have this form.
+fn of_version(name: &str) -> Option<Named> {
+    let mut numbers = name.strip_prefix("linux-")?.split('.');
+    let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    let rules = Policy::for_kernel(version).rules;
+    let preset = Policy::PRESETS
+        .into_iter()
+        .find(|preset| preset.name.starts_with("linux-") && preset.rules == rules);
+    let policy = preset.unwrap_or(Policy {
+        name: NEWEST,
+        ..Policy::LINUX
+    });
+    let note = (rules.version != version).then(|| {
+        let (major, minor) = rules.version;
+        format!("there are no verified rules for {name}: using those of Linux {major}.{minor}")
+    });
+    Some(Named { policy, note })
+}
+
+fn unknown_policy(name: &str) -> String {
+    let presets = Policy::PRESETS.map(|preset| preset.name);
+    format!(
+        "there is no policy {name}{}: use one of {}, or linux-MAJOR.MINOR",
+        nearest(name, &presets),
+        presets.join(", ")
+    )
+}
+
+/// The part of a policy that a switch sets.
+#[derive(Clone, Copy)]
+enum Switch {
+    OnOff(fn(&mut Merging) -> &mut bool),
+    Pages(fn(&mut Merging) -> &mut u64),
+    Sharing,
+    AdjustLock,
+}
+
+/// All switches, with the names of the fields of [`Merging`] and [`Policy`].
+const SWITCHES: [(&str, Switch); 12] = [
+    ("update_pgoff", Switch::OnOff(|m| &mut m.update_pgoff)),
+    (
+        "different_anon_vmas",
+        Switch::OnOff(|m| &mut m.different_anon_vmas),
+    ),
+    ("either_survives", Switch::OnOff(|m| &mut m.either_survives)),
+    (
+        "renumber_in_place",
+        Switch::OnOff(|m| &mut m.renumber_in_place),
+    ),
+    ("copy_budget", Switch::Pages(|m| &mut m.copy_budget)),
+    ("remap_freely", Switch::OnOff(|m| &mut m.remap_freely)),
+    ("early_anon_vma", Switch::OnOff(|m| &mut m.early_anon_vma)),
+    ("spread_charge", Switch::OnOff(|m| &mut m.spread_charge)),
+    ("collector", Switch::OnOff(|m| &mut m.collector)),
+    ("splits_huge", Switch::OnOff(|m| &mut m.splits_huge)),
+    ("sharing", Switch::Sharing),
+    ("adjust_lock", Switch::AdjustLock),
+];
+
+fn set(policy: &mut Policy, text: &str) -> Result<(), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (text, None),
+    };
+    let found = SWITCHES.iter().find(|(known, _)| *known == name);
+    let &(_, switch) = found.ok_or_else(|| unknown_switch(name))?;
+    let wrong = |values: &str| Err(format!("the policy switch {name} is given as {values}"));
+    match (switch, value) {
+        (Switch::OnOff(field), None | Some("on")) => *field(&mut policy.merging) = true,
+        (Switch::OnOff(field), Some("off")) => *field(&mut policy.merging) = false,
+        (Switch::OnOff(_), Some(_)) => return wrong(&format!("{name}, {name}=on or {name}=off")),
+        (Switch::Pages(field), value) => match value.and_then(|v| v.parse().ok()) {
+            Some(pages) => *field(&mut policy.merging) = pages,
+            None => return wrong(&format!("{name}=PAGES")),
+        },
+        (Switch::Sharing, Some("thesis")) => policy.merging.sharing = SharingCheck::Thesis,
+        (Switch::Sharing, Some("truth")) => policy.merging.sharing = SharingCheck::Truth,
+        (Switch::Sharing, _) => return wrong("sharing=thesis or sharing=truth"),
+        (Switch::AdjustLock, Some("always")) => policy.adjust_lock = AdjustLock::Always,
+        (Switch::AdjustLock, Some("when_needed")) => policy.adjust_lock = AdjustLock::WhenNeeded,
+        (Switch::AdjustLock, _) => {
+            return wrong("adjust_lock=always or adjust_lock=when_needed");
+        }
+    }
+    Ok(())
+}
+
+fn unknown_switch(name: &str) -> String {
+    let known = SWITCHES.map(|(known, _)| known);
+    format!(
+        "there is no policy switch {name:?}{}: use one of {}",
+        nearest(name, &known),
+        known.join(", ")
+    )
+}
+
+/// Returns a question about the most similar name, if one is similar.
+fn nearest(name: &str, known: &[&str]) -> String {
+    let by_distance = known.iter().map(|known| (edits(name, known), known));
+    match by_distance.min() {
+        Some((distance, known)) if distance <= known.len() / 3 => {
+            format!(" (did you mean {known}?)")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Counts the bytes to insert, remove, replace or swap with the next one, to turn `from` into `to`.
+fn edits(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=to.len()).collect();
+    for i in 0..from.len() {
+        let mut row = Vec::from([i + 1]);
+        for j in 0..to.len() {
+            let replaced = above[j] + usize::from(from[i] != to[j]);
+            let mut least = replaced.min(above[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j] {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before = core::mem::replace(&mut above, row);
+    }
+    above[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Result<Policy, String> {
+        Policy::parse(text).map(|named| named.policy)
+    }
+
+    #[test]
+    fn a_preset_with_switches() {
+        let thesis = policy("thesis+copy_budget=64+collector+update_pgoff=off").unwrap();
+        assert_eq!(thesis.name, "thesis");
+        assert_eq!(thesis.rules, Policy::THESIS.rules);
+        let expected = Merging {
+            copy_budget: 64,
+            collector: true,
+            update_pgoff: false,
+            ..Merging::THESIS
+        };
+        assert_eq!(thesis.merging, expected);
+        let other = policy("linux-6.6+sharing=truth+adjust_lock=when_needed").unwrap();
+        assert_eq!(other.name, "linux-6.1");
+        assert_eq!(other.merging.sharing, SharingCheck::Truth);
+        assert_eq!(other.adjust_lock, AdjustLock::WhenNeeded);
+    }
+
+    /// Each new field of the policy needs a switch, or an explanation here.
+    #[test]
+    fn every_switch_of_vmarea_can_be_set_on_mainline() {
+        let text = "linux+sharing=truth+update_pgoff+different_anon_vmas+either_survives\
+                    +renumber_in_place+remap_freely+early_anon_vma+spread_charge+collector";
+        assert_eq!(policy(text).unwrap().merging, Merging::VMAREA);
+    }
+
+    #[test]
+    fn a_policy_may_be_named_by_any_version() {
+        let named = |name| {
+            let Named { policy, note } = Policy::parse(name).ok()?;
+            Some((policy.name, policy.rules.version, note.is_some()))
+        };
+        assert_eq!(named("linux-6.6"), Some(("linux-6.1", (6, 1), true)));
+        assert_eq!(named("linux-6.12"), Some(("linux-6.12", (6, 12), false)));
+        assert_eq!(named("linux-6.12.9"), named("linux-6.12"));
+        let newest = Policy::LINUX.rules.version;
+        assert_eq!(named(NEWEST), Some((NEWEST, newest, false)));
+        assert_eq!(named("linux-4.4"), Some(("linux-5.10", (5, 10), true)));
+        assert_eq!(named("linux-"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_the_nearest_name() {
+        let error = |text: &str| policy(text).unwrap_err();
+        assert!(error("vmarea+copy_bugdet=4").contains("did you mean copy_budget?"));
+        assert!(error("vmaera").contains("did you mean vmarea?"));
+        assert!(!error("vmarea+xyz").contains("did you mean"));
+        assert!(error("vmarea+copy_budget").contains("copy_budget=PAGES"));
+        assert!(error("vmarea+copy_budget=-1").contains("copy_budget=PAGES"));
+        assert!(error("vmarea+collector=yes").contains("collector=off"));
+        assert!(error("vmarea+").contains("no policy switch \"\""));
+    }
+
+    #[test]
+    fn edits_are_counted() {
+        assert_eq!(edits("", "linux"), 5);
+        assert_eq!(edits("linux", ""), 5);
+        assert_eq!(edits("linux", "linux"), 0);
+        assert_eq!(edits("lniux", "linux"), 1, "swapped");
+        assert_eq!(edits("lnx", "linux"), 2, "inserted");
+        assert_eq!(edits("thesiss", "thesis"), 1, "removed");
+        assert_eq!(edits("thexis", "thesis"), 1, "replaced");
+    }
+}

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Programs in kernel/ and in Debian's Linux 6.12, under QEMU with the same initramfs: what they print is compared
 # line by line, of Linux's selftests the verdicts. Prints a table; exits with 3 if a program differs that is not
-# listed in ci/kernel/exceptions, or the isolation of processes fails.
-# usage: ci/kernel.sh            all of it, with 1,000 forks for isolation on 2 and on 4 CPUs: some 15 minutes
-#        ci/kernel.sh --share    without Linux and its selftests: programs whose output is known, at most two minutes
+# listed in ci/kernel/exceptions, if a frame is lost or the core's structures are damaged after any program, or if
+# the isolation of processes fails.
+# usage: ci/kernel.sh                      all of it: some 15 minutes
+#        ci/kernel.sh --compare [NAME...]  the comparison, of all programs or of those named
+#        ci/kernel.sh --isolation FORKS    each kind of isolation with so many forks on 2 and on 4 CPUs
+#        ci/kernel.sh --stress SECONDS     threads and forks on 4 CPUs
+#        ci/kernel.sh --bad                a full memory, forks without end, a panic
+#        ci/kernel.sh --share              without Linux and its selftests: programs whose output is known, at most
+#                                          two minutes
 # Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,10 +18,10 @@ fail() {
     echo "ci/kernel.sh: $1" >&2
     exit "${2:-1}"
 }
-share=
 case ${1-} in
---share) share=1 ;;
-'') ;;
+'' | --compare) ;;
+--share | --bad) (($# == 1)) || fail "$1 takes no argument" 2 ;;
+--isolation | --stress) (($# == 2)) || fail "$1 takes a number" 2 ;;
 *) fail "no option $1" 2 ;;
 esac
 if [[ $(uname -m) != x86_64 ]]; then
@@ -109,6 +115,23 @@ stale_entries_show() {
     status=3
 }
 
+# Threads and forks change memory on 4 CPUs.
+stress() {
+    kernel/run.sh --smp 4 --seconds $(($1 + 140)) --add "$work/tests/1@stress=/bin/stress" -- /bin/stress "$1" ||
+        status=3
+}
+
+# A panic prints the functions that led to it, and QEMU ends with a status.
+panic() {
+    local said ended=0
+    said=$(kernel/run.sh -- /bin/busybox sh -c 'echo c >/proc/sysrq-trigger' 2>&1) || ended=$?
+    if ((ended != 99)) || ! grep -q 'panic on CPU .*a program asked' <<<"$said" ||
+        ! grep -q 'system_call_entry' <<<"$said"; then
+        echo "kernel: a panic ended with status $ended: $said"
+        status=3
+    fi
+}
+
 # A program that takes all memory ends, one that forks without end gets an error, and the machine goes on.
 full_memory() {
     local said ended=0
@@ -127,10 +150,34 @@ full_memory() {
     fi
 }
 
-status=0
-build_programs
-if [[ $share ]]; then
+# Runs the programs in kernel/ and in Linux, and compares the results.
+compare() {
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
+    mkdir -p "$cache"
+    . ci/kernels/fetch.sh
+    fetch_kernel 6.12
+    local linux=$cache/6.12/vmlinuz name
+    # The selftests have a cache of their own.
+    . ci/suites/source.sh
+    build_selftests
+    if (($#)); then
+        mkdir "$work/named"
+        for name; do
+            mv "$work/tests/"?"@$name" "$work/named" || fail "no program $name" 2
+        done
+        rm -r "$work/tests"
+        mv "$work/named" "$work/tests"
+    fi
+    run_tests --smp 2 --memory 3G >"$out/ours" || status=1
+    run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
+    python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
+}
+
+# What needs neither Linux nor its selftests.
+share() {
+    local name
     run_tests --smp 2 >"$out/ours" || status=1
+    python3 ci/kernel/compare.py --checks "$out/ours" || status=3
     # These print the same on every Linux.
     for name in signals static; do
         { "$work/tests/1@$name" 2>&1 || true; } >"$work/native"
@@ -142,22 +189,27 @@ if [[ $share ]]; then
         { echo "kernel: busybox differs"; status=3; }
     isolation 20
     full_memory
-    ((status)) || echo "kernel: ok"
-    exit "$status"
-fi
+    panic
+}
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
-mkdir -p "$cache"
-. ci/kernels/fetch.sh
-fetch_kernel 6.12
-linux=$cache/6.12/vmlinuz
-# The selftests have a cache of their own.
-. ci/suites/source.sh
-build_selftests
-run_tests --smp 2 --memory 3G >"$out/ours" || status=1
-run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
-python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
-STRESS=60 kernel/run.sh --smp 4 --seconds 200 --add "$work/tests/1@stress=/bin/stress" -- /bin/stress 60 || status=3
-isolation 1000
-full_memory
+status=0
+build_programs
+case ${1-} in
+--share) share ;;
+--compare) compare "${@:2}" ;;
+--isolation) isolation "$2" ;;
+--stress) stress "$2" ;;
+--bad)
+    full_memory
+    panic
+    ;;
+*)
+    compare
+    stress 60
+    isolation 1000
+    full_memory
+    panic
+    ;;
+esac
+((status)) || echo "kernel: ok"
 exit "$status"

@@ -14,6 +14,8 @@
 #   --linux VMLINUZ    boot this kernel of Linux instead, with the same initramfs
 #   --console       print everything that comes over the serial line
 #   --seconds N     give up after so long (120)
+# Exits with 99 after a panic, whose backtrace goes to standard error; with 98 if frames were lost or the core's
+# structures were damaged when the machine ended; with 125 if the program did not end.
 # KERNEL=FILE takes a built kernel. A terminal as standard input is the program's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -102,14 +104,39 @@ show() {
             /^== begin$/ { on = 1; next }
             /^== status [0-9]+$/ { on = 0 }
             # What the kernel itself says goes to standard error.
-            /^vmarea: / { if (on || /panic|damaged|out of memory/) print > "/dev/stderr"; next }
+            /^vmarea: / { if (on || /panic|check: (lost|violation|busy)|out of memory/) print > "/dev/stderr"; next }
             on { print; fflush() }'
     fi
 }
-timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
-    -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
-    -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio | show || true
+
+# The functions and lines of the addresses in a panic's backtrace.
+backtrace() {
+    local address calls=()
+    while read -r address; do
+        # The call is before the address at which its caller goes on.
+        calls+=("$(printf '0x%x' $((address - 1)))")
+    done < <(tr -d '\r' <"$work/console" | sed -n 's/^vmarea: panic: called from \(0x[0-9a-f]*\)$/\1/p')
+    if ((${#calls[@]})) && command -v addr2line >/dev/null; then
+        addr2line -Cfipe "$image" "${calls[@]}" >&2
+    fi
+}
+
+ended=0
+{
+    timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
+        -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
+        -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio || echo $? >"$work/ended"
+} | show
+[[ ! -e $work/ended ]] || ended=$(<"$work/ended")
 status=$(tr -d '\r' <"$work/console" | sed -n 's/^== status \([0-9]*\)$/\1/p' | tail -1)
+# QEMU ends with twice the kernel's code, and one.
+case $ended in
+99)
+    backtrace
+    fail "the kernel panicked" 99
+    ;;
+5) fail "the check of the memory failed" 98 ;;
+esac
 if [[ -z $status ]]; then
     tr -d '\r' <"$work/console" | tail -5 >&2
     fail "the program did not end" 125

@@ -1,6 +1,9 @@
 """Compares what programs print in kernel/ and in Linux, program by program.
 
-usage: compare.py OURS LINUX EXCEPTIONS; exit 3 where something differs that is not listed.
+After each program, kernel/ checks that no frame was lost and that the core's structures are consistent.
+
+usage: compare.py OURS LINUX EXCEPTIONS; exit 3 where something differs that is not listed, or a check fails.
+       compare.py --checks OURS; only the checks
 """
 
 import pathlib
@@ -15,8 +18,11 @@ def sections(path):
     """The lines of each program, with its status at the end."""
     found, name = {}, None
     for line in pathlib.Path(path).read_text(errors="replace").splitlines():
-        if line.startswith("=== status"):
+        if line.startswith("=== check ") or line.startswith("=== status"):
             found[name].append(line)
+            # What follows, up to the next mark, is only for people.
+            if line.startswith("=== check "):
+                name = None
         elif line.startswith("=== "):
             name = line[4:]
             found[name] = []
@@ -30,11 +36,32 @@ def verdicts(lines):
     tap = [line for line in lines if VERDICT.match(line)]
     if not tap:
         return lines
-    return [re.sub(r"0x[0-9a-f]+|\d{4,}", "N", line) for line in [*tap, lines[-1]]]
+    return [re.sub(r"0x[0-9a-f]+|\d{4,}|\d+MB", "N", line) for line in [*tap, lines[-1]]]
+
+
+def take_checks(found):
+    """Removes the results of the checks; returns the failed ones by program."""
+    failed = {}
+    for name, lines in found.items():
+        last = lines.pop() if lines and lines[-1].startswith("=== check ") else "=== check was not made"
+        if last != "=== check ok":
+            failed[name] = last.removeprefix("=== check ")
+    return failed
+
+
+def report_checks(found):
+    """Prints the failed checks; returns how many there are."""
+    failed = take_checks(found)
+    for name, why in failed.items():
+        print(f"{name:32} frames and structures afterwards: {why}")
+    return len(failed)
 
 
 def main():
+    if sys.argv[1] == "--checks":
+        return 3 if report_checks(sections(sys.argv[2])) else 0
     ours, linux = (sections(path) for path in sys.argv[1:3])
+    unchecked = report_checks(ours)
     listed = {}
     for line in pathlib.Path(sys.argv[3]).read_text().splitlines():
         if line and not line.startswith("#"):
@@ -56,8 +83,9 @@ def main():
             pairs = [pair for pair in zip(one, other) if pair[0] != pair[1]]
             for a, b in pairs[:3] or [(one[-1], other[-1])]:
                 print(f"    here  {a}\n    Linux {b}")
-    print(f"kernel: {same} programs with passes and the same results, {len(failed)} surprises")
-    return 3 if failed else 0
+    print(f"kernel: {same} programs with passes and the same results, {len(failed)} surprises, "
+          f"{unchecked} failed checks")
+    return 3 if failed or unchecked else 0
 
 
 sys.exit(main())

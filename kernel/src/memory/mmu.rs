@@ -227,6 +227,11 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     }
 }
 
+/// Returns the number of frames that an address space uses for its tables.
+pub fn table_frames(mm: MmId) -> usize {
+    tables(mm).map_or(0, Tables::frames)
+}
+
 /// Returns the number of pages that the hardware maps; an estimate of resident memory.
 pub fn resident(mm: MmId) -> usize {
     let mut pages = 0;

@@ -7,8 +7,11 @@
 //! mmu       the hardware side of the core: entries, flushes          tables  page tables
 //! heap      the kernel's own objects                                 frames  physical memory
 //! oom       what happens when frames run out
+//! check     whether a frame is lost                       background  compaction and KSM
 //! ```
 
+pub mod background;
+pub mod check;
 pub mod frames;
 pub mod heap;
 pub mod mm;

@@ -56,6 +56,15 @@ pub fn physical_address(frame: FrameId) -> u64 {
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
 }
 
+/// Returns the number of frames of the core that have a physical frame.
+pub fn frames_in_use() -> usize {
+    // ORDERING: Relaxed; a count.
+    let is_used = |at: &&AtomicU64| at.load(Ordering::Relaxed) != 0;
+    FRAMES
+        .get()
+        .map_or(0, |all| all.iter().filter(is_used).count())
+}
+
 /// Assigns a physical frame to a frame of the core.
 fn fill(id: FrameId, frame: Option<Frame>) {
     if let (Some(place), Some(frame)) = (place(id), frame) {

@@ -4,7 +4,7 @@
 //! the program would, and copies through the direct map while the page-table entry is locked.
 
 use super::frames::pointer_to;
-use super::mm::{Mm, page_of};
+use super::mm::{Mm, TASK_SIZE, page_of};
 use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EFAULT, ENAMETOOLONG};
@@ -52,7 +52,9 @@ impl Mm {
         access: Access,
         mut f: impl FnMut(*mut u8, usize),
     ) -> Result<(), Failure> {
-        let end = addr.checked_add(len as u64).ok_or(EFAULT)?;
+        // As in Linux, nothing is copied if the range reaches beyond user memory.
+        let end = addr.checked_add(len as u64);
+        let end = end.filter(|&end| end <= TASK_SIZE).ok_or(EFAULT)?;
         let mut at = addr;
         while at < end {
             let offset = at as usize % PAGE;

@@ -145,6 +145,18 @@ pub fn all() -> Vec<Arc<Process>> {
     PROCESSES.lock().values().cloned().collect()
 }
 
+/// True if all threads but the current one sleep, and no process is being taken apart.
+pub fn others_sleep() -> bool {
+    let current = current_thread();
+    let sleeps = |thread: &Arc<Thread>| {
+        Arc::ptr_eq(thread, &current) || thread.state() == thread::RunState::Asleep
+    };
+    all().iter().all(|process| {
+        let threads = process.threads();
+        process.zombie_status().is_some() || !threads.is_empty() && threads.iter().all(sleeps)
+    })
+}
+
 /// Returns the thread with this number.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
     all().iter().find_map(|process| process.thread(tid))

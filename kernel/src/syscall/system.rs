@@ -4,7 +4,7 @@ use super::{Call, Failure, Outcome, Value};
 use crate::console;
 use crate::cpu;
 use crate::files::open::fill_randomly;
-use crate::memory::{frames, space};
+use crate::memory::{check, frames, space};
 use crate::process::exec;
 use crate::say;
 use alloc::vec;
@@ -15,6 +15,8 @@ use linux_raw_sys::general::*;
 const POWER_COMMANDS: [u32; 3] = [0x4321_fedc, 0xcdef_0123, 0x0123_4567];
 /// Length of a field of `struct utsname`.
 const NAME_LEN: usize = 65;
+/// Exit code for QEMU if the check of the memory fails: its status is twice this, and one.
+const CHECK_FAILED: u32 = 2;
 const PR_SET_NAME: u32 = 15;
 const PR_GET_NAME: u32 = 16;
 const PR_SET_PDEATHSIG: u32 = 1;
@@ -141,7 +143,7 @@ fn prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Ends the machine (`reboot`), after a check of the core's structures.
+/// Ends the machine (`reboot`), after a check of frames and of the core's structures.
 fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     let [_, _, command, ..] = call.args;
     if call.thread.process.inherited.lock().user[0] != 0 {
@@ -150,18 +152,15 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     if !POWER_COMMANDS.contains(&(command as u32)) {
         return Ok(0);
     }
-    // While other processes run, the core's structures change and cannot be checked.
-    let is_alone = crate::process::all().len() == 1;
-    let damaged = space().validate_all().err().filter(|_| is_alone);
-    if let Some(violation) = &damaged {
-        say!("the core's structures are damaged: {violation:?}");
+    let report = check::report();
+    for line in report.lines() {
+        say!("check: {line}");
     }
-    say!(
-        "{} of {} frames are free",
-        frames::free_frames(),
-        frames::total_frames()
-    );
-    console::exit(if damaged.is_some() { 2 } else { 0 })
+    console::exit(if report.starts_with("ok") {
+        0
+    } else {
+        CHECK_FAILED
+    })
 }
 
 /// `CAP_IPC_LOCK`, the only capability that a process can give up.

@@ -7,7 +7,7 @@ use crate::memory::space;
 use crate::memory::user::PATH_MAX;
 use crate::process::exec::{self, Command};
 use crate::process::futex::{self, futex};
-use crate::process::{self, Inherited, Process, clone, scheduler, wait};
+use crate::process::{self, Inherited, Process, clone, wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -74,10 +74,6 @@ pub fn call(call: &mut Call<'_>) -> Outcome {
         __NR_getppid => Ok(process.parent_number().into()),
         __NR_pidfd_open => pidfd_open(call),
         __NR_unshare => unshare(call),
-        __NR_sched_yield => {
-            scheduler::schedule();
-            Ok(0)
-        }
         _ => return identity(call),
     })
 }

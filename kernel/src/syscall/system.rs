@@ -5,7 +5,7 @@ use crate::console;
 use crate::cpu;
 use crate::files::open::fill_randomly;
 use crate::memory::{check, frames, space};
-use crate::process::exec;
+use crate::process::{exec, scheduler};
 use crate::say;
 use alloc::vec;
 use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
@@ -71,6 +71,10 @@ pub fn call(call: &Call<'_>) -> Outcome {
             .and_then(|()| mm.write_if_wanted(b, &[0u32]))
             .map(|()| 0),
         __NR_sched_getscheduler | __NR_getpriority | __NR_setpriority | __NR_membarrier => Ok(0),
+        __NR_sched_yield => {
+            scheduler::schedule();
+            Ok(0)
+        }
         __NR_reboot => reboot(call),
         __NR_prctl => prctl(call),
         __NR_capget => capabilities(call),

@@ -88,15 +88,21 @@ run_tests() {
     kernel/run.sh "$@" --seconds 900 "${items[@]}" --add ci/kernel/inside.sh=/inside -- /bin/busybox sh /inside
 }
 
-# Forks while a thread reads through its TLB; each flush comes late.
+# Forks while a thread reads through its TLB; each flush comes late. Then the same while mappings with different
+# anon_vmas merge, pages migrate, and KSM merges pages.
 isolation() {
-    local forks=$1 cpus
-    for cpus in 2 4; do
-        printf '%s CPUs: ' "$cpus"
-        kernel/run.sh --smp "$cpus" --widen 300 --seconds 900 --add "$work/isolation" -- /bin/isolation "$forks" \
-            2>/dev/null || status=3
+    local forks=$1 cpus busy
+    for busy in '' busy; do
+        for cpus in 2 4; do
+            printf '%s CPUs%s: ' "$cpus" "${busy:+, with merges, migration and KSM}"
+            isolate --smp "$cpus" --seconds 3600 ${busy:+--policy vmarea} -- /bin/isolation "$forks" $busy || status=3
+        done
+        stale_entries_show $busy
     done
-    stale_entries_show
+}
+
+isolate() {
+    kernel/run.sh --widen 300 --add "$work/isolation" "$@" 2>/dev/null
 }
 
 # Tests the test: if the TLBs of other CPUs keep stale entries, it must not pass. It counts leaks, or reads wrong
@@ -104,10 +110,9 @@ isolation() {
 stale_entries_show() {
     local said
     for _ in 1 2 3; do
-        said=$(kernel/run.sh --smp 2 --widen 300 --flush-local --seconds 30 --add "$work/isolation" -- \
-            /bin/isolation 20 2>/dev/null) || true
+        said=$(isolate --smp 2 --flush-local --seconds 60 -- /bin/isolation 20 "$@") || true
         if [[ $said != *', 0 leaked reads'* ]]; then
-            echo "without flushes: ${said:-crashed}"
+            echo "without flushes${1:+, $1}: ${said:-crashed}"
             return
         fi
     done

@@ -5,12 +5,14 @@
 # the isolation of processes fails.
 # usage: ci/kernel.sh                      all of it: some 15 minutes
 #        ci/kernel.sh --compare [NAME...]  the comparison, of all programs or of those named
+#        ci/kernel.sh --ltp [NAME...]      the same for tests of an installed Linux Test Project: LTP=FOLDER
 #        ci/kernel.sh --isolation FORKS    each kind of isolation with so many forks on 2 and on 4 CPUs
 #        ci/kernel.sh --stress SECONDS     threads and forks on 4 CPUs
 #        ci/kernel.sh --bad                a full memory, forks without end, a panic
 #        ci/kernel.sh --share              without Linux and its selftests: programs whose output is known, at most
 #                                          two minutes
-# Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs.
+# Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs;
+# KERNEL=FILE takes a built kernel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +21,7 @@ fail() {
     exit "${2:-1}"
 }
 case ${1-} in
-'' | --compare) ;;
+'' | --compare | --ltp) ;;
 --share | --bad) (($# == 1)) || fail "$1 takes no argument" 2 ;;
 --isolation | --stress) (($# == 2)) || fail "$1 takes a number" 2 ;;
 *) fail "no option $1" 2 ;;
@@ -41,9 +43,11 @@ trap 'rm -rf "$work"' EXIT
 out=${KEEP:-$work/out}
 mkdir -p "$work/tests" "$out"
 
-(cd kernel && cargo build --release --locked --quiet)
-KERNEL=$PWD/${CARGO_TARGET_DIR:-kernel/target}/x86_64-unknown-none/release/vmarea-kernel
-[[ -e $KERNEL ]] || KERNEL=$PWD/kernel/target/x86_64-unknown-none/release/vmarea-kernel
+if [[ -z ${KERNEL-} ]]; then
+    (cd kernel && cargo build --release --locked --quiet)
+    KERNEL=$PWD/${CARGO_TARGET_DIR:-kernel/target}/x86_64-unknown-none/release/vmarea-kernel
+    [[ -e $KERNEL ]] || KERNEL=$PWD/kernel/target/x86_64-unknown-none/release/vmarea-kernel
+fi
 export KERNEL
 
 build_programs() {
@@ -79,9 +83,23 @@ build_selftests() {
     done
 }
 
+# Takes the memory tests of an installed LTP, with the libraries that they need.
+take_ltp() {
+    local folder=${LTP-}/testcases/bin test library
+    [[ -d $folder ]] || return 0
+    rm -f "$work"/tests/*
+    for test in "$folder"/{brk,fork,madvise,mmap,mprotect,mremap}[0-9][0-9]; do
+        cp "$test" "$work/tests/3@${test##*/}"
+    done
+    for library in $(ldd "$work"/tests/3@* | grep -o '/[^ ]*\.so[^ ]*' | grep -v : | sort -u); do
+        libraries+=(--add "$library=$library")
+    done
+}
+
 # Runs all programs in this kernel, or in another one.
+libraries=()
 run_tests() {
-    local items=() test
+    local items=("${libraries[@]}") test
     for test in "$work"/tests/*; do
         items+=(--add "$test=/tests/${test##*/}")
     done
@@ -155,27 +173,46 @@ full_memory() {
     fi
 }
 
+# Leaves only the named programs.
+keep_only() {
+    local name
+    (($#)) || return 0
+    mkdir "$work/named"
+    for name; do
+        mv "$work/tests/"?"@$name" "$work/named" || fail "no program $name" 2
+    done
+    rm -r "$work/tests"
+    mv "$work/named" "$work/tests"
+}
+
 # Runs the programs in kernel/ and in Linux, and compares the results.
-compare() {
+compare_with_linux() {
     cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
     mkdir -p "$cache"
     . ci/kernels/fetch.sh
     fetch_kernel 6.12
-    local linux=$cache/6.12/vmlinuz name
-    # The selftests have a cache of their own.
-    . ci/suites/source.sh
-    build_selftests
-    if (($#)); then
-        mkdir "$work/named"
-        for name; do
-            mv "$work/tests/"?"@$name" "$work/named" || fail "no program $name" 2
-        done
-        rm -r "$work/tests"
-        mv "$work/named" "$work/tests"
-    fi
+    local linux=$cache/6.12/vmlinuz
     run_tests --smp 2 --memory 3G >"$out/ours" || status=1
     run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
     python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
+}
+
+compare() {
+    # The selftests have a cache of their own.
+    . ci/suites/source.sh
+    build_selftests
+    keep_only "$@"
+    compare_with_linux
+}
+
+ltp() {
+    take_ltp
+    if ((${#libraries[@]} == 0)); then
+        echo "kernel: skipped: LTP needs LTP=FOLDER of an installed Linux Test Project"
+        return
+    fi
+    keep_only "$@"
+    compare_with_linux
 }
 
 # What needs neither Linux nor its selftests.
@@ -202,6 +239,7 @@ build_programs
 case ${1-} in
 --share) share ;;
 --compare) compare "${@:2}" ;;
+--ltp) ltp "${@:2}" ;;
 --isolation) isolation "$2" ;;
 --stress) stress "$2" ;;
 --bad)
@@ -210,6 +248,7 @@ case ${1-} in
     ;;
 *)
     compare
+    ltp
     stress 60
     isolation 1000
     full_memory

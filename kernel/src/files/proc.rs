@@ -82,6 +82,19 @@ impl Report {
         })
     }
 
+    /// Writes to the text: only `oom_score_adj` can be changed.
+    fn write(&self, from: &[u8]) -> Result<usize, Failure> {
+        let process = self.pid.and_then(process::find);
+        let Some(process) = process.filter(|_| self.name == "oom_score_adj") else {
+            return Err(EACCES.into());
+        };
+        let value = core::str::from_utf8(from).ok();
+        let value = value.and_then(|text| text.trim().parse::<i32>().ok());
+        let value = value.filter(|value| (-1000..=1000).contains(value));
+        process.inherited.lock().oom_score_adj = value.ok_or(EINVAL)?;
+        Ok(from.len())
+    }
+
     fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         if offset == 0 {
             *self.text.lock() = text_of(self.pid, &self.name)?;
@@ -183,7 +196,7 @@ fn text_of_process(process: &Process, name: &str) -> Result<String, Failure> {
         "statm" => statm(process),
         "comm" => format!("{}\n", process.name()),
         "cmdline" => arguments(&*mm()?)?,
-        "oom_score_adj" => "0\n".into(),
+        "oom_score_adj" => format!("{}\n", process.inherited.lock().oom_score_adj),
         "wchan" => "0".into(),
         _ => return Err(ENOENT.into()),
     })
@@ -371,18 +384,19 @@ impl ProcFile {
     /// Writes bytes at an offset; returns how many were written.
     ///
     /// # Errors
-    /// EACCES unless the file is `mem` or starts work; EIO for memory that cannot be written.
+    /// EACCES for most files; EINVAL for a value out of range; EIO for memory that cannot be written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Memory(mm) => {
                 mm.write(offset, from).map_err(|_| EIO)?;
                 Ok(from.len())
             }
+            ProcFile::Report(report) => report.write(from),
             ProcFile::Control(control) => {
                 control.write(from);
                 Ok(from.len())
             }
-            _ => Err(EACCES.into()),
+            ProcFile::PageMap(_) | ProcFile::PidFd(_) => Err(EACCES.into()),
         }
     }
 }

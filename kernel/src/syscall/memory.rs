@@ -1,11 +1,12 @@
 //! Memory calls: the conversion of their arguments to a `Syscall` of the core.
 
 use super::{Call, Failure, Outcome, Value};
-use crate::files::OpenFile;
-use crate::files::mapped;
+use crate::files::inode::Device;
+use crate::files::{Inode, OpenFile, mapped};
 use crate::memory::mm::TASK_SIZE;
 use crate::memory::{Mm, space};
 use crate::process::find;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
@@ -162,7 +163,8 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     if access == (false, false) {
         return Err(EBADF.into());
     }
-    let inode = file.inode().filter(|inode| inode.is_file()).ok_or(ENODEV)?;
+    let can_map = |inode: &&Arc<Inode>| inode.is_file() || inode.as_device() == Some(Device::Zero);
+    let inode = file.inode().filter(can_map).ok_or(ENODEV)?;
     Ok(mapped::keep(inode, &file.path, file.id, access))
 }
 
@@ -267,7 +269,7 @@ fn process_mrelease(call: &Call<'_>) -> Result<Value, Failure> {
 ///
 /// # Errors
 /// EINVAL if this is not a file or the size is negative; EACCES; EPERM.
-pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure> {
+pub fn truncate(file: &Inode, size: u64) -> Result<Value, Failure> {
     if size >> 63 != 0 || !file.is_file() {
         return Err(EINVAL.into());
     }

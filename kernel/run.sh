@@ -6,6 +6,7 @@
 #   --smp N         CPUs (2)
 #   --memory SIZE   memory, as QEMU takes it (512M)
 #   --policy NAME   the core's merge policy (linux-6.12)
+#   --lock KIND     the lock in each VMA: mmap (none), flagged, aligned or boxed, instead of Linux's since 6.15
 #   --icount        count instructions: one CPU, and time is the number of instructions
 #   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
 #   --flush-local   leave stale entries in the TLBs of other CPUs, so that a test of isolation fails
@@ -25,14 +26,14 @@ fail() {
     exit "${2:-2}"
 }
 
-smp=2 memory=512M options=() icount= add=() linux= console= seconds=120
+smp=2 memory=512M options=() icount= add=() linux= console= seconds=120 lock=
 while (($#)) && [[ $1 != -- ]]; do
     case $1 in
     --icount) icount=1 ;;
     --flush-local) options+=(flush=local) ;;
     --trace) options+=(trace=1) ;;
     --console) console=1 ;;
-    --smp | --memory | --policy | --widen | --add | --linux | --seconds)
+    --smp | --memory | --lock | --policy | --widen | --add | --linux | --seconds)
         (($# > 1)) || fail "$1 needs a value"
         case $1 in
         --policy | --widen) options+=("${1#--}=$2") ;;
@@ -52,7 +53,7 @@ busybox=$(command -v busybox) || fail "no busybox: install busybox-static"
 
 if [[ -z $linux ]]; then
     if [[ -z ${KERNEL-} ]]; then
-        (cd "$here" && cargo build --release --locked --quiet)
+        (cd "$here" && cargo build --release --locked --quiet ${lock:+--features "lock-$lock"})
         KERNEL=${CARGO_TARGET_DIR:-$here/target}/x86_64-unknown-none/release/vmarea-kernel
     fi
     image=$KERNEL

@@ -37,7 +37,7 @@ use files::open::{Object, OpenFile};
 use files::{FileTable, initramfs, path};
 use linux_raw_sys::general::O_RDWR;
 use memory::frames::{self, pointer_to};
-use memory::{check, heap, mm, mmu};
+use memory::{check, heap, mm, mmu, platform};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
 use process::thread::{Thread, VectorState, new_stack};
@@ -75,8 +75,9 @@ extern "C" fn kernel_main(info: u64) -> ! {
     let files = initramfs::unpack(archive);
     apic::start_others();
     say!(
-        "policy {}, {} CPUs, {} frames, {files} files",
+        "policy {}, VMA lock: {}, {} CPUs, {} frames, {files} files",
         policy.name,
+        platform::LOCK_NAME,
         cpu::online(),
         frames::total_frames(),
     );

@@ -12,14 +12,33 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Once;
 use vmarea::types::platform::Environment;
 use vmarea::types::{FrameId, Platform};
-use vmarea_sync::{Spin, VmaLock};
+use vmarea_sync::Spin;
+
+#[cfg(feature = "lock-aligned")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::AlignedRwLock>;
+#[cfg(feature = "lock-boxed")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::BoxedRwLock>;
+#[cfg(feature = "lock-flagged")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::FlaggedCount>;
+#[cfg(feature = "lock-mmap")]
+type Lock = vmarea_sync::MmapLockOnly;
+#[cfg(not(any(
+    feature = "lock-aligned",
+    feature = "lock-boxed",
+    feature = "lock-flagged",
+    feature = "lock-mmap"
+)))]
+type Lock = vmarea_sync::VmaLock;
+
+/// Name of the kind of lock in each VMA.
+pub const LOCK_NAME: &str = <Lock as vmarea_sync::VmaLockKind>::NAME;
 
 /// The environment that this kernel chooses for the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine;
 
 impl Environment for Machine {
-    type VmaLock = VmaLock;
+    type VmaLock = Lock;
     type Platform = Memory;
     type Mmu = Hardware;
     type Wait = Spin;

@@ -12,10 +12,11 @@ prints this page. The spacing test is that of the thesis "VMA merging in Linux" 
 of one page with gaps between them move together, which the thesis's kernel and the policies `thesis` and `vmarea` merge.
 Page faults write to pages of anonymous memory for the first time.
 
-Instructions are those of the whole machine, on one CPU (`-icount shift=0`), so two threads take turns. In `kernel/` only
-the program runs, and the figures are the same from run to run. In Linux, kernel threads run in between, so that its
-figures vary: those of the spacing test, by a factor of two between 33 M and 65 M for 1,000 mappings. Times are counts of the time stamp counter with 2 emulated CPUs; they depend on the machine and on its load, and say little
-if the machine does other work, as it did for this page. The second number is the ratio to Linux.
+Instructions are those of the whole machine, on one CPU (`-icount shift=0`), so two threads take turns. In `kernel/`
+only the program runs, and the figures are the same from run to run. In Linux, kernel threads run in between, so that
+its figures vary: those of the spacing test, by a factor of two between 33 M and 65 M for 1,000 mappings. Times are
+counts of the time stamp counter with 2 emulated CPUs; they depend on the machine and on its load, and say little if
+the machine does other work, as it did for this page. The second number is the ratio to Linux.
 
 Linux does more at each system call and page fault than this kernel: accounting, control groups, auditing, memory
 policies. QEMU counts each repetition of a string instruction: this kernel clears a page in 512 repetitions, and Linux,

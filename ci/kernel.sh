@@ -229,7 +229,7 @@ share() {
     grep -A1 '^=== stress$' "$out/ours" | grep -q '^passed$' || { echo "kernel: stress failed"; status=3; }
     [[ $(sed -n '/^=== busybox.sh$/{n;p}' "$out/ours") == "$(seq 1000 | sha256sum)" ]] ||
         { echo "kernel: busybox differs"; status=3; }
-    isolation 20
+    isolation 10
     full_memory
     panic
 }

@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
 # Programs in kernel/ and in Debian's Linux 6.12, under QEMU with the same initramfs: what they print is compared
 # line by line, of Linux's selftests the verdicts. Prints a table; exits with 3 if a program differs that is not
-# listed in ci/kernel/exceptions, or the isolation of processes fails.
-# usage: ci/kernel.sh            all of it, with 1,000 forks for isolation on 2 and on 4 CPUs: some 15 minutes
-#        ci/kernel.sh --share    without Linux and its selftests: programs whose output is known, at most two minutes
-# Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs.
+# listed in ci/kernel/exceptions, if a frame is lost or the core's structures are damaged after any program, or if
+# the isolation of processes fails.
+# usage: ci/kernel.sh                      all of it: some 15 minutes
+#        ci/kernel.sh --compare [NAME...]  the comparison, of all programs or of those named
+#        ci/kernel.sh --ltp [NAME...]      the same for tests of an installed Linux Test Project: LTP=FOLDER
+#        ci/kernel.sh --isolation FORKS    each kind of isolation with so many forks on 2 and on 4 CPUs
+#        ci/kernel.sh --stress SECONDS     threads and forks on 4 CPUs
+#        ci/kernel.sh --reclaim FORKS      reclaim and swap on 1, 2 and 4 CPUs
+#        ci/kernel.sh --bad                a full memory, forks without end, a panic
+#        ci/kernel.sh --share              without Linux and its selftests: programs whose output is known, at most
+#                                          two minutes
+# Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs;
+# KERNEL=FILE takes a built kernel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,10 +21,10 @@ fail() {
     echo "ci/kernel.sh: $1" >&2
     exit "${2:-1}"
 }
-share=
 case ${1-} in
---share) share=1 ;;
-'') ;;
+'' | --compare | --ltp) ;;
+--share | --bad) (($# == 1)) || fail "$1 takes no argument" 2 ;;
+--isolation | --stress | --reclaim) (($# == 2)) || fail "$1 takes a number" 2 ;;
 *) fail "no option $1" 2 ;;
 esac
 if [[ $(uname -m) != x86_64 ]]; then
@@ -35,9 +44,11 @@ trap 'rm -rf "$work"' EXIT
 out=${KEEP:-$work/out}
 mkdir -p "$work/tests" "$out"
 
-(cd kernel && cargo build --release --locked --quiet)
-KERNEL=$PWD/${CARGO_TARGET_DIR:-kernel/target}/x86_64-unknown-none/release/vmarea-kernel
-[[ -e $KERNEL ]] || KERNEL=$PWD/kernel/target/x86_64-unknown-none/release/vmarea-kernel
+if [[ -z ${KERNEL-} ]]; then
+    (cd kernel && cargo build --release --locked --quiet)
+    KERNEL=$PWD/${CARGO_TARGET_DIR:-kernel/target}/x86_64-unknown-none/release/vmarea-kernel
+    [[ -e $KERNEL ]] || KERNEL=$PWD/kernel/target/x86_64-unknown-none/release/vmarea-kernel
+fi
 export KERNEL
 
 build_programs() {
@@ -73,24 +84,44 @@ build_selftests() {
     done
 }
 
+# Takes the memory tests of an installed LTP, with the libraries that they need.
+take_ltp() {
+    local folder=${LTP-}/testcases/bin test library
+    [[ -d $folder ]] || return 0
+    rm -f "$work"/tests/*
+    for test in "$folder"/{brk,fork,madvise,mmap,mprotect,mremap}[0-9][0-9]; do
+        cp "$test" "$work/tests/3@${test##*/}"
+    done
+    for library in $(ldd "$work"/tests/3@* | grep -o '/[^ ]*\.so[^ ]*' | grep -v : | sort -u); do
+        libraries+=(--add "$library=$library")
+    done
+}
+
 # Runs all programs in this kernel, or in another one.
+libraries=()
 run_tests() {
-    local items=() test
+    local items=("${libraries[@]}") test
     for test in "$work"/tests/*; do
         items+=(--add "$test=/tests/${test##*/}")
     done
     kernel/run.sh "$@" --seconds 900 "${items[@]}" --add ci/kernel/inside.sh=/inside -- /bin/busybox sh /inside
 }
 
-# Forks while a thread reads through its TLB; each flush comes late.
+# Forks while a thread reads through its TLB; each flush comes late. Then the same while mappings with different
+# anon_vmas merge, pages migrate, and KSM merges pages.
 isolation() {
-    local forks=$1 cpus
-    for cpus in 2 4; do
-        printf '%s CPUs: ' "$cpus"
-        kernel/run.sh --smp "$cpus" --widen 300 --seconds 900 --add "$work/isolation" -- /bin/isolation "$forks" \
-            2>/dev/null || status=3
+    local forks=$1 cpus busy
+    for busy in '' busy; do
+        for cpus in 2 4; do
+            printf '%s CPUs%s: ' "$cpus" "${busy:+, with merges, migration and KSM}"
+            isolate --smp "$cpus" --seconds 3600 ${busy:+--policy vmarea} -- /bin/isolation "$forks" $busy || status=3
+        done
+        stale_entries_show $busy
     done
-    stale_entries_show
+}
+
+isolate() {
+    kernel/run.sh --widen 300 --add "$work/isolation" "$@" 2>/dev/null
 }
 
 # Tests the test: if the TLBs of other CPUs keep stale entries, it must not pass. It counts leaks, or reads wrong
@@ -98,15 +129,31 @@ isolation() {
 stale_entries_show() {
     local said
     for _ in 1 2 3; do
-        said=$(kernel/run.sh --smp 2 --widen 300 --flush-local --seconds 30 --add "$work/isolation" -- \
-            /bin/isolation 20 2>/dev/null) || true
+        said=$(isolate --smp 2 --flush-local --seconds 60 -- /bin/isolation 20 "$@") || true
         if [[ $said != *', 0 leaked reads'* ]]; then
-            echo "without flushes: ${said:-crashed}"
+            echo "without flushes${1:+, $1}: ${said:-crashed}"
             return
         fi
     done
     echo "kernel: isolation passes without flushes"
     status=3
+}
+
+# Threads and forks change memory on 4 CPUs.
+stress() {
+    kernel/run.sh --smp 4 --seconds $(($1 + 140)) --add "$work/tests/1@stress=/bin/stress" -- /bin/stress "$1" ||
+        status=3
+}
+
+# A panic prints the functions that led to it, and QEMU ends with a status.
+panic() {
+    local said ended=0
+    said=$(kernel/run.sh -- /bin/busybox sh -c 'echo c >/proc/sysrq-trigger' 2>&1) || ended=$?
+    if ((ended != 99)) || ! grep -q 'panic on CPU .*a program asked' <<<"$said" ||
+        ! grep -q 'system_call_entry' <<<"$said"; then
+        echo "kernel: a panic ended with status $ended: $said"
+        status=3
+    fi
 }
 
 # A program that takes all memory ends, one that forks without end gets an error, and the machine goes on.
@@ -128,10 +175,54 @@ full_memory() {
 }
 
 . ci/kernel/reclaim.sh
-status=0
-build_programs
-if [[ $share ]]; then
+
+# Leaves only the named programs.
+keep_only() {
+    local name
+    (($#)) || return 0
+    mkdir "$work/named"
+    for name; do
+        mv "$work/tests/"?"@$name" "$work/named" || fail "no program $name" 2
+    done
+    rm -r "$work/tests"
+    mv "$work/named" "$work/tests"
+}
+
+# Runs the programs in kernel/ and in Linux, and compares the results.
+compare_with_linux() {
+    cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
+    mkdir -p "$cache"
+    . ci/kernels/fetch.sh
+    fetch_kernel 6.12
+    local linux=$cache/6.12/vmlinuz
+    run_tests --smp 2 --memory 3G >"$out/ours" || status=1
+    run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
+    python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
+}
+
+compare() {
+    # The selftests have a cache of their own.
+    . ci/suites/source.sh
+    build_selftests
+    keep_only "$@"
+    compare_with_linux
+}
+
+ltp() {
+    take_ltp
+    if ((${#libraries[@]} == 0)); then
+        echo "kernel: skipped: LTP needs LTP=FOLDER of an installed Linux Test Project"
+        return
+    fi
+    keep_only "$@"
+    compare_with_linux
+}
+
+# What needs neither Linux nor its selftests.
+share() {
+    local name
     run_tests --smp 2 >"$out/ours" || status=1
+    python3 ci/kernel/compare.py --checks "$out/ours" || status=3
     # These print the same on every Linux.
     for name in signals static; do
         { "$work/tests/1@$name" 2>&1 || true; } >"$work/native"
@@ -141,26 +232,34 @@ if [[ $share ]]; then
     grep -A1 '^=== stress$' "$out/ours" | grep -q '^passed$' || { echo "kernel: stress failed"; status=3; }
     [[ $(sed -n '/^=== busybox.sh$/{n;p}' "$out/ours") == "$(seq 1000 | sha256sum)" ]] ||
         { echo "kernel: busybox differs"; status=3; }
-    isolation 20
+    isolation 10
     full_memory
     reclaim 2 3 10
-    ((status)) || echo "kernel: ok"
-    exit "$status"
-fi
+    panic
+}
 
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
-mkdir -p "$cache"
-. ci/kernels/fetch.sh
-fetch_kernel 6.12
-linux=$cache/6.12/vmlinuz
-# The selftests have a cache of their own.
-. ci/suites/source.sh
-build_selftests
-run_tests --smp 2 --memory 3G >"$out/ours" || status=1
-run_tests --smp 2 --memory 3G --linux "$linux" >"$out/linux" || status=1
-python3 ci/kernel/compare.py "$out/ours" "$out/linux" ci/kernel/exceptions || status=$?
-STRESS=60 kernel/run.sh --smp 4 --seconds 200 --add "$work/tests/1@stress=/bin/stress" -- /bin/stress 60 || status=3
-isolation 1000
-full_memory
-reclaim "1 2 4" 20 1000
+status=0
+build_programs
+case ${1-} in
+--share) share ;;
+--compare) compare "${@:2}" ;;
+--ltp) ltp "${@:2}" ;;
+--isolation) isolation "$2" ;;
+--stress) stress "$2" ;;
+--reclaim) reclaim "1 2 4" 20 "$2" ;;
+--bad)
+    full_memory
+    panic
+    ;;
+*)
+    compare
+    ltp
+    stress 60
+    isolation 1000
+    reclaim "1 2 4" 20 1000
+    full_memory
+    panic
+    ;;
+esac
+((status)) || echo "kernel: ok"
 exit "$status"

@@ -9,6 +9,7 @@
 #   --swap SIZE     a swap device of this size, which is a part of the memory (none)
 #   --reclaim       swap out pages all the time, and not only when memory is short
 #   --policy NAME   the core's merge policy (linux-6.12)
+#   --lock KIND     the lock in each VMA: mmap (none), flagged, aligned or boxed, instead of Linux's since 6.15
 #   --icount        count instructions: one CPU, and time is the number of instructions
 #   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
 #   --flush-local   leave stale entries in the TLBs of other CPUs, so that a test of isolation fails
@@ -17,6 +18,8 @@
 #   --linux VMLINUZ    boot this kernel of Linux instead, with the same initramfs
 #   --console       print everything that comes over the serial line
 #   --seconds N     give up after so long (120)
+# Exits with 99 after a panic, whose backtrace goes to standard error; with 98 if frames were lost or the core's
+# structures were damaged when the machine ended; with 125 if the program did not end.
 # KERNEL=FILE takes a built kernel. A terminal as standard input is the program's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +29,7 @@ fail() {
     exit "${2:-2}"
 }
 
-smp=2 memory=512M options=() icount= add=() linux= console= seconds=120
+smp=2 memory=512M options=() icount= add=() linux= console= seconds=120 lock=
 while (($#)) && [[ $1 != -- ]]; do
     case $1 in
     --icount) icount=1 ;;
@@ -34,7 +37,7 @@ while (($#)) && [[ $1 != -- ]]; do
     --reclaim) options+=(reclaim=always) ;;
     --trace) options+=(trace=1) ;;
     --console) console=1 ;;
-    --smp | --memory | --limit | --swap | --policy | --widen | --add | --linux | --seconds)
+    --smp | --memory | --limit | --swap | --lock | --policy | --widen | --add | --linux | --seconds)
         (($# > 1)) || fail "$1 needs a value"
         case $1 in
         --limit) options+=("memory=$2") ;;
@@ -55,7 +58,7 @@ busybox=$(command -v busybox) || fail "no busybox: install busybox-static"
 
 if [[ -z $linux ]]; then
     if [[ -z ${KERNEL-} ]]; then
-        (cd "$here" && cargo build --release --locked --quiet)
+        (cd "$here" && cargo build --release --locked --quiet ${lock:+--features "lock-$lock"})
         KERNEL=${CARGO_TARGET_DIR:-$here/target}/x86_64-unknown-none/release/vmarea-kernel
     fi
     image=$KERNEL
@@ -107,14 +110,39 @@ show() {
             /^== begin$/ { on = 1; next }
             /^== status [0-9]+$/ { on = 0 }
             # What the kernel itself says goes to standard error.
-            /^vmarea: / { if (on || /panic|damaged|out of memory/) print > "/dev/stderr"; next }
+            /^vmarea: / { if (on || /panic|check: (lost|violation|busy)|out of memory/) print > "/dev/stderr"; next }
             on { print; fflush() }'
     fi
 }
-timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
-    -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
-    -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio | show || true
+
+# The functions and lines of the addresses in a panic's backtrace.
+backtrace() {
+    local address calls=()
+    while read -r address; do
+        # The call is before the address at which its caller goes on.
+        calls+=("$(printf '0x%x' $((address - 1)))")
+    done < <(tr -d '\r' <"$work/console" | sed -n 's/^vmarea: panic: called from \(0x[0-9a-f]*\)$/\1/p')
+    if ((${#calls[@]})) && command -v addr2line >/dev/null; then
+        addr2line -Cfipe "$image" "${calls[@]}" >&2
+    fi
+}
+
+ended=0
+{
+    timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
+        -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
+        -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio || echo $? >"$work/ended"
+} | show
+[[ ! -e $work/ended ]] || ended=$(<"$work/ended")
 status=$(tr -d '\r' <"$work/console" | sed -n 's/^== status \([0-9]*\)$/\1/p' | tail -1)
+# QEMU ends with twice the kernel's code, and one.
+case $ended in
+99)
+    backtrace
+    fail "the kernel panicked" 99
+    ;;
+5) fail "the check of the memory failed" 98 ;;
+esac
 if [[ -z $status ]]; then
     tr -d '\r' <"$work/console" | tail -5 >&2
     fail "the program did not end" 125

@@ -18,6 +18,7 @@
 
 extern crate alloc;
 
+mod backtrace;
 mod boot;
 mod console;
 mod cpu;
@@ -37,7 +38,7 @@ use files::open::{Object, OpenFile};
 use files::{FileTable, initramfs, path};
 use linux_raw_sys::general::O_RDWR;
 use memory::frames::{self, pointer_to};
-use memory::{heap, mm, mmu, reclaim, swap};
+use memory::{check, heap, mm, mmu, platform, reclaim, swap};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
 use process::thread::{Thread, VectorState, new_stack};
@@ -76,12 +77,14 @@ extern "C" fn kernel_main(info: u64) -> ! {
     let files = initramfs::unpack(archive);
     apic::start_others();
     say!(
-        "policy {}, {} CPUs, {} frames, {} pages of swap, {files} files",
+        "policy {}, VMA lock: {}, {} CPUs, {} frames, {} pages of swap, {files} files",
         policy.name,
+        platform::LOCK_NAME,
         cpu::online(),
         frames::total_frames(),
         swap::slots(),
     );
+    check::start();
     if swap::slots() != 0 {
         reclaim::start(options.reclaim_always);
     }
@@ -151,7 +154,7 @@ fn start_init(arguments: Vec<alloc::string::String>) {
     };
     let inherited = Inherited::first();
     let loaded = exec::load(command, &inherited, None)
-        .unwrap_or_else(|failure| panic!("cannot run /init: error {}", failure.errno()));
+        .unwrap_or_else(|why| panic!("cannot run /init: {why:?}"));
     let files = FileTable::default();
     let terminal = path::find("/", "/dev/console").expect("devices exist");
     let terminal = OpenFile::new(Object::Inode(terminal), "/dev/console".into(), O_RDWR);
@@ -182,6 +185,9 @@ fn start_init(arguments: Vec<alloc::string::String>) {
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: this CPU stops here, and may have held the lock.
     unsafe { console::CONSOLE.force_unlock() };
-    say!("panic on CPU {}: {info}", cpu::number());
+    let (place, why) = (info.location(), info.message());
+    let place = place.map_or("?".into(), |at| alloc::format!("{at}"));
+    say!("panic on CPU {} at {place}: {why}", cpu::number());
+    backtrace::print();
     exit(PANICKED)
 }

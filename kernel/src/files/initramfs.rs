@@ -48,7 +48,7 @@ fn insert(name: &str, inode: Arc<Inode>) {
 
 /// Creates the directories and devices that every program expects.
 pub fn add_devices() {
-    for directory in ["/dev", "/proc", "/sys", "/tmp", "/dev/shm"] {
+    for directory in ["/dev", "/proc", "/sys/kernel/mm/ksm", "/tmp", "/dev/shm"] {
         insert(directory, Inode::directory(0o1777));
     }
     for (name, device) in [

@@ -5,6 +5,7 @@
 //! maps.
 
 use super::Inode;
+use super::inode::Device;
 use crate::memory::space;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -60,7 +61,10 @@ pub fn keep(
     File {
         id,
         inode: inode.number,
-        kind: FileKind::Shmem,
+        kind: match inode.as_device() {
+            Some(Device::Zero) => FileKind::DevZero,
+            _ => FileKind::Shmem,
+        },
         readable,
         writable,
         noexec: false,

@@ -1,12 +1,13 @@
 //! `/proc`: reports about the processes and about the kernel.
 //!
-//! The text of a file is made when the file is opened. `pagemap` and `mem` are read page by page
-//! from the address space that the process had when the file was opened.
+//! The text of a file is made when the file is opened, and again whenever it is read from its start.
+//! `pagemap` and `mem` are read page by page from the address space that the process had when the
+//! file was opened.
 
 use super::{Inode, proc_maps};
 use crate::cpu::clock;
 use crate::memory::mm::Usage;
-use crate::memory::{Mm, frames, platform, space, swap};
+use crate::memory::{Mm, background, check, frames, platform, space, swap};
 use crate::process::{self, Process, signal};
 use crate::syscall::Failure;
 use alloc::format;
@@ -14,17 +15,97 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ESRCH};
+use spin::Mutex;
 use vmarea::page::Pte;
 
 /// A file of `/proc`.
 #[derive(Debug)]
 pub enum ProcFile {
-    /// A text that was made when the file was opened.
-    Text(Vec<u8>),
+    /// A text about a process or the machine.
+    Report(Report),
+    /// A file that starts work of the kernel when it is written to.
+    Control(Control),
+    /// A pidfd: it stands for a process and has no bytes.
+    PidFd(u32),
     /// `pagemap`.
     PageMap(Arc<Mm>),
     /// `mem`.
     Memory(Arc<Mm>),
+}
+
+/// Work of the kernel that a program can ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// Moves all pages to other frames.
+    Compact,
+    /// Merges equal pages.
+    Ksm,
+    /// A command of one letter: `c` causes a panic.
+    SysRq,
+}
+
+impl Control {
+    fn at(path: &str) -> Option<Control> {
+        Some(match path {
+            "/proc/sys/vm/compact_memory" => Control::Compact,
+            "/sys/kernel/mm/ksm/run" => Control::Ksm,
+            "/proc/sysrq-trigger" => Control::SysRq,
+            _ => return None,
+        })
+    }
+
+    fn write(self, bytes: &[u8]) {
+        match (self, bytes.first()) {
+            (Control::Compact, Some(b'1')) => drop(background::migrate_all()),
+            (Control::Ksm, Some(b'1')) => drop(background::merge_equal()),
+            (Control::SysRq, Some(b'c')) => panic!("a program asked for a panic"),
+            _ => {}
+        }
+    }
+}
+
+/// A text that is made again whenever it is read from its start.
+#[derive(Debug)]
+pub struct Report {
+    /// The process that it is about; `None` for the machine.
+    pid: Option<u32>,
+    /// Path below `/proc`, or below the directory of the process.
+    name: String,
+    text: Mutex<Vec<u8>>,
+}
+
+impl Report {
+    fn open(pid: Option<u32>, name: &str) -> Result<Report, Failure> {
+        Ok(Report {
+            pid,
+            name: name.into(),
+            text: Mutex::new(text_of(pid, name)?),
+        })
+    }
+
+    /// Writes to the text: only `oom_score_adj` can be changed.
+    fn write(&self, from: &[u8]) -> Result<usize, Failure> {
+        let process = self.pid.and_then(process::find);
+        let Some(process) = process.filter(|_| self.name == "oom_score_adj") else {
+            return Err(EACCES.into());
+        };
+        let value = core::str::from_utf8(from).ok();
+        let value = value.and_then(|text| text.trim().parse::<i32>().ok());
+        let value = value.filter(|value| (-1000..=1000).contains(value));
+        process.inherited.lock().oom_score_adj = value.ok_or(EINVAL)?;
+        Ok(from.len())
+    }
+
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
+        if offset == 0 {
+            *self.text.lock() = text_of(self.pid, &self.name)?;
+        }
+        let text = self.text.lock();
+        let rest = text.get(offset as usize..).unwrap_or(&[]);
+        let len = rest.len().min(to.len());
+        to[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
 }
 
 /// Object that a path in `/proc` leads to.
@@ -32,6 +113,8 @@ pub enum ProcFile {
 pub enum Found {
     /// A file.
     File(ProcFile),
+    /// A directory, with its path without links.
+    Directory(String),
     /// A symbolic link to this path.
     Link(String),
     /// An open file, through its name in `/proc/PID/fd`.
@@ -40,6 +123,9 @@ pub enum Found {
 
 /// Returns the object at a path without links; `None` if the path is not in `/proc`.
 pub fn find(path: &str) -> Option<Result<Found, Failure>> {
+    if let Some(control) = Control::at(path) {
+        return Some(Ok(Found::File(ProcFile::Control(control))));
+    }
     let path = path.strip_prefix("/proc/")?;
     let pid = process::current().pid;
     match path {
@@ -57,14 +143,14 @@ pub fn find(path: &str) -> Option<Result<Found, Failure>> {
     };
     Some(match process {
         Some(process) => of_process(&process, rest),
-        None => of_machine(path).map(|text| Found::File(ProcFile::Text(text.into_bytes()))),
+        None => Report::open(None, path).map(|report| Found::File(ProcFile::Report(report))),
     })
 }
 
 fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
     if let Some(number) = name.strip_prefix("fd/") {
-        let number = number.parse().map_err(|_| ENOENT)?;
-        return Ok(Found::Descriptor(process.files.get(number)?));
+        let file = descriptor(number).and_then(|number| process.files.get(number).ok());
+        return file.map(Found::Descriptor).ok_or(ENOENT.into());
     }
     // The files of a thread are those of its process.
     let name = match name.strip_prefix("task/") {
@@ -72,7 +158,38 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
         None => name,
     };
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
-    let text = match name {
+    Ok(match name {
+        "pagemap" => Found::File(ProcFile::PageMap(mm()?)),
+        "mem" => Found::File(ProcFile::Memory(mm()?)),
+        "exe" => Found::Link(process.inherited.lock().program.clone()),
+        "cwd" => Found::Link(process.inherited.lock().directory.clone()),
+        "root" => Found::Link("/".into()),
+        "fd" | "task" => Found::Directory(format!("/proc/{}/{name}", process.pid)),
+        _ => Found::File(ProcFile::Report(Report::open(Some(process.pid), name)?)),
+    })
+}
+
+/// Returns the descriptor that a name in `/proc/PID/fd` stands for; it has no sign and no zeros
+/// in front.
+fn descriptor(name: &str) -> Option<u32> {
+    let number = name.parse::<u32>().ok()?;
+    (number.to_string() == name).then_some(number)
+}
+
+fn text_of(pid: Option<u32>, name: &str) -> Result<Vec<u8>, Failure> {
+    let text = match pid {
+        None => of_machine(name)?,
+        Some(pid) => {
+            let process = process::find(pid).ok_or(ESRCH)?;
+            text_of_process(&process, name)?
+        }
+    };
+    Ok(text.into_bytes())
+}
+
+fn text_of_process(process: &Process, name: &str) -> Result<String, Failure> {
+    let mm = || process.mm().ok_or(Failure::from(ESRCH));
+    Ok(match name {
         "maps" => proc_maps::maps(&*mm()?),
         "smaps" => proc_maps::smaps(&*mm()?),
         "status" => status(process),
@@ -80,16 +197,10 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
         "statm" => statm(process),
         "comm" => format!("{}\n", process.name()),
         "cmdline" => arguments(&*mm()?)?,
-        "oom_score_adj" => "0\n".into(),
+        "oom_score_adj" => format!("{}\n", process.inherited.lock().oom_score_adj),
         "wchan" => "0".into(),
-        "pagemap" => return Ok(Found::File(ProcFile::PageMap(mm()?))),
-        "mem" => return Ok(Found::File(ProcFile::Memory(mm()?))),
-        "exe" => return Ok(Found::Link(process.inherited.lock().program.clone())),
-        "cwd" => return Ok(Found::Link(process.inherited.lock().directory.clone())),
-        "root" => return Ok(Found::Link("/".into())),
         _ => return Err(ENOENT.into()),
-    };
-    Ok(Found::File(ProcFile::Text(text.into_bytes())))
+    })
 }
 
 fn of_machine(path: &str) -> Result<String, Failure> {
@@ -116,6 +227,7 @@ fn of_machine(path: &str) -> Result<String, Failure> {
         "version" => "Linux version 6.12.0-vmarea\n".into(),
         "mounts" => "rootfs / rootfs rw 0 0\nproc /proc proc rw 0 0\n".into(),
         "filesystems" => "nodev\ttmpfs\nnodev\tproc\n".into(),
+        "vmarea/check" => check::report(),
         "sys/vm/max_map_count" => format!("{}\n", system.max_map_count),
         "sys/vm/mmap_min_addr" => format!("{}\n", system.mmap_min_addr),
         "sys/vm/overcommit_memory" | "sys/kernel/randomize_va_space" => "0\n".into(),
@@ -259,12 +371,8 @@ impl ProcFile {
     /// EIO for memory that is not mapped; EINVAL for a part of a word of `pagemap`.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         match self {
-            ProcFile::Text(text) => {
-                let rest = text.get(offset as usize..).unwrap_or(&[]);
-                let len = rest.len().min(to.len());
-                to[..len].copy_from_slice(&rest[..len]);
-                Ok(len)
-            }
+            ProcFile::Report(report) => report.read(offset, to),
+            ProcFile::Control(_) | ProcFile::PidFd(_) => Err(EINVAL.into()),
             ProcFile::PageMap(mm) => {
                 if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
                     return Err(EINVAL.into());
@@ -285,23 +393,47 @@ impl ProcFile {
     /// Writes bytes at an offset; returns how many were written.
     ///
     /// # Errors
-    /// EACCES unless the file is `mem`; EIO for memory that cannot be written.
+    /// EACCES for most files; EINVAL for a value out of range; EIO for memory that cannot be written.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Memory(mm) => {
                 mm.write(offset, from).map_err(|_| EIO)?;
                 Ok(from.len())
             }
-            _ => Err(EACCES.into()),
+            ProcFile::Report(report) => report.write(from),
+            ProcFile::Control(control) => {
+                control.write(from);
+                Ok(from.len())
+            }
+            ProcFile::PageMap(_) | ProcFile::PidFd(_) => Err(EACCES.into()),
         }
     }
 }
 
-/// Returns the entries of the directory `/proc` for all processes, with their names.
-pub fn names() -> Vec<(String, Arc<Inode>)> {
-    let all = process::all();
-    let directory = Inode::directory(0o555);
-    all.iter()
-        .map(|p| (p.pid.to_string(), Arc::clone(&directory)))
-        .collect()
+/// Returns the entries of a directory of `/proc` that the tree of inodes does not have, with their
+/// names.
+pub fn names(path: &str) -> Vec<(String, Arc<Inode>)> {
+    let named = |number: u32, inode: &Arc<Inode>| (number.to_string(), Arc::clone(inode));
+    let Some(rest) = path.strip_prefix("/proc") else {
+        return Vec::new();
+    };
+    if rest.is_empty() {
+        let directory = Inode::directory(0o555);
+        return process::all()
+            .iter()
+            .map(|process| named(process.pid, &directory))
+            .collect();
+    }
+    let parts = rest.strip_prefix('/').and_then(|r| r.split_once('/'));
+    let found = parts.and_then(|(pid, name)| Some((process::find(pid.parse().ok()?)?, name)));
+    let (numbers, inode) = match found {
+        Some((process, "fd")) => (process.files.numbers(), Inode::link(String::new())),
+        Some((process, "task")) => {
+            let threads = process.threads().iter().map(|thread| thread.tid).collect();
+            (threads, Inode::directory(0o555))
+        }
+        _ => return Vec::new(),
+    };
+    let named = |number| named(number, &inode);
+    numbers.into_iter().map(named).collect()
 }

@@ -1,6 +1,6 @@
 //! `FileTable`: the descriptors of a process.
 
-use super::OpenFile;
+use super::{Inode, OpenFile};
 use crate::syscall::Failure;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -48,6 +48,12 @@ impl FileTable {
     pub fn share(&self) {
         // ORDERING: Relaxed; only a count.
         self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if several processes share the table.
+    pub fn is_shared(&self) -> bool {
+        // ORDERING: Relaxed; only a count.
+        self.users.load(Ordering::Relaxed) > 1
     }
 
     /// Ends the use by one process; when the last one ends its use, all files are closed.
@@ -153,6 +159,13 @@ impl FileTable {
         let mut descriptors = self.descriptors.lock();
         let found = descriptors.get_mut(at as usize).and_then(Option::as_mut);
         Ok(f(&mut found.ok_or(EBADF)?.close_on_exec))
+    }
+
+    /// Returns the inodes of the open files.
+    pub fn inodes(&self) -> Vec<Arc<Inode>> {
+        let descriptors = self.descriptors.lock();
+        let open = descriptors.iter().flatten();
+        open.filter_map(|d| d.file.inode().cloned()).collect()
     }
 
     /// Returns the descriptors in use.

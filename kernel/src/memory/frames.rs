@@ -21,6 +21,11 @@ pub fn direct(physical: u64) -> u64 {
     DIRECT_MAP + physical
 }
 
+/// True for an address in the direct map.
+pub fn is_direct(addr: u64) -> bool {
+    addr.wrapping_sub(DIRECT_MAP) >> 32 == 0
+}
+
 /// Returns a pointer to a physical address below 4 GiB.
 pub fn pointer_to<T>(physical: u64) -> *mut T {
     direct(physical) as *mut T

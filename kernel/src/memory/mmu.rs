@@ -243,3 +243,8 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
 pub fn table_frames(mm: MmId) -> usize {
     tables(mm).map_or(0, Tables::frames)
 }
+
+/// Counts the frames of the page tables of an address space, for a check of [`table_frames`].
+pub fn count_table_frames(mm: MmId) -> usize {
+    tables(mm).map_or(0, Tables::count_frames)
+}

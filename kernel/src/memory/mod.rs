@@ -8,8 +8,11 @@
 //! heap      the kernel's own objects                                 frames  physical memory
 //! reclaim   swaps out unused pages when frames are short             swap    the swap device
 //! oom       ends a process if that does not help
+//! check     whether a frame is lost                       background  compaction and KSM
 //! ```
 
+pub mod background;
+pub mod check;
 pub mod frames;
 pub mod heap;
 pub mod mm;

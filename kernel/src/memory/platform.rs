@@ -15,14 +15,33 @@ use vmarea::types::mmu::MappedPage;
 use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::platform::Environment;
 use vmarea::types::{Errno, FrameId, Platform, SwapId};
-use vmarea_sync::{Spin, VmaLock};
+use vmarea_sync::Spin;
+
+#[cfg(feature = "lock-aligned")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::AlignedRwLock>;
+#[cfg(feature = "lock-boxed")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::BoxedRwLock>;
+#[cfg(feature = "lock-flagged")]
+type Lock = vmarea_sync::FlaggedVmaLock<vmarea_sync::FlaggedCount>;
+#[cfg(feature = "lock-mmap")]
+type Lock = vmarea_sync::MmapLockOnly;
+#[cfg(not(any(
+    feature = "lock-aligned",
+    feature = "lock-boxed",
+    feature = "lock-flagged",
+    feature = "lock-mmap"
+)))]
+type Lock = vmarea_sync::VmaLock;
+
+/// Name of the kind of lock in each VMA.
+pub const LOCK_NAME: &str = <Lock as vmarea_sync::VmaLockKind>::NAME;
 
 /// The environment that this kernel chooses for the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine;
 
 impl Environment for Machine {
-    type VmaLock = VmaLock;
+    type VmaLock = Lock;
     type Platform = Memory;
     type Mmu = Hardware;
     type Wait = Spin;
@@ -57,6 +76,15 @@ fn place(frame: FrameId) -> Option<&'static AtomicU64> {
 pub fn physical_address(frame: FrameId) -> u64 {
     // ORDERING: Acquire, pairs with the Release in `fill`.
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
+}
+
+/// Returns the number of frames of the core that have a physical frame.
+pub fn frames_in_use() -> usize {
+    // ORDERING: Relaxed; a count.
+    let is_used = |at: &&AtomicU64| at.load(Ordering::Relaxed) != 0;
+    FRAMES
+        .get()
+        .map_or(0, |all| all.iter().filter(is_used).count())
 }
 
 /// Assigns a physical frame to a frame of the core; fails if there is none.

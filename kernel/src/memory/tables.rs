@@ -87,6 +87,11 @@ impl Tables {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Counts the frames of the tables one by one.
+    pub fn count_frames(&self) -> usize {
+        1 + count_below(self.root(), 0, 256)
+    }
+
     /// Returns the entry for `addr`, creating tables as needed; `None` if there is no memory.
     pub fn entry_or_new(&self, addr: u64) -> Option<&AtomicU64> {
         let mut table = self.root();
@@ -152,6 +157,20 @@ impl Drop for Tables {
     fn drop(&mut self) {
         free_below(self.root(), 0, 256);
     }
+}
+
+/// Returns the number of tables below the first `entries` entries of a table at a depth.
+fn count_below(table: u64, depth: usize, entries: u64) -> usize {
+    let Some(&shift) = LEVELS.get(depth) else {
+        return 0;
+    };
+    // ORDERING: Acquire, pairs with the Release in `table_below`.
+    let entries =
+        (0..entries).map(|index| slot(table, index << shift, shift).load(Ordering::Acquire));
+    let present = entries.filter(|entry| entry & PRESENT != 0);
+    present
+        .map(|entry| 1 + count_below(entry & ADDRESS, depth + 1, 512))
+        .sum()
 }
 
 /// Frees the tables below the first `entries` entries of a table at a depth.

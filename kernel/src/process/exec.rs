@@ -26,7 +26,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ELOOP, ENOEXEC};
-use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK};
+use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK, SIGSEGV};
 use vmarea::mm::{Layout, Limits};
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
@@ -68,6 +68,22 @@ pub struct Loaded {
     pub program: String,
 }
 
+/// Why a program is not loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unloadable {
+    /// The call fails, and the caller goes on.
+    Refused(Failure),
+    /// The memory of the program cannot be built. In Linux, that of the caller is gone by then, so
+    /// the process ends by SIGSEGV.
+    Torn,
+}
+
+impl<F: Into<Failure>> From<F> for Unloadable {
+    fn from(failure: F) -> Unloadable {
+        Unloadable::Refused(failure.into())
+    }
+}
+
 /// Returns the limits and rights of a process that the core has to know.
 pub fn limits_of(inherited: &Inherited) -> Limits {
     let soft = |limit: u32| inherited.limits[limit as usize][0];
@@ -88,12 +104,12 @@ pub fn limits_of(inherited: &Inherited) -> Limits {
 /// Loads a program into a new address space; if the file is a script, loads its interpreter.
 ///
 /// # Errors
-/// ENOENT, EACCES, ENOEXEC, ELOOP, E2BIG, ENOMEM and the errors of `mmap`.
+/// `Refused` with ENOENT, EACCES, ENOEXEC, EINVAL, ELOOP, E2BIG or ENOMEM; `Torn`.
 pub fn load(
     mut command: Command,
     inherited: &Inherited,
     old: Option<&Layout>,
-) -> Result<Loaded, Failure> {
+) -> Result<Loaded, Unloadable> {
     for _ in 0..=SCRIPTS {
         let file = path::find(&inherited.directory, &command.path)?;
         if !file.is_file() || file.mode() & 0o111 == 0 {
@@ -132,13 +148,50 @@ fn script_interpreter(file: &Inode) -> Result<Option<Vec<String>>, Failure> {
     }
 }
 
+/// The headers of an executable file, with the file and its path.
+struct Image {
+    file: Arc<Inode>,
+    path: String,
+    executable: Executable,
+}
+
+impl Image {
+    fn read(file: Arc<Inode>, path: String) -> Result<Image, Failure> {
+        let executable = Executable::read(&file)?;
+        Ok(Image {
+            file,
+            path,
+            executable,
+        })
+    }
+
+    /// Reads the interpreter (dynamic loader) of a program.
+    fn read_interpreter(path: &str, inherited: &Inherited) -> Result<Image, Failure> {
+        let file = path::find(&inherited.directory, path)?;
+        let image = Image::read(file, path.into())?;
+        match image.executable.movable {
+            true => Ok(image),
+            false => Err(EINVAL.into()),
+        }
+    }
+}
+
 fn load_executable(
     file: &Arc<Inode>,
     command: &Command,
     inherited: &Inherited,
     old: Option<&Layout>,
-) -> Result<Loaded, Failure> {
-    let executable = Executable::read(file)?;
+) -> Result<Loaded, Unloadable> {
+    let path = path::absolute(&inherited.directory, &command.path);
+    let image = Image::read(Arc::clone(file), path)?;
+    let interpreter = image.executable.interpreter.as_ref();
+    let interpreter = interpreter
+        .map(|path| Image::read_interpreter(path, inherited))
+        .transpose()?;
+    let strings = command.arguments.iter().chain(&command.environment);
+    if strings.map(|s| s.len() + 9).sum::<usize>() > ARGUMENTS_MAX {
+        return Err(E2BIG.into());
+    }
     let mut layout = Layout {
         mmap_base: MMAP_BASE,
         legacy_base: LEGACY_BASE,
@@ -148,11 +201,22 @@ fn load_executable(
         layout.inherit(old);
     }
     let mm = Mm::new(layout, limits_of(inherited))?;
+    build(mm, &image, interpreter.as_ref(), command, inherited).map_err(|_| Unloadable::Torn)
+}
+
+/// Builds the memory of a program.
+fn build(
+    mm: Arc<Mm>,
+    image: &Image,
+    interpreter: Option<&Image>,
+    command: &Command,
+    inherited: &Inherited,
+) -> Result<Loaded, Failure> {
+    let executable = &image.executable;
     let bias = if executable.movable { MOVABLE_BASE } else { 0 };
-    let path = path::absolute(&inherited.directory, &command.path);
-    map_segments(&mm, (file, &path), &executable, bias)?;
-    let (start, base) = match &executable.interpreter {
-        Some(interpreter) => load_interpreter(&mm, interpreter, inherited)?,
+    map_segments(&mm, image, bias)?;
+    let (start, base) = match interpreter {
+        Some(interpreter) => map_interpreter(&mm, interpreter)?,
         None => (executable.entry + bias, 0),
     };
     let stack = map_stack(&mm)?;
@@ -188,36 +252,22 @@ fn load_executable(
     })
 }
 
-/// Maps the interpreter (dynamic loader) of a program; returns its entry point and its bias.
-fn load_interpreter(
-    mm: &Mm,
-    interpreter: &str,
-    inherited: &Inherited,
-) -> Result<(u64, u64), Failure> {
-    let file = path::find(&inherited.directory, interpreter)?;
-    let executable = Executable::read(&file)?;
-    if !executable.movable {
-        return Err(EINVAL.into());
-    }
+/// Maps the interpreter of a program; returns its entry point and its bias.
+fn map_interpreter(mm: &Mm, interpreter: &Image) -> Result<(u64, u64), Failure> {
     // Reserves room for all segments, which are then mapped over the reservation.
     let room = MmapRequest {
-        len: executable.end(),
+        len: interpreter.executable.end(),
         flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::NORESERVE,
         ..MmapRequest::default()
     };
     let bias = space().mmap(mm.id(), &room)?;
-    map_segments(mm, (&file, interpreter), &executable, bias)?;
-    Ok((executable.entry + bias, bias))
+    map_segments(mm, interpreter, bias)?;
+    Ok((interpreter.executable.entry + bias, bias))
 }
 
-fn map_segments(
-    mm: &Mm,
-    (file, path): (&Arc<Inode>, &str),
-    executable: &Executable,
-    bias: u64,
-) -> Result<(), Failure> {
-    let mapped = mapped::keep(file, path, mapped::new_id(), (true, false));
-    for segment in &executable.segments {
+fn map_segments(mm: &Mm, image: &Image, bias: u64) -> Result<(), Failure> {
+    let mapped = mapped::keep(&image.file, &image.path, mapped::new_id(), (true, false));
+    for segment in &image.executable.segments {
         map_segment(mm, &mapped, segment, bias)?;
     }
     Ok(())
@@ -306,10 +356,6 @@ fn push_arguments(
     auxiliary: &[(u64, u64)],
     user: [u32; 2],
 ) -> Result<Pushed, Failure> {
-    let strings = command.arguments.iter().chain(&command.environment);
-    if strings.map(|s| s.len() + 9).sum::<usize>() > ARGUMENTS_MAX {
-        return Err(E2BIG.into());
-    }
     let mut top = stack - 8;
     let name = push_strings(mm, &mut top, core::slice::from_ref(&command.path))?[0];
     let environment_end = top;
@@ -366,7 +412,14 @@ pub fn execute(
     let layout = process
         .mm()
         .and_then(|mm| Some(space().mmap_read_lock(mm.id())?.state().layout));
-    let loaded = load(command, &inherited, layout.as_ref())?;
+    let loaded = match load(command, &inherited, layout.as_ref()) {
+        Ok(loaded) => loaded,
+        Err(Unloadable::Refused(failure)) => return Err(failure),
+        Err(Unloadable::Torn) => {
+            process.begin_exit(SIGSEGV);
+            return Ok(());
+        }
+    };
     if !process.end_other_threads(thread.tid) {
         return Err(EAGAIN.into());
     }

@@ -56,6 +56,9 @@ pub struct Inherited {
     pub user: [u32; 2],
     /// True if the process may lock memory without limit (`CAP_IPC_LOCK`).
     pub may_lock: bool,
+    /// How much the process prefers to be ended when memory is full (`oom_score_adj`), from -1000 to
+    /// 1000. Programs can set and read it; this kernel's choice does not depend on it.
+    pub oom_score_adj: i32,
     /// Resource limits.
     pub limits: ResourceLimits,
 }
@@ -77,6 +80,7 @@ impl Inherited {
             session: INIT,
             user: [0, 0],
             may_lock: true,
+            oom_score_adj: 0,
             limits,
         }
     }
@@ -143,6 +147,18 @@ pub fn find(pid: u32) -> Option<Arc<Process>> {
 /// Returns all processes, including zombies.
 pub fn all() -> Vec<Arc<Process>> {
     PROCESSES.lock().values().cloned().collect()
+}
+
+/// True if all threads but the current one sleep, and no process is being taken apart.
+pub fn others_sleep() -> bool {
+    let current = current_thread();
+    let sleeps = |thread: &Arc<Thread>| {
+        Arc::ptr_eq(thread, &current) || thread.state() == thread::RunState::Asleep
+    };
+    all().iter().all(|process| {
+        let threads = process.threads();
+        process.zombie_status().is_some() || !threads.is_empty() && threads.iter().all(sleeps)
+    })
 }
 
 /// Returns the thread with this number.

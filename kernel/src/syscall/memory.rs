@@ -1,11 +1,13 @@
 //! Memory calls: the conversion of their arguments to a `Syscall` of the core.
 
 use super::{Call, Failure, Outcome, Value};
-use crate::files::OpenFile;
-use crate::files::mapped;
+use crate::files::inode::Device;
+use crate::files::{Inode, OpenFile, mapped};
 use crate::memory::mm::TASK_SIZE;
 use crate::memory::{Mm, space};
 use crate::process::find;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
 use vmarea::page::{Pte, SwapMap};
@@ -17,7 +19,7 @@ use vmarea::syscall::mremap::MremapRequest;
 use vmarea::syscall::process_madvise::Advised;
 use vmarea::types::call_flags::*;
 use vmarea::types::prctl::PrctlOption;
-use vmarea::types::{PAGE_SIZE, page_align};
+use vmarea::types::{PAGE_SIZE, VmFlags, page_align};
 
 /// Performs a memory call.
 pub fn call(call: &Call<'_>) -> Outcome {
@@ -27,6 +29,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
         __NR_mmap => Some(mmap(call)),
         __NR_mincore => Some(mincore(mm, a, b, c)),
         __NR_process_madvise => Some(process_madvise(call)),
+        __NR_process_mrelease => Some(process_mrelease(call)),
         __NR_msync => Some(msync(mm, a, b, c)),
         // Linux's `brk` returns no error: it returns the break that is in effect.
         __NR_brk => {
@@ -160,7 +163,8 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     if access == (false, false) {
         return Err(EBADF.into());
     }
-    let inode = file.inode().filter(|inode| inode.is_file()).ok_or(ENODEV)?;
+    let can_map = |inode: &&Arc<Inode>| inode.is_file() || inode.as_device() == Some(Device::Zero);
+    let inode = file.inode().filter(can_map).ok_or(ENODEV)?;
     Ok(mapped::keep(inode, &file.path, file.id, access))
 }
 
@@ -218,7 +222,7 @@ fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
     }
     let process = find(super::process::process_of_pidfd(call, pidfd as u32)?).ok_or(ESRCH)?;
     let mm = process.mm().ok_or(ESRCH)?;
-    let mut ranges = alloc::vec::Vec::new();
+    let mut ranges = Vec::new();
     for at in 0..count {
         let [addr, len] = call.mm.read_array(vector + at * 16)?;
         ranges.push((addr, len));
@@ -234,11 +238,38 @@ fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
     })?)
 }
 
+/// `process_mrelease`: frees the private memory of a process that is ending already.
+fn process_mrelease(call: &Call<'_>) -> Result<Value, Failure> {
+    let [pidfd, flags, ..] = call.args;
+    if flags != 0 {
+        return Err(EINVAL.into());
+    }
+    let process = find(super::process::process_of_pidfd(call, pidfd as u32)?).ok_or(ESRCH)?;
+    if !process.is_dying() {
+        return Err(EINVAL.into());
+    }
+    let mm = process.mm().ok_or(ESRCH)?;
+    let private: Vec<_> = space()
+        .maps(mm.id())
+        .filter(|vma| !vma.body.flags.intersects(VmFlags::SHARED | VmFlags::LOCKED))
+        .map(|vma| vma.range)
+        .collect();
+    for range in private {
+        // The process may have unmapped the range in the meantime.
+        let _ = mm.call(&Syscall::Madvise {
+            addr: range.start,
+            len: range.end - range.start,
+            advice: Advice::DontNeed,
+        });
+    }
+    Ok(0)
+}
+
 /// Changes the size of a file, and removes the pages beyond it from all mappings.
 ///
 /// # Errors
 /// EINVAL if this is not a file or the size is negative; EACCES; EPERM.
-pub fn truncate(file: &crate::files::Inode, size: u64) -> Result<Value, Failure> {
+pub fn truncate(file: &Inode, size: u64) -> Result<Value, Failure> {
     if size >> 63 != 0 || !file.is_file() {
         return Err(EINVAL.into());
     }

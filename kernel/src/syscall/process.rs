@@ -7,7 +7,7 @@ use crate::memory::space;
 use crate::memory::user::PATH_MAX;
 use crate::process::exec::{self, Command};
 use crate::process::futex::{self, futex};
-use crate::process::{self, Inherited, Process, clone, scheduler, wait};
+use crate::process::{self, Inherited, Process, clone, wait};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -73,10 +73,7 @@ pub fn call(call: &mut Call<'_>) -> Outcome {
         __NR_getpid => Ok(process.pid.into()),
         __NR_getppid => Ok(process.parent_number().into()),
         __NR_pidfd_open => pidfd_open(call),
-        __NR_sched_yield => {
-            scheduler::schedule();
-            Ok(0)
-        }
+        __NR_unshare => unshare(call),
         _ => return identity(call),
     })
 }
@@ -201,18 +198,15 @@ fn arch_prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// `pidfd_open`: opens `/proc/PID/status`, which stands for the process number.
-///
-/// Such a descriptor can only be passed to `process_madvise`.
+/// `pidfd_open`: opens a file that stands for the process number.
 fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
     let [pid, flags, ..] = call.args;
     if flags != 0 {
         return Err(EINVAL.into());
     }
     process::find(pid as u32).ok_or(ESRCH)?;
-    let path = alloc::format!("pidfd:{pid}");
-    let object = Object::Proc(proc::ProcFile::Text(Vec::new()));
-    let file = OpenFile::new(object, path, O_RDWR);
+    let object = Object::Proc(proc::ProcFile::PidFd(pid as u32));
+    let file = OpenFile::new(object, "anon_inode:[pidfd]".into(), O_RDWR);
     Ok(call.thread.process.files.add(file, 0, true)?.into())
 }
 
@@ -221,12 +215,18 @@ fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
 /// # Errors
 /// EBADF.
 pub fn process_of_pidfd(call: &Call<'_>, fd: u32) -> Result<u32, Failure> {
-    let file = call.thread.process.files.get(fd)?;
-    let number = file
-        .path
-        .strip_prefix("pidfd:")
-        .and_then(|pid| pid.parse().ok());
-    Ok(number.ok_or(EBADF)?)
+    match &call.thread.process.files.get(fd)?.object {
+        Object::Proc(proc::ProcFile::PidFd(pid)) => Ok(*pid),
+        _ => Err(EBADF.into()),
+    }
+}
+
+/// `unshare`: only a table of files can be unshared, and only one that is not shared.
+fn unshare(call: &Call<'_>) -> Result<Value, Failure> {
+    match call.args[0] as u32 {
+        0 | CLONE_FILES if !call.thread.process.files.is_shared() => Ok(0),
+        _ => Err(EINVAL.into()),
+    }
 }
 
 /// Calls about users, groups and sessions.

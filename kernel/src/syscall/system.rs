@@ -4,8 +4,8 @@ use super::{Call, Failure, Outcome, Value};
 use crate::console;
 use crate::cpu;
 use crate::files::open::fill_randomly;
-use crate::memory::{frames, reclaim, space, swap};
-use crate::process::exec;
+use crate::memory::{check, frames, reclaim, space, swap};
+use crate::process::{exec, scheduler};
 use crate::say;
 use alloc::vec;
 use linux_raw_sys::errno::{EINVAL, EPERM, ESRCH};
@@ -15,6 +15,8 @@ use linux_raw_sys::general::*;
 const POWER_COMMANDS: [u32; 3] = [0x4321_fedc, 0xcdef_0123, 0x0123_4567];
 /// Length of a field of `struct utsname`.
 const NAME_LEN: usize = 65;
+/// Exit code for QEMU if the check of the memory fails: its status is twice this, and one.
+const CHECK_FAILED: u32 = 2;
 const PR_SET_NAME: u32 = 15;
 const PR_GET_NAME: u32 = 16;
 const PR_SET_PDEATHSIG: u32 = 1;
@@ -71,6 +73,10 @@ pub fn call(call: &Call<'_>) -> Outcome {
             .and_then(|()| mm.write_if_wanted(b, &[0u32]))
             .map(|()| 0),
         __NR_sched_getscheduler | __NR_getpriority | __NR_setpriority | __NR_membarrier => Ok(0),
+        __NR_sched_yield => {
+            scheduler::schedule();
+            Ok(0)
+        }
         __NR_reboot => reboot(call),
         __NR_prctl => prctl(call),
         __NR_capget => capabilities(call),
@@ -143,7 +149,7 @@ fn prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Ends the machine (`reboot`), after a check of the core's structures.
+/// Ends the machine (`reboot`), after a check of frames and of the core's structures.
 fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     let [_, _, command, ..] = call.args;
     if call.thread.process.inherited.lock().user[0] != 0 {
@@ -153,18 +159,15 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
         return Ok(0);
     }
     reclaim::stop();
-    // While other processes run, the core's structures change and cannot be checked.
-    let is_alone = crate::process::all().len() == 1;
-    let damaged = space().validate_all().err().filter(|_| is_alone);
-    if let Some(violation) = &damaged {
-        say!("the core's structures are damaged: {violation:?}");
+    let report = check::report();
+    for line in report.lines() {
+        say!("check: {line}");
     }
-    say!(
-        "{} of {} frames are free",
-        frames::free_frames(),
-        frames::total_frames()
-    );
-    console::exit(if damaged.is_some() { 2 } else { 0 })
+    console::exit(if report.starts_with("ok") {
+        0
+    } else {
+        CHECK_FAILED
+    })
 }
 
 /// `CAP_IPC_LOCK`, the only capability that a process can give up.

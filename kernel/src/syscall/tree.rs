@@ -153,6 +153,10 @@ fn open(call: &Call<'_>, fd: u32, addr: u64, flags: u32, mode: u32) -> Result<Va
         Ok(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST.into()),
         Ok(Target::Inode(inode)) => Object::Inode(inode),
         Ok(Target::Proc(Found::File(file))) => Object::Proc(file),
+        Ok(Target::Proc(Found::Directory(path))) => {
+            let file = OpenFile::new(Object::Inode(Inode::directory(0o555)), path, flags);
+            return Ok(process.files.add(file, 0, flags & O_CLOEXEC != 0)?.into());
+        }
         // The name of a pipe in `/proc/PID/fd`: the same open file is used again.
         Ok(Target::Open(file)) => {
             return Ok(process.files.add(file, 0, flags & O_CLOEXEC != 0)?.into());
@@ -187,7 +191,9 @@ fn stat(call: &Call<'_>, target: &Target, to: u64) -> Result<Value, Failure> {
     let (number, mode, device, size, pages) = match target {
         Target::Inode(i) => (i.number, i.mode(), i.device_number(), i.size(), i.pages()),
         Target::Proc(Found::Link(path)) => (1, S_IFLNK | 0o777, 0, path.len() as u64, 0),
-        Target::Proc(_) => (1, S_IFREG | 0o444, 0, 0, 0),
+        Target::Proc(Found::Descriptor(_)) => (1, S_IFLNK | 0o700, 0, 64, 0),
+        Target::Proc(Found::Directory(_)) => (1, S_IFDIR | 0o555, 0, 0, 0),
+        Target::Proc(Found::File(_)) => (1, S_IFREG | 0o444, 0, 0, 0),
         Target::Open(file) => match file.object {
             Object::Proc(_) => (1, S_IFREG | 0o444, 0, 0, 0),
             _ => (1, S_IFIFO | 0o600, 0, 0, 0),
@@ -220,9 +226,7 @@ fn list(call: &Call<'_>) -> Result<Value, Failure> {
         .filter(|inode| inode.is_directory())
         .ok_or(ENOTDIR)?;
     let mut children: Vec<(String, Arc<Inode>)> = inode.children();
-    if file.path == "/proc" {
-        children.extend(proc::names());
-    }
+    children.extend(proc::names(&file.path));
     let own = [".", ".."].map(|name| (String::from(name), Arc::clone(inode)));
     children.splice(0..0, own);
     let mut bytes: Vec<u8> = Vec::new();

@@ -1,0 +1,98 @@
+//! A check that no frame is lost and that the core's structures are consistent.
+//!
+//! Programs read it as `/proc/vmarea/check`. Every frame that is not free must have an owner: the
+//! core, a file's page cache or a page table. What has no owner when the first program starts
+//! belongs to the kernel, and must stay the same number.
+
+use super::frames::{free_frames, total_frames};
+use super::{mm, mmu, platform, space};
+use crate::files::{Inode, inode, mapped};
+use crate::process::{self, scheduler};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// How often the check waits for threads that still run.
+const PATIENCE: u32 = 2000;
+
+/// Number of frames that the kernel itself uses.
+static OWN: AtomicUsize = AtomicUsize::new(0);
+
+/// The frames that are not free, by their owners.
+struct Census {
+    core: usize,
+    files: usize,
+    tables: usize,
+    others: usize,
+}
+
+/// Counts the frames that the kernel itself uses; called before the first program starts.
+pub fn start() {
+    // ORDERING: Relaxed; no other thread runs.
+    OWN.store(count().others, Ordering::Relaxed);
+}
+
+/// Returns the result of the check as text; the first line is `ok` or says what is wrong.
+///
+/// Waits until all other threads sleep, because frames and structures change while they run.
+pub fn report() -> String {
+    let waits = (0..PATIENCE).take_while(|_| !process::others_sleep());
+    waits.for_each(|_| scheduler::pause());
+    if !process::others_sleep() {
+        return "busy: other threads run\n".into();
+    }
+    let census = count();
+    // ORDERING: Relaxed; does not change any more.
+    let lost = census.others as isize - OWN.load(Ordering::Relaxed) as isize;
+    let verdict = match space().validate_all() {
+        Err(violation) => format!("violation: {}", violation.0),
+        Ok(()) if lost != 0 => format!("lost: {lost} frames"),
+        Ok(()) => "ok".into(),
+    };
+    let Census {
+        core,
+        files,
+        tables,
+        ..
+    } = census;
+    format!(
+        "{verdict}\n{} of {} frames free, {core} of processes, {files} of files, {tables} of tables\n",
+        free_frames(),
+        total_frames(),
+    )
+}
+
+fn count() -> Census {
+    let used = total_frames() - free_frames();
+    let core = platform::frames_in_use();
+    let tables = mm::all().into_iter().map(mmu::count_table_frames).sum();
+    let files = pages_of_files();
+    Census {
+        core,
+        files,
+        tables,
+        others: used.wrapping_sub(core + files + tables),
+    }
+}
+
+/// Returns the number of pages of all files: those in the tree, open ones and mapped ones.
+fn pages_of_files() -> usize {
+    let mut files = BTreeMap::new();
+    add_below(&inode::root(), &mut files);
+    let open = process::all().into_iter().flat_map(|p| p.files.inodes());
+    let vmas = mm::all().into_iter().flat_map(|mm| space().maps(mm));
+    let mapped = vmas.filter_map(|vma| mapped::file(vma.body.file?.inode));
+    for file in open.chain(mapped) {
+        files.insert(file.number, file);
+    }
+    files.values().map(|file| file.pages() as usize).sum()
+}
+
+fn add_below(directory: &Inode, files: &mut BTreeMap<u64, Arc<Inode>>) {
+    for (_, child) in directory.children() {
+        add_below(&child, files);
+        files.insert(child.number, child);
+    }
+}

@@ -25,7 +25,9 @@ use crate::Space;
 use crate::policy::Rules;
 use crate::rmap::span::RmapSpan;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, File, FileId, FileKind, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{
+    AnonVmaId, File, FileId, FileKind, MmId, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId,
+};
 use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::{LockGuard, SpinLock, VmaCell};
@@ -228,6 +230,11 @@ impl<E: Environment> Vma<E> {
     pub(crate) fn set_rmap_span(&self, rmap_span: RmapSpan) {
         // ORDERING: Relaxed; see `rmap_span`.
         self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Returns the address at which the VMA's interval in the interval trees ends.
+    pub(crate) fn rmap_limit(&self) -> u64 {
+        self.start() + (self.rmap_span().pages() << PAGE_SHIFT)
     }
 
     /// Returns the VMA's interval in the interval trees: its first and last page offset.

@@ -79,7 +79,6 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
         self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
-        self.state_mut().stats.merged(plan.kind);
         Ok(Some(plan.target))
     }
 

@@ -31,7 +31,7 @@ use crate::syscall::userfaultfd::unwatched;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
-use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
+use crate::vma::merge::{CallKind, GivenUp, MergeScope, Plan, Proposal};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -161,7 +161,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 }
                 id
             }
-            Err(kept) => self.move_apart(vma, (from, to), kept)?,
+            Err(kept) => {
+                let why = match kept {
+                    Kept::Page(_) => GivenUp::Page,
+                    Kept::NoMemory => GivenUp::Memory,
+                };
+                self.merge_given_up(&proposal, &decided, why);
+                self.move_apart(vma, (from, to), kept)?
+            }
         };
         // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
         // neighbour with which they merged.

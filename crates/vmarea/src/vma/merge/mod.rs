@@ -30,6 +30,7 @@ mod sides;
 mod survivor;
 
 pub use decide::{Decision, why_apart};
+pub(crate) use outcome::GivenUp;
 pub use outcome::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;

@@ -17,14 +17,13 @@ use super::claim::{Bound, Claim};
 use super::coherence::{Access, transfers_per_round};
 use super::figure::{Figure, Published, Unit};
 use super::report::{Line, Report, Table};
+use crate::brk::{self, FIRST, HEAP, PAGE};
 use crate::parallel::{Speed, together};
 use family::Family;
-use vmarea::fault::Access as Touch;
-use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::policy::{AdjustLock, Policy};
+use vmarea::policy::AdjustLock;
 use vmarea::types::{Errno, MmId};
-use vmarea::{Space, System};
+use vmarea::vma::lock::VmaLock;
 
 const SOURCE: &str = "patch description, 2.6.31-stable";
 /// Jobs per minute at the two plateaus of AIM7 on 32 processors: without and with the patch.
@@ -33,10 +32,6 @@ const PLATEAUS: [f64; 2] = [65e3, 130e3];
 const SHANGHAI: [f64; 2] = [77e3, 80e3];
 /// Improvement that a tester reported, in per cent.
 const TESTED: f64 = 150.0;
-const PAGE: u64 = 4096;
-const HEAP: u64 = 0x10_0000_0000;
-/// Break of a task in the core when the measured calls begin.
-const FIRST: u64 = HEAP + 2 * PAGE;
 /// Number of processors of the simulated machines, from the paper and its testers.
 const CPUS: [u32; 4] = [8, 16, 32, 64];
 /// Time to move a cache line from one processor to another in the simulation, in nanoseconds.
@@ -89,34 +84,8 @@ fn on_model(tasks: usize, shortcut: bool) -> Counted {
     }
 }
 
-/// Forks `tasks` tasks in the core; each has raised its break once and written to the new page.
-fn core_family(tasks: usize, lock: AdjustLock) -> Result<(Space, Vec<MmId>), Errno> {
-    let policy = Policy {
-        adjust_lock: lock,
-        ..Policy::LINUX
-    };
-    let space = Space::new(policy, System::default());
-    let layout = Layout {
-        mmap_base: 0x7f00_0000_0000,
-        start_brk: HEAP,
-        brk: HEAP,
-        ..Layout::default()
-    };
-    let parent = space.mm_create(layout, Limits::default())?;
-    space.brk(parent, HEAP + PAGE)?;
-    space.fault(parent, HEAP, Touch::Write)?;
-    let child = |_| {
-        let child = space.fork(parent)?;
-        space.brk(child, FIRST)?;
-        space.fault(child, FIRST - PAGE, Touch::Write)?;
-        Ok(child)
-    };
-    let tasks = (0..tasks).map(child).collect::<Result<_, Errno>>()?;
-    Ok((space, tasks))
-}
-
 fn on_core(tasks: usize, lock: AdjustLock) -> Result<Counted, Errno> {
-    let (space, tasks) = core_family(tasks, lock)?;
+    let (space, tasks) = brk::family::<VmaLock>(lock, tasks as u64)?;
     let adjusts = || -> u64 {
         let of = |mm: &MmId| Some(space.mmap_read_lock(*mm)?.state().stats.adjusts_locked);
         tasks.iter().filter_map(of).sum()
@@ -219,7 +188,7 @@ fn core_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     } else {
         AdjustLock::Always
     };
-    let (space, tasks) = core_family(load.tasks as usize, lock)?;
+    let (space, tasks) = brk::family::<VmaLock>(lock, load.tasks)?;
     let brk = |thread, call| {
         let (task, turn) = load.task(thread, call);
         let brk = FIRST + (1 + turn) * PAGE;

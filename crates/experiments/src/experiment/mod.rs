@@ -73,9 +73,14 @@ impl Context<'_> {
         let _ = std::fs::remove_file(&log);
         let shown = log.display();
         let recorded = self.host.record(&format!("exec >'{shown}' 2>&1\n{script}"));
-        recorded.map_err(|why| match std::fs::metadata(&log) {
-            Ok(metadata) if metadata.len() > 0 => format!("{why}; its output is in {shown}"),
-            _ => why,
+        recorded.map_err(|why| {
+            let said = std::fs::read(&log).unwrap_or_default();
+            let missing = source::absent(&String::from_utf8_lossy(&said));
+            match (missing, said.is_empty()) {
+                (Some(missing), _) => format!("{missing} ({why}; its output is in {shown})"),
+                (None, false) => format!("{why}; its output is in {shown}"),
+                (None, true) => why,
+            }
         })
     }
 }

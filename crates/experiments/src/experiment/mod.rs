@@ -273,6 +273,8 @@ mod tests {
         for report in &document.experiments {
             assert!(!report.missing.is_empty(), "{}", report.name);
             assert!(report.missing.iter().all(|why| !why.contains('\n')));
+            assert!(!report.shortened.is_empty(), "{}", report.name);
+            assert!(report.tables.iter().all(|table| !table.about.is_empty()));
             // The paper's figures are shown even if nothing was measured.
             let mut rows = report.tables.iter().flat_map(|table| &table.rows);
             assert!(rows.any(|row| !row.paper.is_empty()));

@@ -47,6 +47,8 @@ pub(super) fn substitutions(report: &mut Report) {
     for text in [
         "unpatched Linux 5.18: the running kernel, whose refusals are counted; patched 5.18: a \
          replay of the recording under the policy thesis, compared with one under linux-5.18",
+        "linux-5.18: no Debian kernel has this version, so no kernel was compared with its rules; they \
+         are those of 6.1, which was, without the changes since 5.18",
         "the thesis's machines ran whole desktops; here only the workload's processes are seen",
     ] {
         report.substitute(text);

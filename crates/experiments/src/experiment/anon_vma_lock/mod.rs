@@ -214,9 +214,7 @@ fn core_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     together((load.threads, load.calls), &brk, None)
 }
 
-fn timed(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
-    let rounds = if context.quick { 9 } else { 31 };
-    let calls = if context.quick { 20_000 } else { 100_000 };
+fn speed_table() -> Table {
     let mut table = Table::new(
         "brk calls per second with the shortcut, relative to without",
         "AIM7: 130,000 to 65,000 jobs a minute on 32 processors, 80,000 to 77,000 on others",
@@ -229,6 +227,13 @@ fn timed(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
          claims. Below each is the interval of the median. The paper's figures are jobs of the \
          benchmark AIM7, of which brk is only a part.",
     ]);
+    table
+}
+
+fn timed(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
+    let rounds = if context.quick { 9 } else { 31 };
+    let calls = if context.quick { 20_000 } else { 100_000 };
+    let mut table = speed_table();
     type Speeds = fn(Load, bool) -> Result<Speed, Errno>;
     let subjects: [(&str, Speeds); 2] = [("2.6.31, list", model_speed), ("core", core_speed)];
     let many = if context.quick { 1000 } else { 10_000 };

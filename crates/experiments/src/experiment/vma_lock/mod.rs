@@ -101,7 +101,7 @@ fn memory_of(state: &State) -> [f64; 5] {
     .map(|value| value as f64)
 }
 
-fn memory(report: &mut Report) {
+fn memory_table() -> Table {
     let columns = [
         "bytes of\na VMA",
         "bytes of\nits lock",
@@ -118,6 +118,11 @@ fn memory(report: &mut Report) {
         "paper: the cover letter's figures. ours model: computed from the members of the structures, \
          field by field. ours core: vmarea's own VMA with each kind of lock, as compiled.",
     ]);
+    table
+}
+
+fn memory(report: &mut Report) {
+    let mut table = memory_table();
     let [before, unaligned, aligned, after] = states();
     let papers = [
         (&before, Some(&MEMORY[0])),

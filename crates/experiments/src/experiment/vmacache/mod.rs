@@ -141,21 +141,8 @@ fn percent(hits: u64, lookups: &Lookups) -> Figure {
     Figure::exact(rate, Unit::Percent)
 }
 
-fn workload(
-    context: &Context<'_>,
-    lookups: &Lookups,
-    paper: &(&str, [f64; 2], [f64; 2]),
-    report: &mut Report,
-) {
-    let (title, baseline, patched) = *paper;
-    let counted = if context.quick && !QUICK_COUNTS.contains(&title) {
-        Ok(vec![None; PAPER_SIDES.len()])
-    } else {
-        of_each_side(context, &lookups.log)
-    };
-    let counted = report.keep(&format!("instructions of {title}"), counted);
-    let lookups_made = Unit::Count.format(lookups.log.lookups() as f64);
-    let title = format!("{title}: {lookups_made} lookups");
+/// Returns the table of one workload, without rows.
+fn lookup_table(title: &str) -> Table {
     let columns = [
         "hit rate",
         "in recorded\norder",
@@ -163,7 +150,7 @@ fn workload(
         "ticks of\none, cold",
         "instructions",
     ];
-    let mut table = Table::new(&title, SOURCE, &columns);
+    let mut table = Table::new(title, SOURCE, &columns);
     table.explain([
         "A kernel looks up the VMA of an address at each page fault and in many calls. The commit \
          replaces the cache of the VMA that was used last in an address space (baseline) by four \
@@ -179,6 +166,25 @@ fn workload(
          k, M, G: thousands, millions, thousand millions. Below a measured figure is the interval \
          of its median.",
     ]);
+    table
+}
+
+fn workload(
+    context: &Context<'_>,
+    lookups: &Lookups,
+    paper: &(&str, [f64; 2], [f64; 2]),
+    report: &mut Report,
+) {
+    let (title, baseline, patched) = *paper;
+    let counted = if context.quick && !QUICK_COUNTS.contains(&title) {
+        Ok(vec![None; PAPER_SIDES.len()])
+    } else {
+        of_each_side(context, &lookups.log)
+    };
+    let counted = report.keep(&format!("instructions of {title}"), counted);
+    let lookups_made = Unit::Count.format(lookups.log.lookups() as f64);
+    let title = format!("{title}: {lookups_made} lookups");
+    let mut table = lookup_table(&title);
     for (at, side) in PAPER_SIDES.iter().enumerate() {
         let published = |[rate, cycles]: [f64; 2]| Line {
             who: String::new(),

@@ -31,7 +31,7 @@ use crate::syscall::userfaultfd::unwatched;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
-use crate::vma::merge::{CallKind, GivenUp, MergeScope, Plan, Proposal};
+use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -134,10 +134,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.unmerge_range(vma, from)?;
         let decided = self.decide_copy(r, vma, &proposal);
         let verdict = decided.verdict;
-        if verdict
-            .plan
-            .is_some_and(|plan| self.needs_copies(&plan, &proposal))
-        {
+        let copies = |plan| self.needs_copies(&plan, &proposal);
+        if verdict.plan.is_some_and(copies) {
             self.unshare(&source)?;
         }
         let (id, pgoff) = match self.carry_out(&proposal, &decided)? {
@@ -162,11 +160,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 id
             }
             Err(kept) => {
-                let why = match kept {
-                    Kept::Page(_) => GivenUp::Page,
-                    Kept::NoMemory => GivenUp::Memory,
-                };
-                self.merge_given_up(&proposal, &decided, why);
+                self.merge_given_up(&proposal, &decided, kept.into());
                 self.move_apart(vma, (from, to), kept)?
             }
         };

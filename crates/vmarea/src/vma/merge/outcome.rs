@@ -5,6 +5,7 @@
 //! 2.2); `MERGE_OK` there is `AV_MERGE_NULL` here.
 
 use super::{Evidence, Proposal, Refusal, Verdict};
+use crate::page::Kept;
 use crate::types::{AnonVmaId, MmId};
 use crate::vma::VmaView;
 
@@ -72,6 +73,15 @@ pub(crate) enum GivenUp {
     Page,
     /// There was not enough memory, or too little commit charge was left.
     Memory,
+}
+
+impl From<Kept> for GivenUp {
+    fn from(kept: Kept) -> GivenUp {
+        match kept {
+            Kept::Page(_) => GivenUp::Page,
+            Kept::NoMemory => GivenUp::Memory,
+        }
+    }
 }
 
 /// Outcomes of one merge attempt: the range with each neighbour, and one neighbour with the other.

@@ -57,13 +57,20 @@ impl Decided {
 
     /// Returns the number of uncharged pages in a merge of charged and uncharged pages, or `None`
     /// if either all pages are charged or none is.
+    #[inline]
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
-        let neighbours = self.prev.iter().chain(&self.next);
-        let differs = |v: &VmaView| (v.body.flags ^ proposal.body.flags).contains(VmFlags::ACCOUNT);
+        let ours = proposal.body.flags;
+        let differs = |v: &VmaView| (v.body.flags ^ ours).contains(VmFlags::ACCOUNT);
         // In nearly every merge, all parts are charged or none is.
-        if !neighbours.clone().any(differs) {
+        if !self.prev.as_ref().is_some_and(differs) && !self.next.as_ref().is_some_and(differs) {
             return None;
         }
+        self.count_uncharged(proposal, plan)
+    }
+
+    /// Counts the uncharged pages in a merge whose parts differ; `None` if the merge takes no such part.
+    fn count_uncharged(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
+        let neighbours = self.prev.iter().chain(&self.next);
         let middle = proposal.middle.map(|v| v.id);
         let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
         let parts = neighbours.filter(taken).map(|v| (v.body.flags, v.range));

@@ -126,17 +126,16 @@ enum Reuse {
 
 impl<E: Environment> Space<E> {
     /// Makes `anon_vma` the VMA's own anon_vma; returns the own anon_vma that the VMA has
-    /// afterwards.
+    /// afterwards. `rmap_span` is the length of the VMA's interval.
     ///
     /// The result differs from `anon_vma` if another fault linked `vma` first: faults hold the mm's
     /// lock for reading only.
     pub(crate) fn anon_vma_link(
         &self,
-        id: VmaId,
-        vma: &Vma<E>,
+        (id, vma): (VmaId, &Vma<E>),
+        rmap_span: RmapSpan,
         anon_vma: AnonVmaId,
     ) -> Result<AnonVmaId, Errno> {
-        let rmap_span = self.rmap_span_of(vma);
         let mut guard = self.anon_vma_lock(anon_vma);
         let inner = self.anon_vma(anon_vma).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -362,7 +361,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Computes the length of the interval of a VMA in the interval trees, up to the next VMA.
-    fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
+    pub(crate) fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let range = VmRange::new(vma.start(), vma.end());
         let mut limit = range.end;
         if self.policy.adjust_lock == AdjustLock::WhenNeeded

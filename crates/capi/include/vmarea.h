@@ -86,6 +86,10 @@ void vmarea_panic(const char *message, size_t length);
 // Result of a fault: nothing has changed. Repeat the access later.
 #define VMAREA_FAULT_RETRY 7
 
+// Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
+// then.
+#define VMAREA_FAULT_NEED_PAGE 8
+
 // `vmarea_page.kind`: no page is mapped, so an access faults.
 #define VMAREA_PAGE_NONE 0
 
@@ -278,10 +282,12 @@ struct vmarea_file {
 //
 // A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
 // is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
-// 1 or 0. All callbacks except `describe_file` run with a page-table lock held.
+// 1 or 0. `zero`, `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock
+// held.
 //
-// The core does not yet pass a failure of these callbacks on, because no page may be shown with
-// wrong bytes: the process aborts with a message. Only `describe_file` may fail today.
+// A callback that fails has allocated and changed nothing. A system call then returns its errno. A
+// fault returns VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN
+// (VMAREA_FAULT_NEED_PAGE from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
 struct vmarea_platform {
   // sizeof(struct vmarea_platform).
   size_t size;

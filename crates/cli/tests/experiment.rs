@@ -36,9 +36,11 @@ fn report(name: &str) -> Value {
     assert_eq!(report["name"], name);
     assert!(list(report, "missing").is_empty());
     assert!(!list(report, "substituted").is_empty());
+    assert!(!list(report, "shortened").is_empty(), "--quick does less");
     for table in list(report, "tables") {
         let columns = list(table, "columns").len();
         assert!(!list(table, "rows").is_empty(), "{}", table["title"]);
+        assert!(!list(table, "about").is_empty(), "{}", table["title"]);
         for row in list(table, "rows") {
             for line in list(row, "paper").iter().chain(list(row, "ours")) {
                 assert_eq!(
@@ -109,6 +111,8 @@ fn the_text_has_the_papers_figures_above_ours() {
         "kernel   ",
         "command  vmarea experiment vma-lock",
         "substituted:",
+        "left out by --quick:",
+        "  The series moves the lock of a VMA",
     ] {
         assert!(said.contains(heading), "{heading}");
     }

@@ -26,10 +26,11 @@ use vmarea::vma::lock::{
 use vmarea::{HugePages, Space, System};
 use vmarea_oracle::{Oracle, OracleError, Series};
 
-const PAGE: u64 = 4096;
-const HEAP: u64 = 0x10_0000_0000;
+pub(crate) const PAGE: u64 = 4096;
+/// Start of the heap.
+pub(crate) const HEAP: u64 = 0x10_0000_0000;
 /// Initial break of a child.
-const FIRST: u64 = HEAP + 2 * PAGE;
+pub(crate) const FIRST: u64 = HEAP + 2 * PAGE;
 const BRK: i64 = 12;
 /// Maximum number of calls that a process makes in a round.
 pub const MOST_CALLS: u64 = 1 << 20;
@@ -116,39 +117,38 @@ enum Work {
 
 struct Core<K>(PhantomData<fn() -> K>);
 
-impl<K: VmaLockKind> Core<K> {
-    /// Creates a parent whose heap has one touched page, and forks children from it.
-    fn family(
-        lock: AdjustLock,
-        children: u64,
-    ) -> Result<(Space<WithVmaLock<K>>, Vec<MmId>), Errno> {
-        let policy = Policy {
-            adjust_lock: lock,
-            ..Policy::LINUX
-        };
-        let system = System {
-            huge_pages: HugePages::Never,
-            ..System::default()
-        };
-        let space = Space::<WithVmaLock<K>>::in_environment(policy, system, Box::new(NoBytes));
-        let layout = Layout {
-            mmap_base: 0x7f00_0000_0000,
-            start_brk: HEAP,
-            brk: HEAP,
-            ..Layout::default()
-        };
-        let parent = space.mm_create(layout, Limits::default())?;
-        space.brk(parent, HEAP + PAGE)?;
-        space.fault(parent, HEAP, Access::Write)?;
-        let child = |_| {
-            let child = space.fork(parent)?;
-            space.brk(child, FIRST)?;
-            space.fault(child, FIRST - PAGE, Access::Write)?;
-            Ok::<MmId, Errno>(child)
-        };
-        let mms = (0..children).map(child).collect::<Result<_, _>>()?;
-        Ok((space, mms))
-    }
+/// A space with the lock `K` in its VMAs, and processes in it.
+type Family<K> = (Space<WithVmaLock<K>>, Vec<MmId>);
+
+/// Creates a parent whose heap has one touched page, and forks children from it. Each child has
+/// raised its break to [`FIRST`] and touched the new page.
+pub(crate) fn family<K: VmaLockKind>(lock: AdjustLock, children: u64) -> Result<Family<K>, Errno> {
+    let policy = Policy {
+        adjust_lock: lock,
+        ..Policy::LINUX
+    };
+    let system = System {
+        huge_pages: HugePages::Never,
+        ..System::default()
+    };
+    let space = Space::<WithVmaLock<K>>::in_environment(policy, system, Box::new(NoBytes));
+    let layout = Layout {
+        mmap_base: 0x7f00_0000_0000,
+        start_brk: HEAP,
+        brk: HEAP,
+        ..Layout::default()
+    };
+    let parent = space.mm_create(layout, Limits::default())?;
+    space.brk(parent, HEAP + PAGE)?;
+    space.fault(parent, HEAP, Access::Write)?;
+    let child = |_| {
+        let child = space.fork(parent)?;
+        space.brk(child, FIRST)?;
+        space.fault(child, FIRST - PAGE, Access::Write)?;
+        Ok::<MmId, Errno>(child)
+    };
+    let mms = (0..children).map(child).collect::<Result<_, _>>()?;
+    Ok((space, mms))
 }
 
 impl<K: VmaLockKind> Subject for Core<K> {
@@ -159,7 +159,7 @@ impl<K: VmaLockKind> Subject for Core<K> {
     fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError> {
         let processes = if work == Work::Two { 2 } else { 1 };
         let refused = |errno| BrkError::Core(K::NAME, errno);
-        let (space, mms) = Self::family(lock, processes).map_err(refused)?;
+        let (space, mms) = family::<K>(lock, processes).map_err(refused)?;
         let raise = |process: u64, n: u64| {
             let brk = FIRST + (n + 1) * PAGE;
             let now = space.brk(mms[process as usize], brk).map_err(refused)?;

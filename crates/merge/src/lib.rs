@@ -61,7 +61,7 @@ pub mod types;
 pub mod view;
 
 pub use decide::{Decision, why_apart};
-pub use outcome::{Attempt, CallKind, MergeOutcome, Observer, Outcomes};
+pub use outcome::{Attempt, CallKind, GivenUp, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
 

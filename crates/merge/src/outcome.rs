@@ -44,6 +44,15 @@ impl MergeOutcome {
         }
     }
 
+    /// Returns the outcome if the merge was not made although it was allowed.
+    pub fn given_up(self, why: GivenUp) -> MergeOutcome {
+        match (self, why) {
+            (MergeOutcome::Failed | MergeOutcome::AvFailed, _) => self,
+            (_, GivenUp::Page) => MergeOutcome::AvFailed,
+            (_, GivenUp::Memory) => MergeOutcome::Failed,
+        }
+    }
+
     fn of(ours: Option<AnonVmaId>, other: &VmaView, refusal: Option<Refusal>) -> MergeOutcome {
         match (refusal, ours, other.anon_vma) {
             (Some(Refusal::AnonVma), ..) => MergeOutcome::AvFailed,
@@ -54,6 +63,15 @@ impl MergeOutcome {
             (None, ..) => MergeOutcome::AvNull,
         }
     }
+}
+
+/// Why a merge that was allowed was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GivenUp {
+    /// A page could not take another owner.
+    Page,
+    /// There was not enough memory, or too little commit charge was left.
+    Memory,
 }
 
 /// Outcomes of one merge attempt: the range with each neighbour, and one neighbour with the other.
@@ -69,6 +87,23 @@ pub struct Outcomes {
 }
 
 impl Outcomes {
+    /// Returns the outcomes of a verdict on a proposal between the VMAs before and after it.
+    pub fn of(p: &Proposal, [prev, next]: [Option<&VmaView>; 2], verdict: &Verdict) -> Outcomes {
+        let [prev, next] = p.adjacent(prev, next);
+        let Verdict {
+            left, right, apart, ..
+        } = *verdict;
+        // Where the neighbours stay apart, each of them alone would merge with the range.
+        let alone = |refusal: Option<Refusal>| refusal.filter(|_| apart.is_none());
+        let of = |v: &VmaView, refusal| MergeOutcome::of(p.anon_vma, v, alone(refusal));
+        let both = prev.zip(next).filter(|_| alone(left.or(right)).is_none());
+        Outcomes {
+            prev: prev.map(|v| of(v, left)),
+            next: next.map(|v| of(v, right)),
+            both: both.map(|(l, r)| MergeOutcome::of(p.anon_vma.or(l.anon_vma), r, apart)),
+        }
+    }
+
     /// Returns the outcomes that decide whether the borders before and after the range disappear.
     pub fn of_borders(self) -> [Option<MergeOutcome>; 2] {
         [self.prev, self.both.or(self.next)]
@@ -156,20 +191,7 @@ pub struct Attempt<'a> {
 impl Attempt<'_> {
     /// Returns the outcomes of the three comparisons that the thesis traces.
     pub fn outcomes(&self) -> Outcomes {
-        let p = self.proposal;
-        let [prev, next] = p.adjacent(self.prev, self.next);
-        let Verdict {
-            left, right, apart, ..
-        } = *self.verdict;
-        // Where the neighbours stay apart, each of them alone would merge with the range.
-        let alone = |refusal: Option<Refusal>| refusal.filter(|_| apart.is_none());
-        let of = |v: &VmaView, refusal| MergeOutcome::of(p.anon_vma, v, alone(refusal));
-        let both = prev.zip(next).filter(|_| alone(left.or(right)).is_none());
-        Outcomes {
-            prev: prev.map(|v| of(v, left)),
-            next: next.map(|v| of(v, right)),
-            both: both.map(|(l, r)| MergeOutcome::of(p.anon_vma.or(l.anon_vma), r, apart)),
-        }
+        Outcomes::of(self.proposal, [self.prev, self.next], self.verdict)
     }
 }
 

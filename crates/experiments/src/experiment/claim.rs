@@ -1,6 +1,6 @@
 //! Claims of the papers, decided by the confidence intervals of our figures.
 
-use super::figure::{Figure, Interval};
+use super::figure::{Figure, Interval, Unit};
 use serde::Serialize;
 
 /// What our figures say about a claim.
@@ -48,6 +48,14 @@ impl Bound {
             _ => Decision::Undecided,
         }
     }
+
+    /// Returns the bound as text, with a unit.
+    fn text(self, unit: Unit) -> String {
+        match self {
+            Bound::AtLeast(bound) => format!("at least {}", unit.format(bound)),
+            Bound::AtMost(bound) => format!("at most {}", unit.format(bound)),
+        }
+    }
 }
 
 /// One claim of a paper.
@@ -57,27 +65,27 @@ pub struct Claim {
     pub text: String,
     /// The paper's figure.
     pub paper: String,
-    /// Our figure.
+    /// What we measured or counted, its figure, and the bound that decides.
     pub ours: String,
     /// Whether the claim holds for our figure.
     pub decision: Decision,
 }
 
 impl Claim {
-    /// Decides a claim about a measured figure by a bound.
+    /// Decides a claim by a bound for a measured figure; `what` names the measured quantity.
     ///
     /// A single run of a measurement decides nothing, so the claim is then undecided.
     pub fn by(
         text: impl Into<String>,
         paper: impl Into<String>,
-        ours: &Figure,
+        (what, ours): (&str, &Figure),
         bound: Bound,
     ) -> Claim {
         let single = ours.interval.is_some() && ours.runs.len() < 2;
         Claim {
             text: text.into(),
             paper: paper.into(),
-            ours: ours.to_string(),
+            ours: format!("{what}: {ours}; the claim needs {}", bound.text(ours.unit)),
             decision: if single {
                 Decision::Undecided
             } else {
@@ -119,13 +127,14 @@ impl Claim {
         }
     }
 
-    /// Decides a claim that at least the share `bound` of the cases are of one kind.
+    /// Decides a claim that at least the share `bound` of the cases are of one kind; `what` names
+    /// the cases.
     ///
     /// With fewer than [`FEWEST`] cases the claim is undecided.
     pub fn share(
         text: impl Into<String>,
         paper: impl Into<String>,
-        (part, whole): (u64, u64),
+        (part, whole, what): (u64, u64, &str),
         bound: f64,
     ) -> Claim {
         let ends = wilson(part, whole);
@@ -133,13 +142,15 @@ impl Claim {
         Claim {
             text: text.into(),
             paper: paper.into(),
-            ours: if whole == 0 {
-                "no such case occurred".to_owned()
+            ours: if whole < FEWEST {
+                format!("{part} of {whole} {what}; the claim needs {FEWEST} or more of them")
             } else {
                 format!(
-                    "{part} of {whole}, {percent:.1} % ({:.1} to {:.1} %)",
+                    "{part} of {whole} {what}, {percent:.1} % ({:.1} to {:.1} %); the claim needs \
+                     at least {:.0} %",
                     100.0 * ends.low,
-                    100.0 * ends.high
+                    100.0 * ends.high,
+                    100.0 * bound
                 )
             },
             decision: if whole < FEWEST {
@@ -187,21 +198,31 @@ mod tests {
             assert_eq!(bound.decide(figure.ends()), decision, "{bound:?}");
         }
         let once = Figure::of_runs(&[0.5], Unit::Ratio).unwrap();
-        let claim = Claim::by("", "", &once, Bound::AtMost(1.0));
+        let claim = Claim::by("", "", ("time", &once), Bound::AtMost(1.0));
         assert_eq!(claim.decision, Decision::Undecided);
         let exact = Figure::exact(0.5, Unit::Ratio);
-        let claim = Claim::by("", "", &exact, Bound::AtMost(1.0));
+        let claim = Claim::by("", "", ("time", &exact), Bound::AtMost(1.0));
         assert_eq!(claim.decision, Decision::Holds);
+        assert_eq!(claim.ours, "time: 0.500; the claim needs at most 1.000");
     }
 
     #[test]
     fn a_share_needs_enough_cases() {
-        let decision = |part, whole| Claim::share("", "", (part, whole), 0.9).decision;
+        let claim = |part, whole| Claim::share("", "", (part, whole, "cases"), 0.9);
+        let decision = |part, whole| claim(part, whole).decision;
         assert_eq!(decision(0, 0), Decision::Undecided);
         assert_eq!(decision(29, 29), Decision::Undecided);
         assert_eq!(decision(127, 127), Decision::Holds);
         assert_eq!(decision(60, 127), Decision::DoesNotHold);
         assert_eq!(decision(115, 127), Decision::Undecided);
+        assert_eq!(
+            claim(127, 127).ours,
+            "127 of 127 cases, 100.0 % (97.1 to 100.0 %); the claim needs at least 90 %"
+        );
+        assert_eq!(
+            claim(3, 3).ours,
+            "3 of 3 cases; the claim needs 30 or more of them"
+        );
         // Wilson's interval for 81 of 263, a published example.
         let ends = wilson(81, 263);
         assert!((ends.low - 0.2553).abs() < 1e-3 && (ends.high - 0.3662).abs() < 1e-3);

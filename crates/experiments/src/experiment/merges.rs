@@ -45,15 +45,36 @@ pub(super) struct Counts {
 /// Adds to the report what was used in place of the thesis's kernels and tracepoints.
 pub(super) fn substitutions(report: &mut Report) {
     for text in [
-        "unpatched 5.18: the running kernel, whose refusals are counted; patched: a replay of the \
-         recording under thesis, compared with one under linux-5.18",
-        "diff m.: merges of different anon_vmas; pgoff m.: moves that merged and whose pages \
-         took a new page offset; expand: merges with the next VMA after growth in place; failed m.: private anonymous \
-         neighbours that page offset or anon_vma keeps apart",
+        "unpatched Linux 5.18: the running kernel, whose refusals are counted; patched 5.18: a \
+         replay of the recording under the policy thesis, compared with one under linux-5.18",
+        "linux-5.18: no Debian kernel has this version, so no kernel was compared with its rules; they \
+         are those of 6.1, which was, without the changes since 5.18",
         "the thesis's machines ran whole desktops; here only the workload's processes are seen",
     ] {
         report.substitute(text);
     }
+}
+
+/// Explains a table of merges; `time` says what its column `time` shows, if it has one.
+pub(super) fn explain(table: &mut Table, time: Option<&str>) {
+    table.explain([
+        "The thesis patches Linux 5.18 so that it merges neighbouring mappings that mainline keeps \
+         apart, and counts the merges while a workload runs on two machines, Apollo and Orion. Its \
+         figures are 95 % intervals of the mean. Rows of ours: kernel is the running, unpatched \
+         kernel, on which the workload was recorded; linux-5.18, thesis and vmarea are replays of \
+         that recording in vmarea's core under the policy of that name.",
+    ]);
+    table.explain(time.map(|time| format!("time: {time}")));
+    table.explain([
+        "diff m.: number of merges of two neighbours whose pages belong to different anon_vmas \
+         (lists by which the kernel finds the mappings of a page). pgoff m.: number of mappings that \
+         mremap moved and that merged at their new place, because their pages took the page offset \
+         of the new address. failed m.: number of attempts to merge two private anonymous neighbours, \
+         equal in every other respect, that the anon_vma or the page offset made fail.",
+        "The counts depend on the workload, which is not the thesis's. What can be compared is the \
+         share of failed merges that remain with the patches (the row thesis against the row \
+         linux-5.18), which the claims below decide.",
+    ]);
 }
 
 /// Records a script and replays it.
@@ -182,7 +203,11 @@ pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
         report.claims.push(Claim::share(
             format!("{name}: {policy} resolves more than 90 % of the failed merges"),
             paper,
-            (made.map_or(0, |made| made.merged), failed),
+            (
+                made.map_or(0, |made| made.merged),
+                failed,
+                "failed merges of the unpatched kernel",
+            ),
             0.9,
         ));
     }
@@ -195,7 +220,11 @@ pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
     report.claims.push(Claim::share(
         format!("{name}: different anon_vmas are the vast majority of the new merges"),
         "the vast majority (section 4.4; we take 50 %)",
-        (different, different + pgoff + expand),
+        (
+            different,
+            different + pgoff + expand,
+            "merges that only the patches make",
+        ),
         0.5,
     ));
 }
@@ -211,6 +240,19 @@ const COSTS: [(&str, &str); 4] = [
 /// randomly.
 const COUNTS: usize = 2;
 
+/// Number of events of a recording that are replayed to count instructions, and with `--quick`.
+const EVENTS: usize = 500_000;
+const EVENTS_QUICK: usize = 50_000;
+
+/// Says what `--quick` does not do in the parts that the workloads of the thesis share.
+pub(super) fn shortened(report: &mut Report) {
+    let [quick, whole] = [EVENTS_QUICK, EVENTS].map(|n| Unit::Count.format(n as f64));
+    report.shorten(format!(
+        "repeated runs of the workload; instructions are counted for {quick} events instead of \
+         {whole}"
+    ));
+}
+
 /// Counts the instructions of a replay under each policy, and decides the claims about cost.
 ///
 /// # Errors
@@ -221,7 +263,7 @@ pub(super) fn cost(
     run: &Run,
     report: &mut Report,
 ) -> Result<(), String> {
-    let limit = if context.quick { 50_000 } else { 500_000 };
+    let limit = if context.quick { EVENTS_QUICK } else { EVENTS };
     let path = format!("/proc/{}/fd/{}", std::process::id(), run.trace.as_raw_fd());
     let counted = count_replays(context, &path, limit)?;
     let shown = run.replayed.events.min(limit as u64);
@@ -260,6 +302,17 @@ fn cost_table(name: &str, events: u64) -> Table {
     let events = Unit::Count.format(events as f64);
     let title = format!("Cost of merging: replay of {events} events of {name}");
     let mut table = Table::new(title, "table 4.11, lowest and highest", &columns);
+    table.explain([
+        "What the additional merges cost. The thesis compares the workload's time on the patched \
+         kernel with that on the unpatched one, which is 100 %. Ours counts instructions.",
+        "instructions: executed in vmarea's core by the replay of the recorded calls and faults \
+         under one policy, counted by valgrind, without those that read the recording; below it the \
+         lowest and the highest of two counts. relative: that count as a share of the count of the \
+         policy in the first column, which has the same rules without the additional merges. time of \
+         the workload: the workload's time if its share in the core grew as much, estimated from the \
+         time of the replay and the processor time of the workload. Below 100 %: merging saves more \
+         than it costs.",
+    ]);
     let paper = |(who, low, high): (&str, f64, f64)| Line {
         who: who.to_owned(),
         cells: vec![
@@ -301,13 +354,13 @@ fn cost_claims(who: &str, base: &str, [ratio, share]: [&Figure; 2], report: &mut
     report.claims.push(Claim::by(
         format!("{who}: merging slows the workload down by at most 2 %"),
         paper,
-        share,
+        ("estimated time of the workload", share),
         Bound::AtMost(102.0),
     ));
     report.claims.push(Claim::by(
         format!("{who} needs no more instructions in the VMA layer than {base}"),
         paper,
-        ratio,
+        ("instructions of the replay", ratio),
         Bound::AtMost(100.0),
     ));
 }

@@ -73,9 +73,14 @@ impl Context<'_> {
         let _ = std::fs::remove_file(&log);
         let shown = log.display();
         let recorded = self.host.record(&format!("exec >'{shown}' 2>&1\n{script}"));
-        recorded.map_err(|why| match std::fs::metadata(&log) {
-            Ok(metadata) if metadata.len() > 0 => format!("{why}; its output is in {shown}"),
-            _ => why,
+        recorded.map_err(|why| {
+            let said = std::fs::read(&log).unwrap_or_default();
+            let missing = source::absent(&String::from_utf8_lossy(&said));
+            match (missing, said.is_empty()) {
+                (Some(missing), _) => format!("{missing} ({why}; its output is in {shown})"),
+                (None, false) => format!("{why}; its output is in {shown}"),
+                (None, true) => why,
+            }
         })
     }
 }
@@ -268,6 +273,8 @@ mod tests {
         for report in &document.experiments {
             assert!(!report.missing.is_empty(), "{}", report.name);
             assert!(report.missing.iter().all(|why| !why.contains('\n')));
+            assert!(!report.shortened.is_empty(), "{}", report.name);
+            assert!(report.tables.iter().all(|table| !table.about.is_empty()));
             // The paper's figures are shown even if nothing was measured.
             let mut rows = report.tables.iter().flat_map(|table| &table.rows);
             assert!(rows.any(|row| !row.paper.is_empty()));

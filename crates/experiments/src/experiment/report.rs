@@ -42,6 +42,8 @@ pub struct Table {
     pub title: String,
     /// Where the paper shows the table.
     pub source: String,
+    /// What was measured, and what rows and columns mean: one paragraph each.
+    pub about: Vec<String>,
     /// Headings of the columns.
     pub columns: Vec<String>,
     /// True to print the interval of the mean below that of the median, as in the thesis.
@@ -56,10 +58,16 @@ impl Table {
         Table {
             title: title.into(),
             source: source.into(),
+            about: Vec::new(),
             columns: columns.iter().map(|&column| column.to_owned()).collect(),
             with_means: false,
             rows: Vec::new(),
         }
+    }
+
+    /// Adds paragraphs that explain the table.
+    pub fn explain<S: Into<String>>(&mut self, paragraphs: impl IntoIterator<Item = S>) {
+        self.about.extend(paragraphs.into_iter().map(Into::into));
     }
 
     /// Adds a row.
@@ -143,6 +151,8 @@ pub struct Report {
     pub seconds: f64,
     /// What was used in place of something that the paper used, and why.
     pub substituted: Vec<String>,
+    /// What the short form did not do, or did fewer times.
+    pub shortened: Vec<String>,
     /// Tables.
     pub tables: Vec<Table>,
     /// Claims.
@@ -159,6 +169,7 @@ impl Report {
             paper,
             seconds: 0.0,
             substituted: Vec::new(),
+            shortened: Vec::new(),
             tables: Vec::new(),
             claims: Vec::new(),
             missing: Vec::new(),
@@ -168,6 +179,11 @@ impl Report {
     /// Adds a substitution to the report.
     pub fn substitute(&mut self, what: impl Into<String>) {
         self.substituted.push(what.into());
+    }
+
+    /// Adds something that the short form did not do to the report.
+    pub fn shorten(&mut self, what: impl Into<String>) {
+        self.shortened.push(what.into());
     }
 
     /// Returns the result of a part that ran; otherwise reports the part as missing.

@@ -23,11 +23,44 @@ pub(super) fn shell(what: &str, folder: &Path, script: &str) -> Result<String, S
         return Ok(text(&output.stdout));
     }
     let said = text(&output.stderr) + &text(&output.stdout);
+    if let Some(missing) = absent(&said) {
+        return Err(format!("{what} failed: {missing}"));
+    }
     let last = said.lines().rfind(|line| !line.trim().is_empty());
     Err(format!(
         "{what} failed: {}",
         last.unwrap_or("no message").trim()
     ))
+}
+
+/// Programs of the scripts and of the builds, with their Debian packages.
+const PROVIDERS: [(&str, &str); 8] = [
+    (
+        "chmod chown chroot cp cut head id ln ls mkdir mktemp mv rm sleep sort touch tr uname wc",
+        "coreutils",
+    ),
+    ("find xargs", "findutils"),
+    ("awk", "mawk"),
+    ("as ld nm objcopy objdump ar strip", "binutils"),
+    ("mount setpriv unshare", "util-linux"),
+    ("grep", "grep"),
+    ("sed", "sed"),
+    ("tar", "tar"),
+];
+
+/// Returns which program is missing, and its Debian package, if a shell or make said so.
+pub(super) fn absent(said: &str) -> Option<String> {
+    let named = |line: &str| {
+        let rest = [": not found", ": No such file or directory"]
+            .iter()
+            .find_map(|end| line.trim_end().strip_suffix(end))?;
+        let program = rest.rsplit(": ").next()?.trim();
+        let (_, package) = PROVIDERS
+            .iter()
+            .find(|(programs, _)| programs.split(' ').any(|one| one == program))?;
+        Some(format!("there is no {program}: apt-get install {package}"))
+    };
+    said.lines().find_map(named)
 }
 
 /// Checks that programs are installed.
@@ -305,6 +338,15 @@ mod tests {
             "echo first; echo why >&2; exit 3",
         );
         assert_eq!(failed, Err("the test failed: first".to_owned()));
+        assert_eq!(
+            shell("the test", Path::new("/"), "PATH=/nonexistent; mkdir x"),
+            Err("the test failed: there is no mkdir: apt-get install coreutils".to_owned())
+        );
+        assert_eq!(
+            absent("make: objcopy: No such file or directory").as_deref(),
+            Some("there is no objcopy: apt-get install binutils")
+        );
+        assert_eq!(absent("cat: x: No such file or directory"), None);
         assert_eq!(
             shell("the test", Path::new("/"), "echo x"),
             Ok("x\n".to_owned())

@@ -23,9 +23,13 @@ impl<E: Environment> FaultContext<'_, E> {
         let shared = self.find_mergeable_anon_vma(vma);
         let fresh = shared.is_none();
         let anon_vma = shared.map_or_else(|| self.space.anon_vma_alloc_root(), Ok)?;
-        let linked = self
-            .space
-            .anon_vma_link(vma.id, self.space.vma(vma.id), anon_vma);
+        let slot = self.space.vma(vma.id);
+        // A file's mapping rarely grows at its end, so there is no need to look for the next VMA.
+        let span = match vma.body.file {
+            Some(_) => self.space.rmap_span_to(vma.range, vma.range.end),
+            None => self.space.rmap_span_of(slot),
+        };
+        let linked = self.space.anon_vma_link((vma.id, slot), span, anon_vma);
         if fresh && linked != Ok(anon_vma) {
             let mut guard = self.space.anon_vma_lock(anon_vma);
             self.space.anon_vma_put(anon_vma, &mut guard);

@@ -74,10 +74,24 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         for id in plan.remove.into_iter().flatten() {
             self.forget_held(id, &mut root_locks);
         }
+        if !root_locks.is_empty() {
+            self.limit_target(plan);
+        }
         self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
-        self.state_mut().stats.merged(plan.kind);
         Ok(Some(plan.target))
+    }
+
+    /// Ends the target's interval where the VMA that shrinks will begin, if that VMA follows the
+    /// target, so that the target's growth need not look for the next VMA.
+    fn limit_target(&self, plan: &Plan) {
+        let target = self.space.vma(plan.target);
+        let is_next = |(_, range, _): (VmaId, VmRange, Pgoff)| range.start == plan.range.end;
+        if target.anon_vma().is_some() && plan.shrink.is_some_and(is_next) {
+            let range = VmRange::new(target.start(), target.end());
+            let span = self.space.rmap_span_to(range, plan.range.end);
+            target.set_rmap_span(span);
+        }
     }
 
     /// Gives pages their new owners; if one page cannot change, gives all pages their old owners
@@ -224,7 +238,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     ) {
         self.start_write(id);
         let vma = self.space.vma(id);
-        let old_start = vma.start();
+        let (old_start, limit) = (vma.start(), vma.rmap_limit());
         let unchanged = old_start == range.start && vma.end() == range.end;
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
@@ -250,7 +264,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
         let had_anon_vma = vma.anon_vma().is_some();
         if let Some(guard) = guard {
-            self.space.anon_vma_moved(vma, guard);
+            self.space.anon_vma_moved(vma, limit, guard);
         }
         if had_anon_vma {
             let stats = &mut self.state_mut().stats;

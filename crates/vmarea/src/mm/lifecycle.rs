@@ -94,7 +94,11 @@ impl<E: Environment> Space<E> {
     }
 
     fn import_anon_vma(&self, id: VmaId, anon: ImportedAnon) -> Result<(), Errno> {
-        let link = |anon_vma| self.anon_vma_link(id, self.vma(id), anon_vma).map(drop);
+        let vma = self.vma(id);
+        let link = |anon_vma| {
+            let span = self.rmap_span_of(vma);
+            self.anon_vma_link((id, vma), span, anon_vma).map(drop)
+        };
         match anon {
             ImportedAnon::Unfaulted => Ok(()),
             ImportedAnon::New => {

@@ -10,7 +10,8 @@ use crate::policy::SharingCheck;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, Overcommit, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{
-    Attempt, Decision, Evidence, MergeScope, Plan, Proposal, Sharing, Verdict,
+    Attempt, Decision, Evidence, GivenUp, MergeOutcome, MergeScope, Outcomes, Plan, Proposal,
+    Sharing, Verdict,
 };
 use crate::vma::{VmaBody, VmaView};
 
@@ -48,15 +49,28 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
+    /// Returns the outcomes that decide whether the borders of the range disappear.
+    fn borders(&self, proposal: &Proposal) -> [Option<MergeOutcome>; 2] {
+        let neighbours = [self.prev.as_ref(), self.next.as_ref()];
+        Outcomes::of(proposal, neighbours, &self.verdict).of_borders()
+    }
+
     /// Returns the number of uncharged pages in a merge of charged and uncharged pages, or `None`
     /// if either all pages are charged or none is.
+    #[inline]
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
-        let neighbours = self.prev.iter().chain(&self.next);
-        let differs = |v: &VmaView| (v.body.flags ^ proposal.body.flags).contains(VmFlags::ACCOUNT);
+        let ours = proposal.body.flags;
+        let differs = |v: &VmaView| (v.body.flags ^ ours).contains(VmFlags::ACCOUNT);
         // In nearly every merge, all parts are charged or none is.
-        if !neighbours.clone().any(differs) {
+        if !self.prev.as_ref().is_some_and(differs) && !self.next.as_ref().is_some_and(differs) {
             return None;
         }
+        self.count_uncharged(proposal, plan)
+    }
+
+    /// Counts the uncharged pages in a merge whose parts differ; `None` if the merge takes no such part.
+    fn count_uncharged(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
+        let neighbours = self.prev.iter().chain(&self.next);
         let middle = proposal.middle.map(|v| v.id);
         let taken = |v: &&VmaView| plan.takes(v.id) && Some(v.id) != middle;
         let parts = neighbours.filter(taken).map(|v| (v.body.flags, v.range));
@@ -132,14 +146,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(observer) = &self.space.observer {
             observer.attempt(&attempt);
         }
-        let outcomes = attempt.outcomes().of_borders();
         let call = self.call;
         let stats = &mut self.state_mut().stats;
         for refusal in [verdict.left, verdict.right].into_iter().flatten() {
             stats.refused(refusal);
         }
-        for outcome in outcomes.into_iter().flatten() {
+        for outcome in decided.borders(proposal).into_iter().flatten() {
             stats.attempted(call, outcome);
+        }
+        if let Some(plan) = verdict.plan {
+            stats.merged(plan.kind);
         }
         let flags = proposal.body.flags;
         self.note_border(proposal.range.start, verdict.left, flags);
@@ -155,6 +171,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             && (strict || self.charge(pages).is_err())
         {
             // If commit charges are limited, a merge must not add a charge.
+            self.merge_given_up(proposal, decided, GivenUp::Memory);
             return Ok(None);
         }
         let merged = self.commit(&plan, proposal.body.flags);
@@ -163,7 +180,23 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             (Ok(None) | Err(_), Some(pages)) => self.uncharge(pages),
             _ => {}
         }
+        match merged {
+            Ok(Some(_)) => {}
+            Ok(None) => self.merge_given_up(proposal, decided, GivenUp::Page),
+            Err(_) => self.merge_given_up(proposal, decided, GivenUp::Memory),
+        }
         merged
+    }
+
+    /// Corrects the counts of [`carry_out`](Self::carry_out) for a merge that was not made, or that
+    /// was undone.
+    pub(crate) fn merge_given_up(&mut self, proposal: &Proposal, decided: &Decided, why: GivenUp) {
+        if let Some(plan) = decided.verdict.plan {
+            let borders = decided.borders(proposal);
+            let call = self.call;
+            let stats = &mut self.state_mut().stats;
+            stats.given_up(plan.kind, (call, borders), why);
+        }
     }
 
     /// Decides a merge without carrying it out.

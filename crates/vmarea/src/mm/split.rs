@@ -67,26 +67,31 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let new_id = self.new_vma(cut.0, cut.1, old.body)?;
         let mut root_locks = AnonVmaRootLocks::none();
         if let Some(anon_vma) = old.anon_vma {
-            let (space, new) = (self.space, self.space.vma(new_id));
-            if (upper, cut.0.start) == (Upper::Goes, old.range.start) {
-                new.set_rmap_span(space.vma(id).rmap_span());
-            }
-            let cloned =
-                space.anon_vma_clone((new_id, new), space.vma(id), anon_vma, &mut root_locks);
+            let (space, vma) = (self.space, self.space.vma(id));
+            let limit = vma.rmap_limit();
+            let low_limit = match upper {
+                Upper::Goes => limit,
+                Upper::Stays => addr,
+            };
+            let low_span = space.rmap_span_to(low.0, low_limit);
+            let fresh = space.vma(new_id);
+            fresh.set_rmap_span(match new {
+                NewHalf::Below => low_span,
+                NewHalf::Above => space.rmap_span_to(high.0, limit),
+            });
+            let cloned = space.anon_vma_clone((new_id, fresh), vma, anon_vma, &mut root_locks);
             if let Err(error) = cloned {
                 drop(root_locks);
                 self.release_vma(new_id);
                 return Err(error);
             }
+            if new == NewHalf::Above {
+                vma.set_rmap_span(low_span);
+            }
         }
         self.page_tables().split_huge_across(addr);
         self.set_range_held(id, kept, &mut root_locks);
         self.link(new_id);
-        if let Some(anon_vma) = old.anon_vma.filter(|_| upper == Upper::Stays) {
-            // Another VMA now follows the lower half.
-            let (space, guard) = (self.space, root_locks.of(self.space, anon_vma));
-            space.anon_vma_moved(space.vma(id), guard);
-        }
         self.state_mut().stats.splits += 1;
         Ok(new_id)
     }

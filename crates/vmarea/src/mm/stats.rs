@@ -1,6 +1,6 @@
 //! Merge and split statistics of an address space.
 
-use crate::vma::merge::{CallKind, MergeKind, MergeOutcome, Refusal};
+use crate::vma::merge::{CallKind, GivenUp, MergeKind, MergeOutcome, Refusal};
 
 /// Merge and split counts since the address space was created.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -41,6 +41,21 @@ impl Stats {
 
     pub(crate) fn attempted(&mut self, call: CallKind, outcome: MergeOutcome) {
         self.attempts[call as usize][outcome as usize] += 1;
+    }
+
+    /// Corrects the counts of a merge that was decided and then not made. `borders` are the outcomes
+    /// that were counted.
+    pub(crate) fn given_up(
+        &mut self,
+        kind: MergeKind,
+        (call, borders): (CallKind, [Option<MergeOutcome>; 2]),
+        why: GivenUp,
+    ) {
+        self.merges[kind as usize] -= 1;
+        for outcome in borders.into_iter().flatten() {
+            self.attempts[call as usize][outcome as usize] -= 1;
+            self.attempted(call, outcome.given_up(why));
+        }
     }
 
     /// Returns the number of merge attempts by call and outcome (table 2.2 of the thesis).

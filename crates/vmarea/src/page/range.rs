@@ -25,6 +25,7 @@ use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
+use vmarea_merge::GivenUp;
 
 /// Selection of the entries that a zap removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +192,15 @@ pub(crate) enum Kept {
     Page(u64),
     /// There is no memory for a table or for the copy of a page.
     NoMemory,
+}
+
+impl From<Kept> for GivenUp {
+    fn from(kept: Kept) -> GivenUp {
+        match kept {
+            Kept::Page(_) => GivenUp::Page,
+            Kept::NoMemory => GivenUp::Memory,
+        }
+    }
 }
 
 impl From<Blocked> for Kept {

@@ -6,7 +6,8 @@
 //! The key of an interval tree contains the interval's end, and changing the key requires the lock.
 //! With an interval that extends to the next VMA, the VMA's end can move back and forth below that
 //! limit without the lock. A walk that finds the VMA for a page beyond its end checks the VMA's
-//! end.
+//! end. The interval is not shortened when another VMA is mapped before that limit, and most changes
+//! of the VMA keep the limit; it is determined anew only when the VMA is linked or grows beyond it.
 //!
 //! # Invariants
 //! R1  the interval of a VMA with a chain extends at least to the VMA's end

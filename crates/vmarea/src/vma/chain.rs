@@ -15,10 +15,11 @@
 
 use super::Vma;
 use crate::Space;
+use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::rmap::span::RmapSpan;
 use crate::types::platform::Environment;
-use crate::types::{AnonVmaId, Errno, VmaId};
+use crate::types::{AnonVmaId, Errno, VmRange, VmaId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -125,17 +126,16 @@ enum Reuse {
 
 impl<E: Environment> Space<E> {
     /// Makes `anon_vma` the VMA's own anon_vma; returns the own anon_vma that the VMA has
-    /// afterwards.
+    /// afterwards. `rmap_span` is the length of the VMA's interval.
     ///
     /// The result differs from `anon_vma` if another fault linked `vma` first: faults hold the mm's
     /// lock for reading only.
     pub(crate) fn anon_vma_link(
         &self,
-        id: VmaId,
-        vma: &Vma<E>,
+        (id, vma): (VmaId, &Vma<E>),
+        rmap_span: RmapSpan,
         anon_vma: AnonVmaId,
     ) -> Result<AnonVmaId, Errno> {
-        let rmap_span = self.rmap_span_of(vma);
         let mut guard = self.anon_vma_lock(anon_vma);
         let inner = self.anon_vma(anon_vma).inner.get_mut(&mut guard);
         let mut chain = vma.chain.lock();
@@ -164,7 +164,9 @@ impl<E: Environment> Space<E> {
     ) -> Result<(), Errno> {
         dst.set_anon_vma(Some(anon_vma));
         if dst.rmap_span() == RmapSpan::default() {
-            dst.set_rmap_span(self.rmap_span_of(dst));
+            // The first growth beyond its end looks for the next VMA.
+            let range = VmRange::new(dst.start(), dst.end());
+            dst.set_rmap_span(self.rmap_span_to(range, range.end));
         }
         let guard = root_locks.of(self, anon_vma);
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
@@ -335,11 +337,22 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Updates the interval trees after the range or page offset of `vma` changed.
+    /// Updates the interval trees after the range or page offset of `vma` changed. `limit` is the
+    /// address at which its interval ended before.
     ///
-    /// The caller has held `guard` since before the change.
-    pub(crate) fn anon_vma_moved(&self, vma: &Vma<E>, guard: &mut WriteGuard<'_, E::Wait>) {
-        vma.set_rmap_span(self.rmap_span_of(vma));
+    /// The interval still ends there if the VMA does not reach further, so that most changes need
+    /// not look for the next VMA. The caller has held `guard` since before the change.
+    pub(crate) fn anon_vma_moved(
+        &self,
+        vma: &Vma<E>,
+        limit: u64,
+        guard: &mut WriteGuard<'_, E::Wait>,
+    ) {
+        let span = match vma.end() <= limit {
+            true => self.rmap_span_to(VmRange::new(vma.start(), vma.end()), limit),
+            false => self.rmap_span_of(vma),
+        };
+        vma.set_rmap_span(span);
         let (first, last) = vma.interval();
         for link in vma.chain.lock().iter() {
             let av = self.anon_vma(link.anon_vma);
@@ -347,20 +360,29 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Computes the length of the interval of a VMA in the interval trees.
-    fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
-        let (start, end) = (vma.start(), vma.end());
-        let mut limit = end;
-        if self.policy.adjust_lock == crate::policy::AdjustLock::WhenNeeded
+    /// Computes the length of the interval of a VMA in the interval trees, up to the next VMA.
+    pub(crate) fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
+        let range = VmRange::new(vma.start(), vma.end());
+        let mut limit = range.end;
+        if self.policy.adjust_lock == AdjustLock::WhenNeeded
             && let Some(mm) = vma.mm_index().and_then(|index| self.mms.key_at(index))
             && let Some(mm) = self.mms.get(mm)
         {
-            let next = mm.tree.find(end).map(|entry| entry.start);
-            // The VMA found may be this VMA, or the VMA that it is split from, and then starts
-            // before `end`; the limit is then `end`.
-            limit = next.unwrap_or(self.system.task_size).max(end);
+            let next = mm.tree.find(range.end).map(|entry| entry.start);
+            limit = next.unwrap_or(self.system.task_size);
         }
-        RmapSpan::at_least(crate::types::VmRange::new(start, limit).pages())
+        self.rmap_span_to(range, limit)
+    }
+
+    /// Computes the length of the interval of a VMA with this range if the next VMA starts at
+    /// `limit`. The interval does not exceed the range if the policy locks the reverse map for every
+    /// change.
+    pub(crate) fn rmap_span_to(&self, range: VmRange, limit: u64) -> RmapSpan {
+        let end = match self.policy.adjust_lock {
+            AdjustLock::Always => range.end,
+            AdjustLock::WhenNeeded => limit.max(range.end),
+        };
+        RmapSpan::at_least(VmRange::new(range.start, end).pages())
     }
 }
 

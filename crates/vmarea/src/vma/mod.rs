@@ -22,7 +22,7 @@ pub mod lock;
 use crate::Space;
 use crate::rmap::span::RmapSpan;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, MmId, Pgoff, VmRange, VmaId};
+use crate::types::{AnonVmaId, MmId, PAGE_SHIFT, Pgoff, VmRange, VmaId};
 pub use vmarea_merge as merge;
 pub use vmarea_merge::partial_view;
 pub use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
@@ -109,6 +109,11 @@ impl<E: Environment> Vma<E> {
     pub(crate) fn set_rmap_span(&self, rmap_span: RmapSpan) {
         // ORDERING: Relaxed; see `rmap_span`.
         self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
+    }
+
+    /// Returns the address at which the VMA's interval in the interval trees ends.
+    pub(crate) fn rmap_limit(&self) -> u64 {
+        self.start() + (self.rmap_span().pages() << PAGE_SHIFT)
     }
 
     /// Returns the VMA's interval in the interval trees: its first and last page offset.

@@ -16,7 +16,7 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{FrameId, MmId};
-use vmarea::vma::merge::{Attempt, Observer};
+use vmarea::vma::merge::{Attempt, CallKind, MergeOutcome, Observer};
 use vmarea::{Space, System};
 
 const RW: Prot = Prot::READ.union(Prot::WRITE);
@@ -91,6 +91,19 @@ impl Scene {
         self.space.mmap_read_lock(self.mm).unwrap().vmas().count()
     }
 
+    /// Returns the number of merges, and the number of merge attempts of a call with an outcome.
+    fn merges(&self, call: CallKind, outcome: MergeOutcome) -> (u64, u64) {
+        let r = self.space.mmap_read_lock(self.mm).unwrap();
+        let stats = &r.state().stats;
+        let attempts = stats
+            .attempts()
+            .filter(|of| (of.0, of.1) == (call, outcome));
+        (
+            stats.merges().map(|(_, n)| n).sum(),
+            attempts.map(|(.., n)| n).sum(),
+        )
+    }
+
     /// Calls `merge` while the page at `refuses` begins to migrate after the decision.
     fn refuse(&self, refuses: u64, merge: impl FnOnce()) {
         let frame = self.frame(refuses);
@@ -133,9 +146,13 @@ fn t2_7_pages_that_have_moved_move_back() {
         };
         assert_eq!(scene.space.mremap(scene.mm, &request), Ok(at(509)));
     };
+    let (call, different) = (CallKind::MremapMove, MergeOutcome::AvDifferent);
     for page in 0..PAGES {
         let scene = scene();
+        let (before, _) = scene.merges(call, different);
         scene.refuse(600 + page, || shift(&scene));
+        assert_eq!(scene.merges(call, different), (before, 0), "page {page}");
+        assert_eq!(scene.merges(call, MergeOutcome::AvFailed).1, 1);
         let r = scene.space.mmap_read_lock(scene.mm).unwrap();
         let [first, moved] = [506, 509].map(|page| r.vma_lookup(at(page)).unwrap());
         assert_ne!(first.id, moved.id, "page {page}: the merge is given up");
@@ -144,8 +161,10 @@ fn t2_7_pages_that_have_moved_move_back() {
         assert_eq!(r.pages().len(), 3 + PAGES);
     }
     let scene = scene();
+    let (before, _) = scene.merges(call, different);
     shift(&scene);
     assert_eq!(scene.vmas(), 1, "all pages can change");
+    assert_eq!(scene.merges(call, different), (before + 1, 1));
 }
 
 /// The pages at 3 get the anon_vma of those at 0 when they become writable.
@@ -162,12 +181,18 @@ fn t2_8_pages_that_have_changed_change_back() {
         assert_eq!(scene.vmas(), 2);
         scene
     };
+    let (call, different) = (CallKind::Mprotect, MergeOutcome::AvDifferent);
     for page in 0..PAGES {
         let scene = scene();
+        let (before, failed) = scene.merges(call, MergeOutcome::AvFailed);
         scene.refuse(3 + page, || scene.protect(3, RW));
         assert_eq!(scene.vmas(), 2, "page {page}: the merge is given up");
+        assert_eq!(scene.merges(call, different), (before, 0));
+        assert_eq!(scene.merges(call, MergeOutcome::AvFailed).1, failed + 1);
     }
     let scene = scene();
+    let (before, _) = scene.merges(call, different);
     scene.protect(3, RW);
     assert_eq!(scene.vmas(), 1, "all pages can change");
+    assert_eq!(scene.merges(call, different), (before + 1, 1));
 }

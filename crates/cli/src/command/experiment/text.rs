@@ -33,10 +33,14 @@ fn experiment(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     for table in &report.tables {
         writeln!(out)?;
         wrapped(out, "", &format!("{} ({})", table.title, table.source))?;
+        for paragraph in &table.about {
+            wrapped(out, "  ", paragraph)?;
+        }
         writeln!(out, "{}", ruled_table(table))?;
     }
     for (title, lines) in [
         ("substituted:", &report.substituted),
+        ("left out by --quick:", &report.shortened),
         ("left out:", &report.missing),
     ] {
         if !lines.is_empty() {

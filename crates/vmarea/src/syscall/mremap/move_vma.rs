@@ -134,10 +134,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.unmerge_range(vma, from)?;
         let decided = self.decide_copy(r, vma, &proposal);
         let verdict = decided.verdict;
-        if verdict
-            .plan
-            .is_some_and(|plan| self.needs_copies(&plan, &proposal))
-        {
+        let copies = |plan| self.needs_copies(&plan, &proposal);
+        if verdict.plan.is_some_and(copies) {
             self.unshare(&source)?;
         }
         let (id, pgoff) = match self.carry_out(&proposal, &decided)? {
@@ -161,7 +159,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 }
                 id
             }
-            Err(kept) => self.move_apart(vma, (from, to), kept)?,
+            Err(kept) => {
+                self.merge_given_up(&proposal, &decided, kept.into());
+                self.move_apart(vma, (from, to), kept)?
+            }
         };
         // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
         // neighbour with which they merged.

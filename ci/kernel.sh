@@ -107,11 +107,11 @@ run_tests() {
     kernel/run.sh "$@" --seconds 900 "${items[@]}" --add ci/kernel/inside.sh=/inside -- /bin/busybox sh /inside
 }
 
-# Forks while a thread reads through its TLB; each flush comes late. Then the same while mappings with different
-# anon_vmas merge, pages migrate, and KSM merges pages.
+# Forks while a thread reads through its TLB; each flush comes late. With `busy` the same while mappings with
+# different anon_vmas merge, pages migrate, and KSM merges pages.
 isolation() {
     local forks=$1 cpus busy
-    for busy in '' busy; do
+    for busy in "${@:2}"; do
         for cpus in 2 4; do
             printf '%s CPUs%s: ' "$cpus" "${busy:+, with merges, migration and KSM}"
             isolate --smp "$cpus" --seconds 3600 ${busy:+--policy vmarea} -- /bin/isolation "$forks" $busy || status=3
@@ -232,7 +232,7 @@ share() {
     grep -A1 '^=== stress$' "$out/ours" | grep -q '^passed$' || { echo "kernel: stress failed"; status=3; }
     [[ $(sed -n '/^=== busybox.sh$/{n;p}' "$out/ours") == "$(seq 1000 | sha256sum)" ]] ||
         { echo "kernel: busybox differs"; status=3; }
-    isolation 10
+    isolation 10 ''
     full_memory
     reclaim 2 3 10
     panic
@@ -244,7 +244,7 @@ case ${1-} in
 --share) share ;;
 --compare) compare "${@:2}" ;;
 --ltp) ltp "${@:2}" ;;
---isolation) isolation "$2" ;;
+--isolation) isolation "$2" '' busy ;;
 --stress) stress "$2" ;;
 --reclaim) reclaim "1 2 4" 20 "$2" ;;
 --bad)
@@ -255,7 +255,7 @@ case ${1-} in
     compare
     ltp
     stress 60
-    isolation 1000
+    isolation 1000 '' busy
     reclaim "1 2 4" 20 1000
     full_memory
     panic

@@ -138,7 +138,7 @@ static void refused_options(void)
     EXPECT(vmarea_space_create(&options, &space), -EINVAL);
     EXPECT(space == NULL, 1);
     EXPECT(strstr(message, "did you mean vmarea?") != NULL, 1);
-    options.policy = "vmarea+colector";
+    options.policy = "vmarea+collectr";
     EXPECT(vmarea_space_create(&options, &space), -EINVAL);
     EXPECT(strstr(message, "did you mean collector?") != NULL, 1);
     options.policy = "\xff";

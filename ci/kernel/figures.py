@@ -9,14 +9,14 @@ HEAD = """# Moves and page faults in an emulator
 
 `ci/kernel-figures.sh` measures the same static program in `kernel/` and in Debian's Linux 6.12, both under QEMU, and
 prints this page. The spacing test is that of the thesis "VMA merging in Linux" (Jakub Matěna, tables 4.2 and 4.3): mappings
-of one page with gaps between them move together, which the thesis's kernel and the policies `thesis` and `vmarea` merge.
-Page faults write to pages of anonymous memory for the first time.
+of one page with gaps between them are moved next to each other; the thesis's kernel and the policies `thesis` and `vmarea`
+then merge them. Page faults write to pages of anonymous memory for the first time.
 
 Instructions are those of the whole machine, on one CPU (`-icount shift=0`), so two threads take turns. In `kernel/`
-only the program runs, and the figures are the same from run to run. In Linux, kernel threads run in between, so that
-its figures vary: those of the spacing test, by a factor of two between 33 M and 65 M for 1,000 mappings. Times are
-counts of the time stamp counter with 2 emulated CPUs; they depend on the machine and on its load, and say little if
-the machine does other work, as it did for this page. The second number is the ratio to Linux.
+only the program runs, and the figures are the same from run to run. In Linux, kernel threads run in between, so its
+figures vary: those of its spacing test by up to a factor of two, so the difference between the two columns of its row,
+and between their ratios, is noise. Times are counts of the time stamp counter with 2 emulated CPUs; they depend on the
+machine and on its load, and say little if the machine does other work. The second number is the ratio to Linux.
 
 Linux does more at each system call and page fault than this kernel: accounting, control groups, auditing, memory
 policies. QEMU counts each repetition of a string instruction: this kernel clears a page in 512 repetitions, and Linux,
@@ -24,7 +24,7 @@ where it clears by bytes (`rep stosb`), in 4,096, which is a part of its page fa
 """
 
 TITLES = {
-    "spacing": "Spacing test: {} mappings move together; mappings left in parentheses",
+    "spacing": "Spacing test: {} mappings are moved next to each other; in parentheses, the mappings that remain",
     "faults": "Page faults: {} pages of each thread",
 }
 NAMES = {

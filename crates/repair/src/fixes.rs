@@ -231,8 +231,9 @@ fn empties(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Vec
         let below = n.checked_sub(1).map(|n| boundaries[n].remedy);
         let joins = below == Some(Some(Remedy::Empties));
         let above = boundaries.get(n).map(|boundary| boundary.remedy);
-        let fits =
-            (joins || above == Some(Some(Remedy::Empties))) && is_empty(pagemap, mapping.range());
+        let fits = (joins || above == Some(Some(Remedy::Empties)))
+            && mapping.flags.is_some()
+            && is_empty(pagemap, mapping.range());
         if !(fits && joins) {
             steps.extend(one_reservation(run));
             run = &[];
@@ -264,8 +265,9 @@ fn priming(mappings: &[Mapping], pagemap: &File) -> Vec<Step> {
     let fits = |mapping: &&Mapping| {
         let range = mapping.range();
         is_plain(mapping)
-            && !mapping.flags().is_accessible()
-            && !mapping.flags().intersects(NOT_PRIMED)
+            && mapping
+                .flags
+                .is_some_and(|flags| !flags.is_accessible() && !flags.intersects(NOT_PRIMED))
             && range.len_bytes() >= LEAST_RESERVED
             && mapping.kernel.is_none_or(|vma| vma.anon_vma == 0)
             && is_empty(pagemap, VmRange::page(range.start))

@@ -230,7 +230,8 @@ struct vmarea_process {
 struct vmarea_page {
   // One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
   uint32_t kind;
-  // Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC.
+  // Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC. A mapping that allows any access
+  // allows loads, as on x86-64.
   uint32_t prot;
   // Protection key of the mapping.
   uint32_t pkey;

@@ -2,7 +2,7 @@
 
 use crate::boundary::done;
 use crate::callbacks::call;
-use crate::page::Page;
+use crate::page::{Page, allowed_accesses};
 use core::ffi::{c_int, c_void};
 use vmarea::types::mmu::Translation;
 use vmarea::types::{Errno, MmId, VmFlags, VmRange};
@@ -90,7 +90,7 @@ impl vmarea::types::mmu::Mmu for Tables {
         call!(self.0, clear(mm.to_bits(), range.start, range.end), else ());
     }
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags) {
-        let prot = (allowed & VmFlags::ACCESS).bits() as u32;
+        let prot = allowed_accesses(allowed).bits() as u32;
         call!(self.0, protect(mm.to_bits(), range.start, range.end, prot), else ());
     }
     fn flush(&self, mm: MmId, range: VmRange) {

@@ -18,7 +18,8 @@ pub const VMAREA_PAGE_FILE: u32 = 3;
 pub struct Page {
     /// One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
     pub kind: u32,
-    /// Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC.
+    /// Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC. A mapping that allows any access
+    /// allows loads, as on x86-64.
     pub prot: u32,
     /// Protection key of the mapping.
     pub pkey: u32,
@@ -32,9 +33,16 @@ pub struct Page {
     pub index: u64,
 }
 
+/// Returns the accesses that flags allow, as PROT_ bits: loads, too, if they allow any.
+pub fn allowed_accesses(flags: VmFlags) -> VmFlags {
+    let mut allowed = flags & VmFlags::ACCESS;
+    allowed.set(VmFlags::READ, flags.is_accessible());
+    allowed
+}
+
 impl From<Translation> for Page {
     fn from(to: Translation) -> Page {
-        let mut allowed = to.flags & VmFlags::ACCESS;
+        let mut allowed = allowed_accesses(to.flags);
         allowed.set(VmFlags::WRITE, to.writable);
         let page = Page {
             prot: allowed.bits() as u32,

@@ -329,6 +329,34 @@ static void hardware(void)
     EXPECT(vmarea_space_destroy(space), 0);
 }
 
+/* A mapping that allows any access allows loads. */
+static void loads(void)
+{
+    struct plan plan = { 0 };
+    struct vmarea_space *space = space_for(&plan);
+    struct vmarea_page page;
+    uint64_t mm, addr;
+
+    EXPECT(vmarea_mm_create(space, NULL, &mm), 0);
+    addr = (uint64_t)vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0);
+    EXPECT(vmarea_fault(space, mm, addr, VMAREA_READ), VMAREA_FAULT_DONE);
+    EXPECT(plan.shown.prot, PROT_READ);
+    EXPECT(vmarea_fault(space, mm, addr, VMAREA_WRITE), VMAREA_FAULT_DONE);
+    EXPECT(plan.shown.prot, PROT_READ | PROT_WRITE);
+    EXPECT(vmarea_page_at(space, mm, addr, &page), 0);
+    EXPECT(page.prot, PROT_READ | PROT_WRITE);
+    EXPECT(vmarea_syscall(space, mm, SYS_mprotect, addr, PAGE, PROT_EXEC, 0, 0, 0), 0);
+    EXPECT(plan.protected_to, PROT_READ | PROT_EXEC);
+    EXPECT(vmarea_page_at(space, mm, addr, &page), 0);
+    EXPECT(page.prot, PROT_READ | PROT_EXEC);
+    EXPECT(vmarea_syscall(space, mm, SYS_mprotect, addr, PAGE, PROT_NONE, 0, 0, 0), 0);
+    EXPECT(vmarea_page_at(space, mm, addr, &page), 0);
+    EXPECT(page.prot, 0);
+    EXPECT(vmarea_exit(space, mm), 0);
+    EXPECT(vmarea_space_destroy(space), 0);
+}
+
 int main(void)
 {
     refused_options();
@@ -337,6 +365,7 @@ int main(void)
     verdicts();
     failing_callbacks();
     hardware();
+    loads();
     EXPECT(strlen(vmarea_version()) > 4, 1);
     return failures != 0;
 }

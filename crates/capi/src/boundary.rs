@@ -5,6 +5,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::MaybeUninit;
+use core::ptr::NonNull;
 use vmarea::types::Errno;
 
 /// Returns a result as C gets it: a value, or a negative errno.
@@ -55,6 +56,47 @@ pub unsafe fn optional<'a, T>(pointer: *const T) -> Result<Option<&'a T>, Errno>
 pub unsafe fn required<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller makes the same promise.
     unsafe { optional(pointer) }?.ok_or(Errno::EFAULT)
+}
+
+/// A structure whose size the embedder writes into it, so that another version of it is refused.
+///
+/// # Safety
+/// The first member is a `usize`.
+pub unsafe trait WithSize {}
+
+/// Returns the structure at `pointer`, or `None` for NULL.
+///
+/// # Errors
+/// EFAULT if the pointer is misaligned; EINVAL if the structure says that it has another size.
+///
+/// # Safety
+/// A pointer that is aligned and not NULL leads to as many bytes as the structure there says, and
+/// nothing changes them during `'a`.
+pub unsafe fn sized<'a, T: WithSize>(pointer: *const T) -> Result<Option<&'a T>, Errno> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    if !pointer.is_aligned() {
+        return Err(Errno::EFAULT);
+    }
+    // SAFETY: not NULL and aligned; the first member is a `usize`, which the caller promises.
+    let size = unsafe { pointer.cast::<usize>().read() };
+    if size != size_of::<T>() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the structure has the size of a `T`; the caller promises the rest.
+    unsafe { optional(pointer) }
+}
+
+/// Returns the address at which C expects a result, of a function that runs callbacks: until the
+/// result is written, they may use the memory.
+///
+/// # Errors
+/// EFAULT if the pointer is NULL or misaligned.
+pub fn destination<T>(pointer: *mut T) -> Result<NonNull<T>, Errno> {
+    NonNull::new(pointer)
+        .filter(|pointer| pointer.is_aligned())
+        .ok_or(Errno::EFAULT)
 }
 
 /// Returns the place at `pointer`, in which C expects a result.
@@ -141,6 +183,22 @@ mod tests {
             assert_eq!(optional(misaligned), Err(Errno::EFAULT));
             assert!(place(misaligned.cast_mut()).is_err());
             assert!(place::<u64>(core::ptr::null_mut()).is_err());
+        }
+    }
+
+    #[test]
+    fn only_the_size_of_a_structure_with_another_size_is_read() {
+        #[derive(Debug, PartialEq)]
+        #[repr(C)]
+        struct Two(usize, usize);
+        // SAFETY: the first member is a `usize`.
+        unsafe impl WithSize for Two {}
+        let (short, whole) = ([8usize], Two(16, 0));
+        // SAFETY: pointers to locals, and NULL.
+        unsafe {
+            assert_eq!(sized((&raw const short).cast::<Two>()), Err(Errno::EINVAL));
+            assert_eq!(sized(&raw const whole), Ok(Some(&whole)));
+            assert_eq!(sized::<Two>(core::ptr::null()), Ok(None));
         }
     }
 

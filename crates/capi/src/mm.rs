@@ -1,6 +1,6 @@
 //! Address spaces: creation, fork, exit, faults, and the pages that faults map.
 
-use crate::boundary::{optional, place, status};
+use crate::boundary::{destination, optional, place, status};
 use crate::page::{Page, VMAREA_PAGE_NONE};
 use crate::space::{SpaceHandle, address_space, handle};
 use core::ffi::c_int;
@@ -105,14 +105,16 @@ pub unsafe extern "C" fn vmarea_mm_create(
 ) -> c_int {
     // SAFETY: `space` is as the header demands.
     status(unsafe { handle(space) }.and_then(|space| {
-        // SAFETY: so are `process` and `mm`.
-        let (process, place) = unsafe { (optional(process)?, place(mm)?) };
-        let process = process.copied().unwrap_or_else(usual);
+        let to = destination(mm)?;
+        // SAFETY: so is `process`.
+        let process = unsafe { optional(process) }?.copied();
+        let process = process.unwrap_or_else(usual);
         if process.reserved != 0 {
             return Err(Errno::EINVAL);
         }
         let mm = space.core.mm_create(process.layout(), process.limits())?;
-        place.write(counted(space, mm));
+        // SAFETY: so is `mm`.
+        unsafe { to.write(counted(space, mm)) };
         Ok(0)
     }))
 }
@@ -128,10 +130,11 @@ pub unsafe extern "C" fn vmarea_fork(
 ) -> c_int {
     // SAFETY: `space` is as the header demands.
     status(unsafe { handle(space) }.and_then(|space| {
-        // SAFETY: so is `child`.
-        let place = unsafe { place(child) }?;
+        let to = destination(child)?;
         let parent = MmId::from_bits(parent).ok_or(Errno::ESRCH)?;
-        place.write(counted(space, space.core.fork(parent)?));
+        let child = counted(space, space.core.fork(parent)?);
+        // SAFETY: so is `child`.
+        unsafe { to.write(child) };
         Ok(0)
     }))
 }

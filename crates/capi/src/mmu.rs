@@ -1,6 +1,6 @@
 //! The embedder's MMU, or a copy of the page tables such as an emulator's TLB.
 
-use crate::boundary::done;
+use crate::boundary::{WithSize, done};
 use crate::callbacks::call;
 use crate::page::{Page, allowed_accesses};
 use core::ffi::{c_int, c_void};
@@ -43,9 +43,12 @@ pub struct Mmu {
         Option<unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64)>,
 }
 
+// SAFETY: `size` is the first member.
+unsafe impl WithSize for Mmu {}
+
 /// The embedder's MMU, or none.
 #[derive(Debug)]
-pub struct Tables(Mmu);
+pub struct Tables(pub Mmu);
 
 // SAFETY: the header says that any thread may run the callbacks with the context, at the same time.
 unsafe impl Send for Tables {}
@@ -65,14 +68,6 @@ impl Tables {
         flush: None,
         free_tables: None,
     });
-
-    /// Checks the embedder's structure. Returns a message if it is wrong.
-    pub fn new(mmu: Mmu) -> Result<Tables, &'static str> {
-        if mmu.size != size_of::<Mmu>() {
-            return Err("vmarea_mmu.size is not sizeof(struct vmarea_mmu)");
-        }
-        Ok(Tables(mmu))
-    }
 }
 
 impl vmarea::types::mmu::Mmu for Tables {

@@ -1,6 +1,6 @@
 //! What an embedder chooses when it creates a space.
 
-use crate::boundary::optional;
+use crate::boundary::{WithSize, optional, sized};
 use crate::mmu::{Mmu, Tables};
 use crate::platform::{Memory, Platform};
 use alloc::string::String;
@@ -103,6 +103,9 @@ pub struct Options {
     pub message_size: usize,
 }
 
+// SAFETY: `size` is the first member.
+unsafe impl WithSize for Options {}
+
 /// Options whose parts were checked.
 #[derive(Debug)]
 pub struct Checked {
@@ -118,16 +121,16 @@ impl Options {
     /// EFAULT for a misaligned pointer, EINVAL for a wrong value; with a message.
     ///
     /// # Safety
-    /// The pointers are NULL, or lead to structures of their type.
+    /// The pointers are NULL, or lead to structures of their type or of the size that they say.
     pub unsafe fn checked(&self) -> Result<Checked, (Errno, String)> {
-        let misaligned = |errno| (errno, "a pointer in vmarea_options is misaligned".into());
+        let failed = |name| move |errno| (errno, unreadable(errno, name));
         let wrong = |message: &str| (Errno::EINVAL, message.into());
         // SAFETY: the caller's promise, here and for the other two.
-        let system = unsafe { optional(self.system) }.map_err(misaligned)?;
+        let system = unsafe { optional(self.system) }.map_err(failed("vmarea_system"))?;
         // SAFETY: as above.
-        let platform = unsafe { optional(self.platform) }.map_err(misaligned)?;
+        let platform = unsafe { sized(self.platform) }.map_err(failed("vmarea_platform"))?;
         // SAFETY: as above.
-        let mmu = unsafe { optional(self.mmu) }.map_err(misaligned)?;
+        let mmu = unsafe { sized(self.mmu) }.map_err(failed("vmarea_mmu"))?;
         Ok(Checked {
             system: system.map_or_else(
                 || Ok(vmarea::System::default()),
@@ -136,9 +139,15 @@ impl Options {
             memory: platform
                 .map_or(Ok(Memory::NONE), |platform| Memory::new(*platform))
                 .map_err(wrong)?,
-            tables: mmu
-                .map_or(Ok(Tables::NONE), |mmu| Tables::new(*mmu))
-                .map_err(wrong)?,
+            tables: mmu.map_or(Tables::NONE, |mmu| Tables(*mmu)),
         })
+    }
+}
+
+/// Says why a structure cannot be read.
+fn unreadable(errno: Errno, name: &str) -> String {
+    match errno {
+        Errno::EFAULT => alloc::format!("the pointer to struct {name} is misaligned"),
+        _ => alloc::format!("{name}.size is not sizeof(struct {name})"),
     }
 }

@@ -1,6 +1,6 @@
 //! The embedder's memory as the core's [`vmarea::types::Platform`].
 
-use crate::boundary::done;
+use crate::boundary::{WithSize, done};
 use crate::callbacks::call;
 use core::ffi::{c_int, c_void};
 use vmarea::types::{Errno, FileId, FileKind, FrameId, SwapId};
@@ -133,6 +133,9 @@ pub struct Platform {
         Option<unsafe extern "C" fn(context: *mut c_void, fd: c_int, file: *mut File) -> c_int>,
 }
 
+// SAFETY: `size` is the first member.
+unsafe impl WithSize for Platform {}
+
 /// The embedder's memory, or none.
 #[derive(Debug)]
 pub struct Memory(Platform);
@@ -165,9 +168,6 @@ impl Memory {
 
     /// Checks the embedder's structure. Returns a message if it is wrong.
     pub fn new(platform: Platform) -> Result<Memory, &'static str> {
-        if platform.size != size_of::<Platform>() {
-            return Err("vmarea_platform.size is not sizeof(struct vmarea_platform)");
-        }
         let Platform {
             zero: Some(_),
             copy: Some(_),

@@ -1,9 +1,10 @@
 //! Creation and destruction of spaces, and the handles that C holds.
 //!
 //! A handle begins with a word that is cleared at the end of the space, so that a pointer to
-//! something else, and in most cases a pointer to a destroyed space, is found.
+//! something else is found. A pointer to a destroyed space must not be passed; the word
+//! finds some of them.
 
-use crate::boundary::{copy_text, place, places, required, status, text};
+use crate::boundary::{copy_text, place, places, required, sized, status, text};
 use crate::mmu::Tables;
 use crate::options::{Options, System};
 use crate::platform::Memory;
@@ -129,15 +130,12 @@ pub unsafe extern "C" fn vmarea_space_create(
     options: *const Options,
     space: *mut *mut SpaceHandle,
 ) -> c_int {
-    // SAFETY: `options` is as the header demands.
-    status(unsafe { required(options) }.and_then(|options| {
-        // SAFETY: so is `space`.
-        let place = unsafe { place(space) }?;
+    // SAFETY: `space` is as the header demands.
+    status(unsafe { place(space) }.and_then(|place| {
         place.write(core::ptr::null_mut());
-        if options.size != size_of::<Options>() {
-            // The position of the message buffer is not known.
-            return Err(Errno::EINVAL);
-        }
+        // If the size is wrong, the position of the message buffer is not known.
+        // SAFETY: so is `options`.
+        let options = unsafe { sized(options) }?.ok_or(Errno::EFAULT)?;
         // SAFETY: `options` is as the header demands.
         match unsafe { create(options) } {
             Ok(space) => {
@@ -184,16 +182,20 @@ pub unsafe extern "C" fn vmarea_space_destroy(space: *mut SpaceHandle) -> c_int 
         return 0;
     }
     // SAFETY: as the header demands.
-    status(unsafe { handle(space) }.and_then(|found| {
+    let unused = unsafe { handle(space) }.and_then(|found| {
         // ORDERING: Relaxed, here and below; no other thread uses the space any more.
         if found.mms.load(Ordering::Relaxed) != 0 {
             return Err(Errno::EBUSY);
         }
         found.handle.store(0, Ordering::Relaxed);
-        // SAFETY: `vmarea_space_create` made the box, and the handle shows that it exists.
-        drop(unsafe { Box::from_raw(space) });
         Ok(0)
-    }))
+    });
+    if unused.is_ok() {
+        // SAFETY: `vmarea_space_create` made the box, the handle shows that it exists, and no
+        // reference to it is left.
+        drop(unsafe { Box::from_raw(space) });
+    }
+    status(unused)
 }
 
 /// Checks every invariant of a space that no other thread uses. If one does not hold, writes it to

@@ -125,6 +125,28 @@ static int64_t map(struct vmarea_space *space, uint64_t mm, uint64_t pages)
                           MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0);
 }
 
+/* Of a structure with a wrong size, nothing but the size is read. */
+static void refused_sizes(void)
+{
+    size_t *size = malloc(sizeof *size);
+    char message[200] = "";
+    struct vmarea_options options = { .size = sizeof options, .message = message,
+                                      .message_size = sizeof message };
+    struct vmarea_space *space = NULL;
+
+    *size = sizeof *size;
+    EXPECT(vmarea_space_create((void *)size, &space), -EINVAL);
+    options.platform = (void *)size;
+    EXPECT(vmarea_space_create(&options, &space), -EINVAL);
+    EXPECT(strncmp(message, "vmarea_platform.size", 20), 0);
+    options.platform = NULL;
+    options.mmu = (void *)size;
+    EXPECT(vmarea_space_create(&options, &space), -EINVAL);
+    EXPECT(strncmp(message, "vmarea_mmu.size", 15), 0);
+    EXPECT(space == NULL, 1);
+    free(size);
+}
+
 static void refused_options(void)
 {
     struct vmarea_platform platform = { .size = sizeof platform, .zero = zero };
@@ -170,6 +192,7 @@ static void refused_options(void)
     options.size--;
     EXPECT(vmarea_space_create(&options, &space), -EINVAL);
     EXPECT(vmarea_space_create(NULL, &space), -EFAULT);
+    refused_sizes();
     EXPECT(vmarea_space_create(&options, NULL), -EFAULT);
     EXPECT(vmarea_system_init(NULL), -EFAULT);
     EXPECT(vmarea_process_init(NULL), -EFAULT);

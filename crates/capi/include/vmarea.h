@@ -261,7 +261,7 @@ struct vmarea_system {
   uint32_t huge_pages;
   // 1 if the processor has protection keys.
   uint32_t protection_keys;
-  // 1 if there is a swap device.
+  // 1 if there is a swap device. A platform then needs `swap_out`, `swap_in` and `swap_free`.
   uint32_t swap;
 };
 
@@ -278,8 +278,7 @@ struct vmarea_file {
   uint32_t flags;
 };
 
-// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set; the others may be
-// NULL.
+// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 //
 // A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
 // is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
@@ -304,19 +303,22 @@ struct vmarea_platform {
   void (*free)(void *context, uint64_t frame);
   // Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
   int (*same)(void *context, uint64_t one, uint64_t other);
-  // Copies a frame to a slot of the swap device.
+  // Copies a frame to a slot of the swap device. NULL, here and for the next two: only if
+  // `vmarea_system.swap` is 0.
   int (*swap_out)(void *context, uint32_t slot, uint64_t frame);
   // Allocates the frame, with the bytes of a slot, which keeps them.
   int (*swap_in)(void *context, uint64_t frame, uint32_t slot);
   // Frees a slot.
   void (*swap_free)(void *context, uint32_t slot);
-  // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more.
+  // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. NULL: such
+  // files need not be created.
   int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
-  // Fills the pages `first` up to `end` of a file with zeros.
+  // Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives
+  // -EOPNOTSUPP.
   int (*punch_hole)(void *context, uint64_t inode, uint64_t first, uint64_t end);
   // Checks whether the page cache contains a page. NULL: always.
   int (*file_is_cached)(void *context, uint64_t inode, uint64_t index);
-  // Notifies that a page of a file is about to be mapped.
+  // Notifies that a page of a file is about to be mapped. NULL: it needs no preparation.
   int (*file_bring)(void *context, uint64_t inode, uint64_t index);
   // Checks whether a file contains a page; beyond its end an access raises SIGBUS. NULL: always.
   int (*file_holds)(void *context, uint64_t inode, uint64_t index);
@@ -325,7 +327,7 @@ struct vmarea_platform {
 };
 
 // Hardware page tables and TLBs, or an emulator's copies of translations. Every callback may be
-// NULL.
+// NULL: then nothing has to be done there.
 //
 // Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
 // with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which

@@ -8,7 +8,7 @@ use vmarea::types::mmu::Translation;
 use vmarea::types::{Errno, MmId, VmFlags, VmRange};
 
 /// Hardware page tables and TLBs, or an emulator's copies of translations. Every callback may be
-/// NULL.
+/// NULL: then nothing has to be done there.
 ///
 /// Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
 /// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which

@@ -25,7 +25,7 @@ pub struct System {
     pub huge_pages: u32,
     /// 1 if the processor has protection keys.
     pub protection_keys: u32,
-    /// 1 if there is a swap device.
+    /// 1 if there is a swap device. A platform then needs `swap_out`, `swap_in` and `swap_free`.
     pub swap: u32,
 }
 
@@ -131,11 +131,17 @@ impl Options {
         let platform = unsafe { sized(self.platform) }.map_err(failed("vmarea_platform"))?;
         // SAFETY: as above.
         let mmu = unsafe { sized(self.mmu) }.map_err(failed("vmarea_mmu"))?;
+        let system = system.map_or_else(
+            || Ok(vmarea::System::default()),
+            |system| system.checked().map_err(|message| wrong(&message)),
+        )?;
+        if system.swap && platform.is_some_and(|platform| !platform.has_swap()) {
+            return Err(wrong(
+                "vmarea_system.swap needs swap_out, swap_in and swap_free",
+            ));
+        }
         Ok(Checked {
-            system: system.map_or_else(
-                || Ok(vmarea::System::default()),
-                |system| system.checked().map_err(|message| wrong(&message)),
-            )?,
+            system,
             memory: platform
                 .map_or(Ok(Memory::NONE), |platform| Memory::new(*platform))
                 .map_err(wrong)?,

@@ -75,8 +75,7 @@ impl File {
     }
 }
 
-/// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set; the others may be
-/// NULL.
+/// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 ///
 /// A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
 /// is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
@@ -105,24 +104,27 @@ pub struct Platform {
     pub free: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64)>,
     /// Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
     pub same: Option<unsafe extern "C" fn(context: *mut c_void, one: u64, other: u64) -> c_int>,
-    /// Copies a frame to a slot of the swap device.
+    /// Copies a frame to a slot of the swap device. NULL, here and for the next two: only if
+    /// `vmarea_system.swap` is 0.
     pub swap_out:
         Option<unsafe extern "C" fn(context: *mut c_void, slot: u32, frame: u64) -> c_int>,
     /// Allocates the frame, with the bytes of a slot, which keeps them.
     pub swap_in: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64, slot: u32) -> c_int>,
     /// Frees a slot.
     pub swap_free: Option<unsafe extern "C" fn(context: *mut c_void, slot: u32)>,
-    /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more.
+    /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. NULL: such
+    /// files need not be created.
     pub shared_anon:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, pages: u64) -> c_int>,
-    /// Fills the pages `first` up to `end` of a file with zeros.
+    /// Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives
+    /// -EOPNOTSUPP.
     pub punch_hole: Option<
         unsafe extern "C" fn(context: *mut c_void, inode: u64, first: u64, end: u64) -> c_int,
     >,
     /// Checks whether the page cache contains a page. NULL: always.
     pub file_is_cached:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, index: u64) -> c_int>,
-    /// Notifies that a page of a file is about to be mapped.
+    /// Notifies that a page of a file is about to be mapped. NULL: it needs no preparation.
     pub file_bring:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, index: u64) -> c_int>,
     /// Checks whether a file contains a page; beyond its end an access raises SIGBUS. NULL: always.
@@ -135,6 +137,13 @@ pub struct Platform {
 
 // SAFETY: `size` is the first member.
 unsafe impl WithSize for Platform {}
+
+impl Platform {
+    /// True if pages can be swapped out and in.
+    pub fn has_swap(&self) -> bool {
+        self.swap_out.is_some() && self.swap_in.is_some() && self.swap_free.is_some()
+    }
+}
 
 /// The embedder's memory, or none.
 #[derive(Debug)]
@@ -159,7 +168,7 @@ impl Memory {
         swap_in: None,
         swap_free: None,
         shared_anon: None,
-        punch_hole: None,
+        punch_hole: Some(punch_no_bytes),
         file_is_cached: None,
         file_bring: None,
         file_holds: None,
@@ -219,7 +228,8 @@ impl vmarea::types::Platform for Memory {
         done(call!(self.0, shared_anon(inode, pages), else 0))
     }
     fn punch_hole(&self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
-        done(call!(self.0, punch_hole(inode, first, end), else 0))
+        let unsupported = -Errno::EOPNOTSUPP.number();
+        done(call!(self.0, punch_hole(inode, first, end), else unsupported))
     }
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         call!(self.0, file_is_cached(inode, index), else 1) != 0
@@ -230,6 +240,11 @@ impl vmarea::types::Platform for Memory {
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         call!(self.0, file_holds(inode, index), else 1) != 0
     }
+}
+
+/// Fills pages without bytes with zeros.
+unsafe extern "C" fn punch_no_bytes(_: *mut c_void, _: u64, _: u64, _: u64) -> c_int {
+    0
 }
 
 /// Returns the number of a frame for C.

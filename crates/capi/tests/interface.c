@@ -56,6 +56,23 @@ static void free_frame(void *context, uint64_t frame)
     (void)context, (void)frame;
 }
 
+static int swap_out(void *context, uint32_t slot, uint64_t frame)
+{
+    (void)context, (void)slot, (void)frame;
+    return 0;
+}
+
+static int swap_in(void *context, uint64_t frame, uint32_t slot)
+{
+    (void)context, (void)frame, (void)slot;
+    return 0;
+}
+
+static void swap_free(void *context, uint32_t slot)
+{
+    (void)context, (void)slot;
+}
+
 static int describe_file(void *context, int fd, struct vmarea_file *file)
 {
     struct plan *plan = context;
@@ -196,6 +213,38 @@ static void refused_options(void)
     EXPECT(vmarea_space_create(&options, NULL), -EFAULT);
     EXPECT(vmarea_system_init(NULL), -EFAULT);
     EXPECT(vmarea_process_init(NULL), -EFAULT);
+}
+
+static void missing_callbacks(void)
+{
+    struct vmarea_platform platform = { .size = sizeof platform, .zero = zero, .copy = copy,
+                                        .copy_file = copy_file, .free = free_frame,
+                                        .swap_out = swap_out, .swap_in = swap_in };
+    struct vmarea_system system;
+    char message[200] = "";
+    struct vmarea_options options = { .size = sizeof options, .system = &system,
+                                      .platform = &platform, .message = message,
+                                      .message_size = sizeof message };
+    struct vmarea_space *space;
+
+    EXPECT(vmarea_system_init(&system), 0);
+    system.swap = 1;
+    EXPECT(vmarea_space_create(&options, &space), -EINVAL);
+    EXPECT(strcmp(message, "vmarea_system.swap needs swap_out, swap_in and swap_free"), 0);
+    platform.swap_free = swap_free;
+    for (int without = 0; without < 2; without++) {
+        uint64_t mm, addr;
+
+        EXPECT(vmarea_space_create(&options, &space), 0);
+        EXPECT(vmarea_mm_create(space, NULL, &mm), 0);
+        addr = (uint64_t)vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, (uint64_t)-1, 0);
+        EXPECT(vmarea_syscall(space, mm, SYS_madvise, addr, PAGE, MADV_REMOVE, 0, 0, 0),
+               without ? 0 : -EOPNOTSUPP);
+        EXPECT(vmarea_exit(space, mm), 0);
+        EXPECT(vmarea_space_destroy(space), 0);
+        options.platform = NULL; /* pages without bytes need no callbacks */
+    }
 }
 
 static void refused_handles(void)
@@ -383,6 +432,7 @@ static void loads(void)
 int main(void)
 {
     refused_options();
+    missing_callbacks();
     refused_handles();
     refused_arguments();
     verdicts();

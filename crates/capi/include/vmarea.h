@@ -204,7 +204,8 @@ struct vmarea_mapping {
   uint64_t anon_vma;
 };
 
-// Where a process has its memory, and its limits. vmarea_process_init sets usual values.
+// Where a process has its memory, and its limits. vmarea_process_init sets usual values. The
+// addresses are page-aligned and not above `vmarea_system.task_size`.
 struct vmarea_process {
   // Address below which mappings are placed, from high addresses to low ones.
   uint64_t mmap_base;
@@ -247,7 +248,7 @@ struct vmarea_page {
 
 // Properties of the machine. vmarea_system_init sets Linux's defaults.
 struct vmarea_system {
-  // First address that no process may map.
+  // First address that no process may map, at most 2^63.
   uint64_t task_size;
   // vm.mmap_min_addr, in bytes.
   uint64_t mmap_min_addr;
@@ -270,7 +271,7 @@ struct vmarea_file {
   // Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
   // never merge.
   uint64_t id;
-  // Inode number, which callbacks get for the pages of the file.
+  // Inode number, below 2^62, which callbacks get for the pages of the file.
   uint64_t inode;
   // VMAREA_FILE_REGULAR or another kind.
   uint32_t kind;
@@ -395,7 +396,8 @@ int64_t vmarea_maps(const struct vmarea_space *space,
 int vmarea_process_init(struct vmarea_process *process);
 
 // Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
-// be NULL for the values of vmarea_process_init.
+// be NULL for the values of vmarea_process_init, with `mmap_base` and `legacy_base` at most
+// `task_size`.
 //
 // Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
 int vmarea_mm_create(const struct vmarea_space *space,

@@ -16,7 +16,8 @@ pub const VMAREA_CAP_SYS_RAWIO: u32 = 2;
 /// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
 pub const VMAREA_CAP_SYS_RESOURCE: u32 = 4;
 
-/// Where a process has its memory, and its limits. vmarea_process_init sets usual values.
+/// Where a process has its memory, and its limits. vmarea_process_init sets usual values. The
+/// addresses are page-aligned and not above `vmarea_system.task_size`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Process {
@@ -40,6 +41,16 @@ pub struct Process {
     pub reserved: u32,
 }
 
+/// Returns a process with usual values, also on a machine with smaller address spaces.
+fn usual_below(task_size: u64) -> Process {
+    let process = usual();
+    Process {
+        mmap_base: process.mmap_base.min(task_size),
+        legacy_base: process.legacy_base.min(task_size),
+        ..process
+    }
+}
+
 /// A process on x86-64 without address randomization.
 fn usual() -> Process {
     let limits = Limits::default();
@@ -56,6 +67,19 @@ fn usual() -> Process {
 }
 
 impl Process {
+    /// # Errors
+    /// EINVAL if a member is wrong.
+    fn checked(self, task_size: u64) -> Result<Process, Errno> {
+        let capabilities = VMAREA_CAP_IPC_LOCK | VMAREA_CAP_SYS_RAWIO | VMAREA_CAP_SYS_RESOURCE;
+        let addresses = [self.mmap_base, self.legacy_base, self.start_brk];
+        let possible = |addr: u64| addr <= task_size && addr & !PAGE_MASK == 0;
+        let known = self.reserved == 0 && self.capabilities & !capabilities == 0;
+        if !known || !addresses.into_iter().all(possible) {
+            return Err(Errno::EINVAL);
+        }
+        Ok(self)
+    }
+
     fn layout(&self) -> Layout {
         Layout {
             mmap_base: self.mmap_base,
@@ -94,7 +118,8 @@ pub unsafe extern "C" fn vmarea_process_init(process: *mut Process) -> c_int {
 }
 
 /// Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
-/// be NULL for the values of vmarea_process_init.
+/// be NULL for the values of vmarea_process_init, with `mmap_base` and `legacy_base` at most
+/// `task_size`.
 ///
 /// Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
 #[unsafe(no_mangle)]
@@ -108,10 +133,11 @@ pub unsafe extern "C" fn vmarea_mm_create(
         let to = destination(mm)?;
         // SAFETY: so is `process`.
         let process = unsafe { optional(process) }?.copied();
-        let process = process.unwrap_or_else(usual);
-        if process.reserved != 0 {
-            return Err(Errno::EINVAL);
-        }
+        let task_size = space.core.system().task_size;
+        let process = match process {
+            Some(process) => process.checked(task_size)?,
+            None => usual_below(task_size),
+        };
         let mm = space.core.mm_create(process.layout(), process.limits())?;
         // SAFETY: so is `mm`.
         unsafe { to.write(counted(space, mm)) };

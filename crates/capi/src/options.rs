@@ -11,7 +11,7 @@ use vmarea::types::{Errno, HugePages, Overcommit, PAGE_SIZE};
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct System {
-    /// First address that no process may map.
+    /// First address that no process may map, at most 2^63.
     pub task_size: u64,
     /// vm.mmap_min_addr, in bytes.
     pub mmap_min_addr: u64,
@@ -39,6 +39,9 @@ impl System {
         };
         if self.task_size == 0 || !self.task_size.is_multiple_of(PAGE_SIZE) {
             return Err("vmarea_system.task_size is not a number of whole pages".into());
+        }
+        if self.task_size > 1 << 63 {
+            return Err("vmarea_system.task_size is above 2^63".into());
         }
         Ok(vmarea::System {
             task_size: self.task_size,

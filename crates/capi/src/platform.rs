@@ -38,7 +38,7 @@ pub struct File {
     /// Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
     /// never merge.
     pub id: u64,
-    /// Inode number, which callbacks get for the pages of the file.
+    /// Inode number, below 2^62, which callbacks get for the pages of the file.
     pub inode: u64,
     /// VMAREA_FILE_REGULAR or another kind.
     pub kind: u32,
@@ -59,7 +59,8 @@ impl File {
             VMAREA_FILE_SECRET => FileKind::Secret,
             _ => return Err(Errno::EINVAL),
         };
-        if self.id == 0 || FileId(self.id).is_nameless() {
+        // The core numbers the nameless files and their inodes alike.
+        if self.id == 0 || FileId(self.id).is_nameless() || self.inode >= FileId::NAMELESS {
             return Err(Errno::EINVAL);
         }
         Ok(vmarea::types::File {

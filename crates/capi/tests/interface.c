@@ -202,6 +202,10 @@ static void refused_options(void)
     system.huge_pages = 3;
     EXPECT(vmarea_space_create(&options, &space), -EINVAL);
     EXPECT(strstr(message, "huge_pages is 3") != NULL, 1);
+    system.huge_pages = 0;
+    system.task_size = (1ull << 63) + PAGE;
+    EXPECT(vmarea_space_create(&options, &space), -EINVAL);
+    EXPECT(strstr(message, "above 2^63") != NULL, 1);
     options.message = NULL;
     EXPECT(vmarea_space_create(&options, &space), -EFAULT);
     options.message_size = 0;
@@ -300,6 +304,8 @@ static void refused_arguments(void)
     EXPECT(vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, 0, MAP_PRIVATE, 3, 0), -EINVAL);
     plan.file = (struct vmarea_file){ .id = 1, .kind = 99 };
     EXPECT(vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, 0, MAP_PRIVATE, 3, 0), -EINVAL);
+    plan.file = (struct vmarea_file){ .id = 1, .inode = 1ull << 62, .flags = VMAREA_FILE_READABLE };
+    EXPECT(vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, 0, MAP_PRIVATE, 3, 0), -EINVAL);
     plan.file = (struct vmarea_file){ .id = 1, .inode = 2 };
     EXPECT(vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, 0, MAP_PRIVATE, 3, 0), -EACCES);
     EXPECT(vmarea_syscall(space, mm, SYS_brk, 1, 0, 0, 0, 0, 0), 0x555555559000);
@@ -315,6 +321,46 @@ static void refused_arguments(void)
     EXPECT(vmarea_merge_verdict(space, mm, 0), -ENOENT);
     EXPECT(vmarea_merge_verdict(space, mm, -1ull), -ENOENT);
     EXPECT(vmarea_exit(space, mm), 0);
+    EXPECT(vmarea_space_destroy(space), 0);
+}
+
+static void refused_processes(void)
+{
+    enum { TASK = 1 << 30 };
+    struct vmarea_system system;
+    struct vmarea_options options = { .size = sizeof options, .system = &system };
+    struct vmarea_process usual, wrong;
+    struct vmarea_space *space;
+    uint64_t mm = 0, addr;
+
+    EXPECT(vmarea_system_init(&system), 0);
+    system.task_size = TASK;
+    EXPECT(vmarea_space_create(&options, &space), 0);
+    EXPECT(vmarea_process_init(&usual), 0);
+    EXPECT(vmarea_mm_create(space, &usual, &mm), -EINVAL);
+    usual.mmap_base = usual.legacy_base = usual.start_brk = TASK;
+    wrong = usual;
+    wrong.mmap_base += PAGE;
+    EXPECT(vmarea_mm_create(space, &wrong, &mm), -EINVAL);
+    wrong = usual;
+    wrong.legacy_base += PAGE;
+    EXPECT(vmarea_mm_create(space, &wrong, &mm), -EINVAL);
+    wrong = usual;
+    wrong.start_brk--;
+    EXPECT(vmarea_mm_create(space, &wrong, &mm), -EINVAL);
+    wrong = usual;
+    wrong.capabilities = 8;
+    EXPECT(vmarea_mm_create(space, &wrong, &mm), -EINVAL);
+    wrong = usual;
+    wrong.reserved = 1;
+    EXPECT(vmarea_mm_create(space, &wrong, &mm), -EINVAL);
+    EXPECT(mm, 0);
+    for (int given = 0; given < 2; given++) {
+        EXPECT(vmarea_mm_create(space, given ? &usual : NULL, &mm), 0);
+        addr = (uint64_t)map(space, mm, 1);
+        EXPECT(addr, TASK - PAGE);
+        EXPECT(vmarea_exit(space, mm), 0);
+    }
     EXPECT(vmarea_space_destroy(space), 0);
 }
 
@@ -435,6 +481,7 @@ int main(void)
     missing_callbacks();
     refused_handles();
     refused_arguments();
+    refused_processes();
     verdicts();
     failing_callbacks();
     hardware();

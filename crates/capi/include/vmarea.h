@@ -6,13 +6,17 @@
  * ended gives -ESRCH. The embedder provides page frames and their bytes through callbacks.
  *
  * Errors. Functions return a negative errno with Linux's number. A pointer that is NULL or
- * misaligned where a value is needed gives -EFAULT; a space that was not created, or, as far as
- * the memory still shows it, was destroyed, gives -EBADF. An internal error prints a message and
- * aborts the process; it never unwinds into the caller.
+ * misaligned where a value is needed gives -EFAULT; a pointer to something that is not a space
+ * gives -EBADF. An internal error prints a message and aborts the process; it never unwinds into
+ * the caller.
  *
- * Threads. All functions except vmarea_space_destroy may run at the same time on one space, so
- * callbacks may too. Most callbacks run with a lock held and must not call any function for the
- * same space. A callback must not end with longjmp or with a C++ exception.
+ * Threads. All functions may run at the same time on one space, except vmarea_space_destroy and
+ * vmarea_validate, which need the space for themselves, and vmarea_exit, which needs its address
+ * space for itself. Callbacks may therefore run at the same time, too. No callback may call a
+ * function for the same space: most run with a lock held, some with a spinning lock, so they must
+ * not sleep for long. Pointers passed to a callback are valid only during the call. A thread must
+ * not call any function while it holds a lock that a callback takes. A callback must not end with
+ * longjmp or with a C++ exception.
  *
  * Written by cbindgen: change crates/capi/src and run
  * cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h
@@ -30,7 +34,11 @@ struct vmarea_space;
 /*
  * Without std (cargo's --no-default-features) the program that links libvmarea.a defines these.
  * An allocation has at least `size` bytes, begins at a multiple of `align`, a power of two, and is
- * NULL if there is no memory. vmarea_panic gets a message of `length` bytes and must not return.
+ * NULL if there is no memory. The allocator functions are called by several threads at once and
+ * with spin locks held: they must not sleep and must not call vmarea. vmarea_panic gets a message
+ * of `length` bytes, which does not end with NUL. It should not return: the thread that called it
+ * would loop forever. A thread that waits for a lock spins, so a thread inside a function must not
+ * be preempted by one that never yields.
  */
 #ifdef VMAREA_NO_STD
 #ifdef __cplusplus
@@ -87,7 +95,8 @@ void vmarea_panic(const char *message, size_t length);
 #define VMAREA_FAULT_RETRY 7
 
 // Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
-// then.
+// then. The page is the one for which `file_bring` or `copy_file` last returned -EAGAIN on this
+// thread.
 #define VMAREA_FAULT_NEED_PAGE 8
 
 // `vmarea_page.kind`: no page is mapped, so an access faults.
@@ -269,7 +278,7 @@ struct vmarea_system {
 // An open file that a program maps.
 struct vmarea_file {
   // Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
-  // never merge.
+  // never merge. It must not be reused while a mapping has it (vmarea_maps shows them).
   uint64_t id;
   // Inode number, below 2^62, which callbacks get for the pages of the file.
   uint64_t inode;
@@ -281,14 +290,16 @@ struct vmarea_file {
 
 // The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 //
-// A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
-// is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
-// 1 or 0. `zero`, `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock
-// held.
+// A frame and a swap slot are small numbers, to be used as array indices; those in use are not
+// contiguous. A callback may refuse a number that is too large with -ENOMEM.
 //
-// A callback that fails has allocated and changed nothing. A system call then returns its errno. A
-// fault returns VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN
-// (VMAREA_FAULT_NEED_PAGE from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
+// An `int` is 0, or a negative errno if the callback failed; for a predicate it is 1 or 0. `zero`,
+// `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
+//
+// A callback that fails has allocated and changed nothing. A system call then returns its errno,
+// except for MADV_PAGEOUT and for pages that mmap and brk prefault, as in Linux. A fault returns
+// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN (VMAREA_FAULT_NEED_PAGE
+// from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
 struct vmarea_platform {
   // sizeof(struct vmarea_platform).
   size_t size;
@@ -311,8 +322,8 @@ struct vmarea_platform {
   int (*swap_in)(void *context, uint64_t frame, uint32_t slot);
   // Frees a slot.
   void (*swap_free)(void *context, uint32_t slot);
-  // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. NULL: such
-  // files need not be created.
+  // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
+  // is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
   int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
   // Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives
   // -EOPNOTSUPP.
@@ -420,8 +431,9 @@ int vmarea_exit(const struct vmarea_space *space, uint64_t mm);
 // Errors: -ESRCH; -EINVAL for another kind of access.
 int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access);
 
-// Describes the page at `addr`, for example after a fault. Another thread may change the mapping
-// at once, so an embedder with several threads copies bytes under a lock that its callbacks take.
+// Describes the page at `addr`, for example after a fault. The answer may be out of date when this
+// function returns. An embedder with several threads keeps its own table of translations instead,
+// which `set_entry`, `clear` and `protect` change under a lock, and copies bytes under that lock.
 //
 // Errors: -ESRCH if the address space has ended.
 int vmarea_page_at(const struct vmarea_space *space,

@@ -212,7 +212,8 @@ pub const VMAREA_FAULT_USERFAULT: c_int = 6;
 /// Result of a fault: nothing has changed. Repeat the access later.
 pub const VMAREA_FAULT_RETRY: c_int = 7;
 /// Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
-/// then.
+/// then. The page is the one for which `file_bring` or `copy_file` last returned -EAGAIN on this
+/// thread.
 pub const VMAREA_FAULT_NEED_PAGE: c_int = 8;
 
 /// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
@@ -248,8 +249,9 @@ pub unsafe extern "C" fn vmarea_fault(
     }))
 }
 
-/// Describes the page at `addr`, for example after a fault. Another thread may change the mapping
-/// at once, so an embedder with several threads copies bytes under a lock that its callbacks take.
+/// Describes the page at `addr`, for example after a fault. The answer may be out of date when this
+/// function returns. An embedder with several threads keeps its own table of translations instead,
+/// which `set_entry`, `clear` and `protect` change under a lock, and copies bytes under that lock.
 ///
 /// Errors: -ESRCH if the address space has ended.
 #[unsafe(no_mangle)]

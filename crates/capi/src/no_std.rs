@@ -11,7 +11,7 @@ use core::panic::PanicInfo;
 unsafe extern "C" {
     fn vmarea_alloc(size: usize, align: usize) -> *mut c_void;
     fn vmarea_dealloc(memory: *mut c_void, size: usize, align: usize);
-    fn vmarea_panic(message: *const c_char, length: usize) -> !;
+    fn vmarea_panic(message: *const c_char, length: usize);
 }
 
 struct Embedder;
@@ -56,6 +56,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     };
     // A message that is too long is cut, which is no error.
     let _ = write!(message, "{info}");
-    // SAFETY: the message has so many bytes, and the header says that the function does not return.
-    unsafe { vmarea_panic(message.bytes.as_ptr().cast(), message.length) }
+    // SAFETY: the message has so many bytes.
+    unsafe { vmarea_panic(message.bytes.as_ptr().cast(), message.length) };
+    loop {
+        core::hint::spin_loop();
+    }
 }

@@ -36,7 +36,7 @@ pub const VMAREA_FILE_SECRET: u32 = 6;
 #[repr(C)]
 pub struct File {
     /// Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
-    /// never merge.
+    /// never merge. It must not be reused while a mapping has it (vmarea_maps shows them).
     pub id: u64,
     /// Inode number, below 2^62, which callbacks get for the pages of the file.
     pub inode: u64,
@@ -78,14 +78,16 @@ impl File {
 
 /// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 ///
-/// A frame is a small number, to be used as an array index, but the numbers are not contiguous; so
-/// is a swap slot. An `int` is 0, or a negative errno if the callback failed; for a predicate it is
-/// 1 or 0. `zero`, `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock
-/// held.
+/// A frame and a swap slot are small numbers, to be used as array indices; those in use are not
+/// contiguous. A callback may refuse a number that is too large with -ENOMEM.
 ///
-/// A callback that fails has allocated and changed nothing. A system call then returns its errno. A
-/// fault returns VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN
-/// (VMAREA_FAULT_NEED_PAGE from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
+/// An `int` is 0, or a negative errno if the callback failed; for a predicate it is 1 or 0. `zero`,
+/// `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
+///
+/// A callback that fails has allocated and changed nothing. A system call then returns its errno,
+/// except for MADV_PAGEOUT and for pages that mmap and brk prefault, as in Linux. A fault returns
+/// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN (VMAREA_FAULT_NEED_PAGE
+/// from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Platform {
@@ -113,8 +115,8 @@ pub struct Platform {
     pub swap_in: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64, slot: u32) -> c_int>,
     /// Frees a slot.
     pub swap_free: Option<unsafe extern "C" fn(context: *mut c_void, slot: u32)>,
-    /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. NULL: such
-    /// files need not be created.
+    /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
+    /// is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
     pub shared_anon:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, pages: u64) -> c_int>,
     /// Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives

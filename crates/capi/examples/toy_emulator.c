@@ -97,6 +97,8 @@ static int access_byte(struct vmarea_space *space, struct machine *machine, uint
         if (fault != VMAREA_FAULT_DONE && fault != VMAREA_FAULT_SPURIOUS)
             return fault;
     }
+    if (page.kind == VMAREA_PAGE_FILE)
+        return VMAREA_FAULT_NO_PAGE; /* this emulator has no page cache */
     if (kind == VMAREA_WRITE)
         machine->frame[page.frame][addr % PAGE] = *byte;
     else if (page.kind == VMAREA_PAGE_FRAME)

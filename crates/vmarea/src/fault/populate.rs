@@ -35,7 +35,9 @@ impl<E: Environment> Space<E> {
     /// Prefaults the pages of a range that was just locked.
     ///
     /// # Errors
-    /// ENOMEM if a page cannot be prefaulted; ESRCH if the address space does not exist.
+    /// ENOMEM if a page cannot be prefaulted; EAGAIN if that may be temporary; ESRCH if the address
+    /// space does not exist.
+    #[doc(alias = "__mlock_posix_error_return")]
     pub(crate) fn populate_locked(&self, mm: MmId, range: VmRange) -> Result<(), Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let mut at = range.start;
@@ -45,7 +47,10 @@ impl<E: Environment> Space<E> {
             let part = vma.range.clip(range);
             at = vma.range.end;
             if !vma.body.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
-                r.populate_vma(&vma, part).map_err(|_| Errno::ENOMEM)?;
+                r.populate_vma(&vma, part).map_err(|error| match error {
+                    Errno::ENOMEM | Errno::EAGAIN => Errno::EAGAIN,
+                    _ => Errno::ENOMEM,
+                })?;
             }
         }
         Ok(())

@@ -138,7 +138,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if verdict.plan.is_some_and(copies) {
             self.unshare(&source)?;
         }
-        let (id, pgoff) = match self.carry_out(&proposal, &decided)? {
+        let merged = self.carry_out(&proposal, &decided)?;
+        let (id, pgoff) = match merged {
             Some(id) => {
                 if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
                     // The source is also a neighbour, and the merge may have changed its page
@@ -155,12 +156,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let id = match self.move_pages(&source, to, (id, pgoff)) {
             Ok(()) => {
                 if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
-                    self.state_mut().stats.pgoff_updated(verdict.plan.is_some());
+                    self.state_mut().stats.pgoff_updated(merged.is_some());
                 }
                 id
             }
             Err(kept) => {
-                self.merge_given_up(&proposal, &decided, kept.into());
+                if merged.is_some() {
+                    self.merge_given_up(&proposal, &decided, kept.into());
+                }
                 self.move_apart(vma, (from, to), kept)?
             }
         };

@@ -110,7 +110,7 @@ impl<E: Environment> FaultContext<'_, E> {
     /// # Errors
     /// EINVAL if nothing is mapped, if there is a guard or file page, if a page cannot be swapped
     /// in, or if no page is writable and the rules require a writable page; EBUSY if userfaultfd
-    /// watches for missing pages; EAGAIN if a page is being migrated; ENOMEM.
+    /// watches for missing pages; EAGAIN if a page is being migrated or swapped out; ENOMEM.
     #[doc(alias = "collapse_huge_page")]
     pub(crate) fn collapse(&self, vma: &VmaView, start: u64) -> Result<(), Errno> {
         match self.pages.slot_kind(start) {
@@ -126,16 +126,19 @@ impl<E: Environment> FaultContext<'_, E> {
         let range = VmRange::new(start, start + PMD_SIZE);
         // Until the flush, another thread may still write to the pages that are copied.
         self.space.clear_flush(self.pages, range);
-        let mut huge =
-            self.space
-                .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
-                    match self.pages.get(huge_page_addr(start, at)) {
-                        Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
-                            self.space.platform.copy(frame, old)
-                        }
-                        _ => self.space.platform.zero(frame),
+        let mut huge = self
+            .space
+            .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
+                let addr = huge_page_addr(start, at);
+                self.pages.peek(addr, |entry| match entry {
+                    Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
+                        self.space.platform.copy(frame, old)
                     }
-                })?;
+                    Pte::None | Pte::Zero => self.space.platform.zero(frame),
+                    // A page shared with another process began to migrate or was swapped out.
+                    _ => Err(Errno::EAGAIN),
+                })
+            })?;
         if !vma.body.flags.contains(VmFlags::WRITE) {
             huge.write_protect();
         }

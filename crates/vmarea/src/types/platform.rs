@@ -60,7 +60,7 @@ pub trait Platform: Send + Sync {
     /// Allocates storage for `frame`, filled with zeros. Under spin locks, except for huge pages.
     fn zero(&self, frame: FrameId) -> Result<(), Errno>;
     /// Allocates storage for the frame `to`, as a copy of the frame `from`. Under spin locks, except
-    /// for migration, KSM and `MADV_COLLAPSE`.
+    /// for migration and KSM.
     fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno>;
     /// Allocates storage for the frame `to`, as a private copy of page `index` of the file `inode`,
     /// which is mapped or was brought by [`file_bring`](Platform::file_bring). Under spin locks; if

@@ -89,7 +89,10 @@ impl<E: Environment> Space<E> {
     /// fault then has to start again.
     pub fn needed_page(&self, mm: MmId, addr: u64) -> Option<NeedPage> {
         let vma = self.mmap_read_lock(mm)?.find(addr)?;
-        let file = vma.body.file.filter(|_| vma.range.start <= addr)?;
+        let file = vma
+            .body
+            .file
+            .filter(|_| vma.range.start <= addr && !vma.is_anonymous())?;
         Some(NeedPage {
             inode: file.inode,
             index: vma.pgoff_at(addr).0,

@@ -3,7 +3,7 @@
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.
 
-use super::Access;
+use super::{Access, Faulted};
 use crate::Space;
 use crate::page::PagePin;
 use crate::types::platform::Environment;
@@ -17,14 +17,14 @@ impl<E: Environment> Space<E> {
     ///
     /// # Errors
     /// ESRCH if the address space does not exist; EFAULT if a write to `addr` would fail, or would
-    /// go to a page of a file; ENOMEM; EAGAIN if the page is being migrated, or was changed by
-    /// other threads in every attempt.
+    /// go to a page of a file; ENOMEM; EAGAIN if the page is being migrated, has to be read
+    /// ([`NeedPage`](Faulted::NeedPage)), or was changed by other threads in every attempt.
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {
-            match self.fault(mm, addr, Access::Write)?.result() {
-                Err(Errno::EAGAIN) => continue,
-                faulted => faulted?,
+            match self.fault(mm, addr, Access::Write)? {
+                Faulted::Retry => continue,
+                faulted => faulted.result()?,
             }
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
             if let Some(pin) = self.pin_present(r.pages(), addr)? {

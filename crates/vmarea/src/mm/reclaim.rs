@@ -36,7 +36,7 @@ pub enum Retained {
     Unmapped,
     /// A process has accessed the page since the last attempt.
     Accessed,
-    /// A VMA with `mlock` maps the page.
+    /// A VMA with `mlock`, or of hugetlbfs, maps the page.
     Mlocked,
     /// The page is pinned, or another thread is swapping it out, migrating, merging or mapping it,
     /// or changing a VMA that maps it.
@@ -94,7 +94,12 @@ impl<E: Environment> Space<E> {
         let vma = self
             .try_lock_vma((mapping.mm, mm), mapping.vma, mapping.addr)
             .map_err(|_| Retained::Busy)?;
-        match vma.view().body.flags.contains(VmFlags::LOCKED) {
+        match vma
+            .view()
+            .body
+            .flags
+            .intersects(VmFlags::LOCKED | VmFlags::HUGETLB)
+        {
             true => Err(Retained::Mlocked),
             false => Ok(vma),
         }

@@ -81,8 +81,9 @@ pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     /// can map a page in `range`. TLBs may hold the translations until the next `flush`.
     fn clear(&self, mm: MmId, range: VmRange);
     /// Removes, from the hardware's entries in `range`, each permission that `allowed` lacks
-    /// ([`READ`](VmFlags::READ), [`WRITE`](VmFlags::WRITE), [`EXEC`](VmFlags::EXEC)), while no
-    /// fault can map a page in `range`. TLBs may hold the permissions until the next `flush`.
+    /// ([`READ`](VmFlags::READ), [`WRITE`](VmFlags::WRITE), [`EXEC`](VmFlags::EXEC)). Called with
+    /// the entries locked, or while no fault can map a page in `range`. TLBs may hold the
+    /// permissions until the next `flush`.
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags);
     /// Removes from the TLBs of all CPUs the translations in `range` that `clear` or `restrict`
     /// changed. No TLB holds them when this method returns.

@@ -12,7 +12,9 @@ use crate::types::mmu::MappedPage;
 pub trait PageBytes: Platform {
     /// Copies bytes from a page, from `offset` on.
     fn read(&self, page: MappedPage, offset: usize, to: &mut [u8]);
-    /// Copies bytes to a page, from `offset` on.
+    /// Copies bytes to a page, from `offset` on. A page of a file that is written back must be
+    /// marked as dirty here and in [`compare_exchange`](Self::compare_exchange):
+    /// [`set_entry`](crate::types::mmu::Mmu::set_entry) need not have mapped it writable.
     fn write(&self, page: MappedPage, offset: usize, from: &[u8]);
     /// Returns the aligned word at `offset`, read in one atomic step.
     fn load(&self, page: MappedPage, offset: usize) -> u32;

@@ -393,8 +393,6 @@ extern "C" {
 // Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
 // them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
 // of one call are of one moment.
-//
-// Errors: -ESRCH.
 int64_t vmarea_maps(const struct vmarea_space *space,
                     uint64_t mm,
                     uint64_t from,
@@ -402,8 +400,6 @@ int64_t vmarea_maps(const struct vmarea_space *space,
                     size_t capacity);
 
 // Sets the values of a process on x86-64 without address randomization.
-//
-// Errors: -EFAULT.
 int vmarea_process_init(struct vmarea_process *process);
 
 // Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
@@ -411,9 +407,7 @@ int vmarea_process_init(struct vmarea_process *process);
 // `task_size`.
 //
 // Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
-int vmarea_mm_create(const struct vmarea_space *space,
-                     const struct vmarea_process *process,
-                     uint64_t *mm);
+int vmarea_mm_create(const struct vmarea_space *space, const struct vmarea_process *process, uint64_t *mm);
 
 // Copies the address space `parent` copy-on-write and stores the number of the copy in `*child`.
 //
@@ -421,8 +415,6 @@ int vmarea_mm_create(const struct vmarea_space *space,
 int vmarea_fork(const struct vmarea_space *space, uint64_t parent, uint64_t *child);
 
 // Unmaps everything and ends an address space. No other function may use it at that time.
-//
-// Errors: -ESRCH.
 int vmarea_exit(const struct vmarea_space *space, uint64_t mm);
 
 // Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
@@ -436,17 +428,12 @@ int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, u
 // which `set_entry`, `clear` and `protect` change under a lock, and copies bytes under that lock.
 //
 // Errors: -ESRCH if the address space has ended.
-int vmarea_page_at(const struct vmarea_space *space,
-                   uint64_t mm,
-                   uint64_t addr,
-                   struct vmarea_page *page);
+int vmarea_page_at(const struct vmarea_space *space, uint64_t mm, uint64_t addr, struct vmarea_page *page);
 
 // Returns the version of the library, such as "0.1.0".
 const char *vmarea_version(void);
 
 // Sets Linux's defaults for an x86-64 machine.
-//
-// Errors: -EFAULT.
 int vmarea_system_init(struct vmarea_system *system);
 
 // Creates a space and stores its handle in `*space`. The structures are copied. The callbacks and

@@ -42,8 +42,6 @@ impl From<VmaView> for Mapping {
 /// Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
 /// them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
 /// of one call are of one moment.
-///
-/// Errors: -ESRCH.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_maps(
     space: *const SpaceHandle,

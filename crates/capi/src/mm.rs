@@ -106,8 +106,6 @@ impl Process {
 }
 
 /// Sets the values of a process on x86-64 without address randomization.
-///
-/// Errors: -EFAULT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_process_init(process: *mut Process) -> c_int {
     // SAFETY: as the header demands.
@@ -173,8 +171,6 @@ fn counted(space: &SpaceHandle, mm: MmId) -> u64 {
 }
 
 /// Unmaps everything and ends an address space. No other function may use it at that time.
-///
-/// Errors: -ESRCH.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_exit(space: *const SpaceHandle, mm: u64) -> c_int {
     // SAFETY: as the header demands.

@@ -109,8 +109,6 @@ pub extern "C" fn vmarea_version() -> *const c_char {
 }
 
 /// Sets Linux's defaults for an x86-64 machine.
-///
-/// Errors: -EFAULT.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_system_init(system: *mut System) -> c_int {
     // SAFETY: as the header demands.

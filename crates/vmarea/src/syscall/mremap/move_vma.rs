@@ -167,13 +167,17 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 self.move_apart(vma, (from, to), kept)?
             }
         };
-        // The userfaultfd is not notified of the move. It watches neither the moved pages nor the
-        // neighbour with which they merged.
+        self.unwatch_moved(id);
+        Ok(id)
+    }
+
+    /// Takes the mapping from its userfaultfd, which is not notified of the move: it watches neither
+    /// the moved pages nor the neighbour with which they merged.
+    fn unwatch_moved(&mut self, id: VmaId) {
         let body = self.view(id).body;
         if body.uffd != 0 {
             self.set_body(id, unwatched(body));
         }
-        Ok(id)
     }
 
     /// Moves the pages of `source` to the VMA `id`, which has page offset `pgoff` at `to`.

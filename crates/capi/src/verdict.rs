@@ -4,8 +4,7 @@ use crate::boundary::status;
 use crate::space::{SpaceHandle, address_space};
 use core::ffi::{CStr, c_char, c_int};
 use vmarea::types::Errno;
-use vmarea::vma::VmaView;
-use vmarea::vma::merge::{Decision, MergeScope, Proposal, Refusal};
+use vmarea::vma::merge::{Decision, Refusal};
 
 /// Verdict: a call on one of the two mappings merges them.
 pub const VMAREA_MERGES: c_int = 0;
@@ -87,29 +86,9 @@ pub unsafe extern "C" fn vmarea_merge_verdict(
             policy: space.policy(),
             evidence: &guard,
         };
-        Ok(why_apart(&decision, &below, &above).map_or(VMAREA_MERGES, |refusal| code(refusal).0))
+        let refusal = decision.refusal(&below, &above);
+        Ok(refusal.map_or(VMAREA_MERGES, |refusal| code(refusal).0))
     }))
-}
-
-/// Decides both directions, because kernels before 6.16 may decide them differently. If both are
-/// refused, returns the refusal by the earlier check.
-fn why_apart(decision: &Decision<'_>, below: &VmaView, above: &VmaView) -> Option<Refusal> {
-    let decide = |vma, prev, next| decision.decide(&unchanged(vma), prev, next, MergeScope::Both);
-    let left = decide(above, Some(below), None).left?;
-    let right = decide(below, None, Some(above)).right?;
-    Some(left.min(right))
-}
-
-/// Proposes a mapping with its present attributes.
-fn unchanged(vma: &VmaView) -> Proposal {
-    Proposal {
-        range: vma.range,
-        pgoff: vma.pgoff,
-        body: vma.body,
-        anon_vma: vma.anon_vma,
-        middle: Some(*vma),
-        copied_from: None,
-    }
 }
 
 /// Returns the name of a verdict other than VMAREA_MERGES, such as "anon_vma"; NULL for another

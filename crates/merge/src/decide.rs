@@ -30,6 +30,21 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
 }
 
 impl Decision<'_> {
+    /// Returns why the adjacent VMAs `a` and `b` stay apart if no attribute of them changes, or `None`
+    /// if a call on one of them merges them.
+    ///
+    /// Both directions are decided (`b` merges into `a`, and `a` into `b`), because kernels before
+    /// 6.16 may decide them differently. If both are refused, returns the refusal by the earlier
+    /// check.
+    pub fn refusal(&self, a: &VmaView, b: &VmaView) -> Option<Refusal> {
+        let decide = |vma: &VmaView, prev, next| {
+            self.decide(&Proposal::unchanged(vma), prev, next, MergeScope::Both)
+        };
+        let left = decide(b, Some(a), None).left?;
+        let right = decide(a, None, Some(b)).right?;
+        Some(left.min(right))
+    }
+
     /// Decides whether the range may merge with `prev`, `next` or both.
     ///
     /// `prev` and `next` should be adjacent to the range; a VMA that is not adjacent is ignored.

@@ -10,7 +10,7 @@
 use crate::policy::Policy;
 use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
 use crate::view::VmaView;
-use crate::{AssumeShared, Decision, MergeScope, Proposal, Refusal, why_apart};
+use crate::{AssumeShared, Decision, Refusal};
 use bitflags::bitflags;
 
 bitflags! {
@@ -59,16 +59,19 @@ pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 /// Explains why two adjacent VMAs are separate if some attributes are hidden. The values of the
 /// attributes in `hidden` are ignored in `a` and `b`.
 ///
-/// Both directions are decided (`b` merges into `a`, and `a` into `b`), because kernels before 6.16
-/// may decide them differently. The VMAs are kept apart only if both directions are refused.
+/// The VMAs are kept apart only if [both directions](Decision::refusal) are refused.
 pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
     let (a, b) = equalised(a, b, hidden);
-    if let Some(refusal) = both_ways(policy, &a, &b) {
+    let decision = Decision {
+        policy,
+        evidence: &AssumeShared,
+    };
+    if let Some(refusal) = decision.refusal(&a, &b) {
         return Explanation::Apart(refusal);
     }
     let mut candidates = Candidates::new();
     for part in hidden.iter() {
-        let refusal = both_ways(policy, &a, &altered(&b, part));
+        let refusal = decision.refusal(&a, &altered(&b, part));
         candidates.extend(refusal);
         if part == Hidden::ANON_VMA {
             // The refusal can depend on whether both VMAs have an anon_vma or only one has.
@@ -76,7 +79,7 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
                 anon_vma: anon_vma(number),
                 ..*view
             };
-            candidates.extend(both_ways(policy, &own(&a, 1), &own(&b, 2)));
+            candidates.extend(decision.refusal(&own(&a, 1), &own(&b, 2)));
         }
     }
     candidates.sort_unstable();
@@ -86,21 +89,6 @@ pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Exp
     } else {
         Explanation::OneOf(candidates)
     }
-}
-
-/// Decides both directions: `b` merges into `a`, and `a` into `b`. If both are refused, returns the
-/// refusal by the earlier check.
-fn both_ways(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
-    let refusal = why_apart(policy, a, b)?;
-    let proposal = Proposal::unchanged(a);
-    let decision = Decision {
-        policy,
-        evidence: &AssumeShared,
-    };
-    let other_way = decision
-        .decide(&proposal, None, Some(b), MergeScope::Both)
-        .right;
-    other_way.map(|other| other.min(refusal))
 }
 
 /// Makes an anon_vma id from a number; such ids are only compared with each other.

@@ -11,12 +11,11 @@ use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
 use vmarea::page::{Pte, SwapMap};
-use vmarea::syscall::Syscall;
 use vmarea::syscall::file_change::Copies;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
-use vmarea::syscall::mremap::MremapRequest;
 use vmarea::syscall::process_madvise::Advised;
+use vmarea::syscall::{Syscall, registers};
 use vmarea::types::call_flags::*;
 use vmarea::types::prctl::PrctlOption;
 use vmarea::types::{PAGE_SIZE, VmFlags, page_align};
@@ -37,88 +36,22 @@ pub fn call(call: &Call<'_>) -> Outcome {
             let left = moved.or_else(|_| mm.call(&Syscall::Brk { addr: 0 }));
             Some(left.map_err(Failure::from))
         }
-        _ => {
-            let core = of_range(call).or_else(|| of_process(call))?;
-            Some(mm.call(&core).map_err(Failure::from))
-        }
+        _ => Some(mm.call(&of_registers(call)?).map_err(Failure::from)),
     }
 }
 
-/// Returns the core's form of a call that takes an address range.
-fn of_range(call: &Call<'_>) -> Option<Syscall> {
-    let [addr, len, c, d, e, _] = call.args;
-    Some(match call.number {
-        __NR_munmap => Syscall::Munmap { addr, len },
-        __NR_mprotect | __NR_pkey_mprotect => Syscall::Mprotect {
-            addr,
-            len,
-            prot: Prot::from_bits_retain(from_register(c)),
-            pkey: match call.number {
-                __NR_mprotect => None,
-                _ => Pkey::from_argument(d as i32),
-            },
-        },
-        __NR_mremap => Syscall::Mremap(MremapRequest {
-            addr,
-            old_len: len,
-            new_len: c,
-            flags: MremapFlags::from_bits_retain(from_register(d)),
-            new_addr: e,
-            ..MremapRequest::default()
-        }),
-        __NR_madvise => Syscall::Madvise {
-            addr,
-            len,
-            advice: Advice::from_number(c as i32),
-        },
-        __NR_mlock | __NR_mlock2 => Syscall::Mlock {
-            addr,
-            len,
-            flags: match call.number {
-                __NR_mlock => MlockFlags::empty(),
-                _ => MlockFlags::from_bits_retain(c as u32),
-            },
-        },
-        __NR_munlock => Syscall::Munlock { addr, len },
-        __NR_mseal => Syscall::Mseal {
-            addr,
-            len,
-            flags: c,
-        },
-        __NR_remap_file_pages => Syscall::RemapFilePages {
-            addr,
-            len,
-            prot: Prot::from_bits_retain(from_register(c)),
-            pgoff: d,
-            flags: MapFlags::from_bits_retain(e as u32),
-        },
-        _ => return None,
-    })
-}
-
-/// Returns the core's form of a call that concerns the whole address space.
-fn of_process(call: &Call<'_>) -> Option<Syscall> {
+/// Returns the core's form of a call that its arguments alone determine.
+fn of_registers(call: &Call<'_>) -> Option<Syscall> {
     let [a, b, c, d, e, _] = call.args;
     let option = PrctlOption(u64::from(a as u32));
-    Some(match call.number {
-        __NR_mlockall => Syscall::Mlockall {
-            flags: MclFlags::from_bits_retain(a as u32),
-        },
-        __NR_munlockall => Syscall::Munlockall,
-        __NR_personality => Syscall::Personality { bits: a as u32 },
-        __NR_pkey_alloc => Syscall::PkeyAlloc {
-            flags: a,
-            denied: b,
-        },
-        __NR_pkey_free => Syscall::PkeyFree {
-            pkey: Pkey(a as i32),
-        },
-        __NR_prctl if is_of_memory(option) => Syscall::Prctl {
+    match call.number {
+        __NR_personality => Some(Syscall::Personality { bits: a as u32 }),
+        __NR_prctl if is_of_memory(option) => Some(Syscall::Prctl {
             option,
             args: [b, c, d, e],
-        },
-        _ => return None,
-    })
+        }),
+        number => registers::syscall(number, call.args),
+    }
 }
 
 fn is_of_memory(option: PrctlOption) -> bool {

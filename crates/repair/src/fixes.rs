@@ -122,14 +122,21 @@ impl Step {
 /// Which boundaries can be removed, and how, is decided in [`vmarea_process::remedy`]. `pagemap`, a
 /// file of the process, shows whether a range is empty.
 pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pagemap: &File) -> Steps {
-    let boundaries = vmarea_process::boundaries(policy, mappings);
+    let boundaries = || vmarea_process::boundaries(policy, mappings);
     let steps = match fix {
-        Fix::Guards => return guards(mappings, &boundaries, pagemap),
-        Fix::Flags => flags(mappings, &boundaries),
-        Fix::Empties => empties(mappings, &boundaries, pagemap),
+        Fix::Guards => return guards(mappings, &boundaries(), pagemap),
+        Fix::Flags => flags(mappings, &boundaries()),
+        Fix::Empties => empties(mappings, &boundaries(), pagemap),
         Fix::Priming => priming(mappings, pagemap),
     };
     Steps { steps, apart: 0 }
+}
+
+/// True if there is a boundary with this number, counted from the lowest address, and `remedy`
+/// removes it.
+fn removes(remedy: Remedy, boundaries: &[Boundary], number: usize) -> bool {
+    let boundary = boundaries.get(number);
+    boundary.is_some_and(|boundary| boundary.remedy == Some(remedy))
 }
 
 /// True if no page of the range is in memory or in swap.
@@ -200,10 +207,7 @@ fn flags(mappings: &[Mapping], boundaries: &[Boundary]) -> Vec<Step> {
     let mut steps = Vec::new();
     for (n, mapping) in mappings.iter().enumerate() {
         let around = [n.checked_sub(1), Some(n)].into_iter().flatten();
-        let removable = around.filter(|&n| {
-            let boundary = boundaries.get(n);
-            boundary.is_some_and(|boundary| boundary.remedy == Some(Remedy::Flags))
-        });
+        let removable = around.filter(|&n| removes(Remedy::Flags, boundaries, n));
         let differ = removable.fold(VmFlags::empty(), |differ, n| {
             differ | (mappings[n].flags() ^ mappings[n + 1].flags())
         });
@@ -228,10 +232,8 @@ fn empties(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Vec
     let mut steps = Vec::new();
     let mut run: &[Mapping] = &[];
     for (n, mapping) in mappings.iter().enumerate() {
-        let below = n.checked_sub(1).map(|n| boundaries[n].remedy);
-        let joins = below == Some(Some(Remedy::Empties));
-        let above = boundaries.get(n).map(|boundary| boundary.remedy);
-        let fits = (joins || above == Some(Some(Remedy::Empties)))
+        let joins = n > 0 && removes(Remedy::Empties, boundaries, n - 1);
+        let fits = (joins || removes(Remedy::Empties, boundaries, n))
             && mapping.flags.is_some()
             && is_empty(pagemap, mapping.range());
         if !(fits && joins) {

@@ -14,7 +14,7 @@ use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
-use crate::vma::merge::Plan;
+use crate::vma::merge::{GivenUp, Plan};
 use crate::vma::{Vma, VmaView};
 use alloc::vec::Vec;
 use smallvec::SmallVec;
@@ -25,21 +25,22 @@ pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Carries out the plan. The target gets `flags`, plus the sticky flags of every VMA that is
-    /// merged. Returns `None` and changes nothing if the owner of a page cannot change.
-    pub(crate) fn commit(
-        &mut self,
-        plan: &Plan,
-        mut flags: VmFlags,
-    ) -> Result<Option<VmaId>, Errno> {
+    /// merged.
+    ///
+    /// # Errors
+    /// The reason why the merge had to be given up; nothing has changed then.
+    pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
         let givers = plan.givers();
         for id in &givers {
             self.start_write(*id);
         }
         self.start_write(plan.target);
-        self.mm.tree.write().reserve(2)?;
+        let reserved = self.mm.tree.write().reserve(2);
+        reserved.map_err(|_| GivenUp::Memory)?;
         let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
-        let mut spare = self.spare_frames(survivor, plan.copies)?;
+        let spare = self.spare_frames(survivor, plan.copies);
+        let mut spare = spare.map_err(|_| GivenUp::Memory)?;
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
         let mut root_locks = self.root_locks_of(plan, &givers);
@@ -48,16 +49,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let changes = self.changes(plan);
         let changed = self.change_pages(&changes, &mut spare);
         self.give_back(spare);
-        if changed.is_err() {
-            return Ok(None);
-        }
+        changed?;
         let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
-            Err(error) => {
+            Err(_) => {
                 for (range, owners) in &changes {
                     self.page_tables().give_back_locked(*range, *owners);
                 }
-                return Err(error);
+                return Err(GivenUp::Memory);
             }
         };
         if let Some(left) = left {
@@ -74,24 +73,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         for id in plan.remove.into_iter().flatten() {
             self.forget_held(id, &mut root_locks);
         }
-        if !root_locks.is_empty() {
-            self.limit_target(plan);
-        }
         self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
-        Ok(Some(plan.target))
-    }
-
-    /// Ends the target's interval where the VMA that shrinks will begin, if that VMA follows the
-    /// target, so that the target's growth need not look for the next VMA.
-    fn limit_target(&self, plan: &Plan) {
-        let target = self.space.vma(plan.target);
-        let is_next = |(_, range, _): (VmaId, VmRange, Pgoff)| range.start == plan.range.end;
-        if target.anon_vma().is_some() && plan.shrink.is_some_and(is_next) {
-            let range = VmRange::new(target.start(), target.end());
-            let span = self.space.rmap_span_to(range, plan.range.end);
-            target.set_rmap_span(span);
-        }
+        Ok(plan.target)
     }
 
     /// Gives pages their new owners; if one page cannot change, gives all pages their old owners

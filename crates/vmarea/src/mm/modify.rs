@@ -127,7 +127,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.carry_out(proposal, &decided)
     }
 
-    /// Carries out a merge decision, after reporting it to the observer and counting it.
+    /// Carries out a merge decision, after reporting it to the observer and counting it. Returns the
+    /// VMA into which was merged; `None` if none merged, or if a page could not change its owner.
+    ///
+    /// # Errors
+    /// ENOMEM if the merge lacked memory.
     pub(crate) fn carry_out(
         &mut self,
         proposal: &Proposal,
@@ -174,18 +178,22 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.merge_given_up(proposal, decided, GivenUp::Memory);
             return Ok(None);
         }
-        let merged = self.commit(&plan, proposal.body.flags);
-        match (&merged, uncharged) {
-            (&Ok(Some(id)), Some(_)) => self.body_mut(id).flags |= VmFlags::ACCOUNT,
-            (Ok(None) | Err(_), Some(pages)) => self.uncharge(pages),
-            _ => {}
+        match self.commit(&plan, proposal.body.flags) {
+            Ok(id) => {
+                if uncharged.is_some() {
+                    self.body_mut(id).flags |= VmFlags::ACCOUNT;
+                }
+                Ok(Some(id))
+            }
+            Err(why) => {
+                self.uncharge(uncharged.unwrap_or(0));
+                self.merge_given_up(proposal, decided, why);
+                match why {
+                    GivenUp::Page => Ok(None),
+                    GivenUp::Memory => Err(Errno::ENOMEM),
+                }
+            }
         }
-        match merged {
-            Ok(Some(_)) => {}
-            Ok(None) => self.merge_given_up(proposal, decided, GivenUp::Page),
-            Err(_) => self.merge_given_up(proposal, decided, GivenUp::Memory),
-        }
-        merged
     }
 
     /// Corrects the counts of [`carry_out`](Self::carry_out) for a merge that was not made, or that

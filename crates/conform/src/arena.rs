@@ -200,16 +200,7 @@ pub fn hugetlb(id: u64) -> types::File {
 
 /// Returns the file of a System V segment, with the file id `id`.
 pub fn segment(number: usize, id: u64) -> types::File {
-    types::File {
-        id: FileId(id),
-        inode: segment_inode(number),
-        kind: FileKind::SysvShm,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    }
+    types::File::read_write(FileId(id), segment_inode(number), FileKind::SysvShm)
 }
 
 /// Returns the model's inode number for a segment.
@@ -226,20 +217,15 @@ pub fn segment_len(inode: u64) -> Option<u64> {
 /// Returns the file with this number, in the form that the core takes.
 pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;
+    let file_kind = match kind {
+        Kind::Memfd => FileKind::Shmem,
+        Kind::Zero => FileKind::DevZero,
+        Kind::Secret => FileKind::Secret,
+        Kind::Huge => FileKind::Hugetlb,
+        _ => FileKind::RegularHugeAligned,
+    };
     Some(types::File {
-        id: FileId(number + 1),
-        inode: inode(kind),
-        kind: match kind {
-            Kind::Memfd => FileKind::Shmem,
-            Kind::Zero => FileKind::DevZero,
-            Kind::Secret => FileKind::Secret,
-            Kind::Huge => FileKind::Hugetlb,
-            _ => FileKind::RegularHugeAligned,
-        },
-        readable: true,
         writable: kind != Kind::DiskReadOnly,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
+        ..types::File::read_write(FileId(number + 1), inode(kind), file_kind)
     })
 }

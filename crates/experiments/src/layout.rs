@@ -166,16 +166,7 @@ fn each<K: VmaLockKind>(kind: Kind, vmas: u64) -> Result<Each, Errno> {
         ..Layout::default()
     };
     let mm = space.mm_create(layout, Limits::default())?;
-    let file = File {
-        id: FileId(1),
-        inode: 1,
-        kind: FileKind::Regular,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    };
+    let file = File::read_write(FileId(1), 1, FileKind::Regular);
     let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
     for n in 0..vmas {
         let file = (kind == Kind::File).then_some(file);

@@ -265,14 +265,8 @@ impl<B: MappingBackend> MemorySet<B> {
     /// Enters a part in the core. What was mapped there is replaced.
     fn enter(&mut self, part: Part) -> MappingResult {
         let file = File {
-            id: FileId(part.number + 1),
-            inode: part.number,
-            kind: FileKind::Regular,
-            readable: true,
             writable: false,
-            noexec: false,
-            append_only: false,
-            write_sealed: false,
+            ..File::read_write(FileId(part.number + 1), part.number, FileKind::Regular)
         };
         let request = MmapRequest {
             addr: part.range.start,

@@ -151,16 +151,7 @@ impl Files {
     /// Creates the hugetlb file of one anonymous mapping.
     pub(super) fn nameless_huge(&mut self) -> File {
         let id = self.next_nameless();
-        File {
-            id,
-            inode: id.0,
-            kind: FileKind::Hugetlb,
-            readable: true,
-            writable: true,
-            noexec: false,
-            append_only: false,
-            write_sealed: false,
-        }
+        File::read_write(id, id.0, FileKind::Hugetlb)
     }
 
     pub(super) fn next_nameless(&mut self) -> FileId {

@@ -75,16 +75,7 @@ impl World {
     }
 
     fn map(&self, inode: u64, kind: MapFlags) {
-        let file = File {
-            id: FileId(inode),
-            inode,
-            kind: FileKind::Shmem,
-            readable: true,
-            writable: true,
-            noexec: false,
-            append_only: false,
-            write_sealed: false,
-        };
+        let file = File::read_write(FileId(inode), inode, FileKind::Shmem);
         let request = MmapRequest {
             addr: BASE,
             len: LEN,

@@ -311,16 +311,7 @@ fn a_page_with_a_new_owner_is_not_written_meanwhile() {
 fn a_clean_page_of_a_file_faults_at_the_next_write() {
     let (machine, mm) = machine(Policy::LINUX);
     let space = machine.space();
-    let file = File {
-        id: FileId(1),
-        inode: 1,
-        kind: FileKind::Regular,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    };
+    let file = File::read_write(FileId(1), 1, FileKind::Regular);
     let request = MmapRequest {
         addr: BASE,
         len: 3 * PAGE_SIZE,

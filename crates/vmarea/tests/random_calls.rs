@@ -17,16 +17,7 @@ const ARENA: u64 = 0x10_0000_0000;
 const PAGES: u64 = 48;
 
 fn file(id: u64) -> File {
-    File {
-        id: FileId(id),
-        inode: id,
-        kind: FileKind::Regular,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    }
+    File::read_write(FileId(id), id, FileKind::Regular)
 }
 
 /// Loads or stores a byte on one of the processors.

@@ -87,16 +87,7 @@ fn a_range_that_userfaultfd_watches() {
 fn hugetlbfs() {
     for policy in POLICIES {
         let (world, mm) = World::new(policy);
-        let file = File {
-            id: FileId(1),
-            inode: 1,
-            kind: FileKind::Hugetlb,
-            readable: true,
-            writable: true,
-            noexec: false,
-            append_only: false,
-            write_sealed: false,
-        };
+        let file = File::read_write(FileId(1), 1, FileKind::Hugetlb);
         for n in 0..2 {
             let request = MmapRequest {
                 addr: at(n * PAGES),

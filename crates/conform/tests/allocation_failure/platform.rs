@@ -129,16 +129,7 @@ fn mapping(file: Option<File>) -> (Machine, MmId) {
 }
 
 fn file() -> File {
-    File {
-        id: FileId(7),
-        inode: 7,
-        kind: FileKind::Shmem,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    }
+    File::read_write(FileId(7), 7, FileKind::Shmem)
 }
 
 fn load(machine: &Machine, mm: MmId) -> (Faulted, u8) {

@@ -72,6 +72,20 @@ pub struct File {
 }
 
 impl File {
+    /// Describes a file that is open for reading and writing and whose mappings nothing restricts.
+    pub fn read_write(id: FileId, inode: u64, kind: FileKind) -> File {
+        File {
+            id,
+            inode,
+            kind,
+            readable: true,
+            writable: true,
+            noexec: false,
+            append_only: false,
+            write_sealed: false,
+        }
+    }
+
     /// Checks whether mappings of the file must not be executable.
     #[doc(alias = "path_noexec")]
     pub fn is_noexec(&self) -> bool {

@@ -53,16 +53,7 @@ pub fn vmas(space: &Space, mm: MmId) -> Vec<VmaView> {
 
 /// Returns a file of `kind`, readable and writable.
 pub fn file(kind: FileKind) -> File {
-    File {
-        id: FileId(7),
-        inode: 7,
-        kind,
-        readable: true,
-        writable: true,
-        noexec: false,
-        append_only: false,
-        write_sealed: false,
-    }
+    File::read_write(FileId(7), 7, kind)
 }
 
 /// Maps private anonymous memory at `addr`.

@@ -14,7 +14,7 @@ use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE};
+use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea_soft_platform::{CPUS, Machine};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -298,4 +298,40 @@ fn reclaim_runs_beside_everything_else() {
 #[test]
 fn reclaim_runs_beside_merges_of_all_kinds() {
     reclaim_beside_everything(Policy::VMAREA);
+}
+
+/// Pages that a child shares are swapped out while the parent's pages become a huge page.
+#[test]
+fn a_collapse_loses_no_page_that_is_swapped_out_meanwhile() {
+    const PAGES: u64 = PMD_SIZE / PAGE_SIZE;
+    let at = |page: u64| BASE + page * PAGE_SIZE;
+    let mut collapsed = 0;
+    for round in 0..100 {
+        let (machine, mm) = machine(Policy::LINUX, 1024);
+        map(&machine, mm, BASE, PAGES);
+        for page in 0..PAGES {
+            store(&machine, mm, at(page), page);
+        }
+        let child = machine.space().fork(mm).unwrap();
+        // A collapse requires a writable page.
+        store(&machine, mm, BASE, 0);
+        let last = PAGES - 1 - round;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for page in (PAGES / 2..=last).rev() {
+                    let out = machine.space().swap_out(child, at(page));
+                    assert!(matches!(out, Ok(_) | Err(Errno::EAGAIN)), "{out:?}");
+                }
+            });
+            let advice = Advice::Collapse;
+            let done = machine.space().madvise(mm, BASE, PMD_SIZE, advice);
+            assert!(matches!(done, Ok(()) | Err(Errno::EAGAIN)), "{done:?}");
+            collapsed += u64::from(done.is_ok());
+        });
+        for page in 0..PAGES {
+            assert_eq!(load(&machine, mm, at(page)), page, "round {round}");
+        }
+        machine.validate().unwrap();
+    }
+    assert!(collapsed > 0, "each round was refused");
 }

@@ -8,10 +8,11 @@ use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
-use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, MmId, Pgoff, VmRange};
 use vmarea::vma::VmaBody;
-use vmarea::{Space, System};
+use vmarea::vma::merge::{CallKind, MergeOutcome};
+use vmarea::{Overcommit, Space, System};
 use vmarea_test_support::failing_allocator::{Site, fail, record};
 
 /// Fails each allocation of `work` in turn, on a new machine each time, and returns their sites.
@@ -152,6 +153,59 @@ fn a_growth_without_memory_leaves_no_charge() {
     assert_eq!(committed(), before);
     assert_eq!(space.mremap(mm, &growth), Ok(addr));
     assert_eq!(committed(), before + 4);
+}
+
+/// Under a strict commit limit, a moved VMA that is charged does not merge with one that is not. If
+/// the move then fails too, the merge is not counted as given up a second time.
+#[test]
+fn a_merge_is_given_up_once() {
+    const FAR: u64 = ARENA + (1 << 30);
+    let prepare = || {
+        let system = System {
+            overcommit: Overcommit::Never(1 << 20),
+            ..System::default()
+        };
+        let space = Space::new(Policy::VMAREA, system);
+        let mm = space.mm_create(Layout::default(), Limits::default());
+        let mm = mm.unwrap();
+        let map = |addr, prot| {
+            let request = MmapRequest {
+                addr,
+                len: PAGES * 0x1000,
+                prot,
+                flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+                ..MmapRequest::default()
+            };
+            space.mmap(mm, &request).unwrap();
+        };
+        map(ARENA, Prot::READ);
+        map(FAR, Prot::READ | Prot::WRITE);
+        assert_eq!(space.fault(mm, FAR, Access::Write), Ok(Faulted::Done));
+        let len = PAGES * 0x1000;
+        space.mprotect(mm, FAR, len, Prot::READ, None).unwrap();
+        (space, mm)
+    };
+    let shift = |space: &Space, mm| {
+        let request = MremapRequest {
+            addr: FAR,
+            old_len: PAGES * 0x1000,
+            new_len: PAGES * 0x1000,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+            new_addr: page(PAGES),
+            ..MremapRequest::default()
+        };
+        let moved = space.mremap(mm, &request).is_ok();
+        let r = space.mmap_read_lock(mm).unwrap();
+        let stats = &r.state().stats;
+        assert!(stats.merges().all(|(_, n)| n == 0), "given up each time");
+        let mut attempts = stats.attempts();
+        let given_up = |of: (CallKind, MergeOutcome, u64)| {
+            (of.0, of.1) == (CallKind::MremapMove, MergeOutcome::Failed) && of.2 > 0
+        };
+        assert!(!moved || attempts.any(given_up), "the charge refused it");
+        moved
+    };
+    assert_passes(&each(prepare, shift), "Table::new");
 }
 
 /// Importing a VMA with its own anon_vma leaves nothing behind, whichever allocation fails.

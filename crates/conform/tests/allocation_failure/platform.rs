@@ -10,7 +10,7 @@ use vmarea::page::Pte;
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
-use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::types::call_flags::{MapFlags, MlockFlags, Prot};
 use vmarea::types::{Errno, File, FileId, FileKind, MmId, PAGE_SIZE};
 use vmarea_conform::model::{Look, Model};
 use vmarea_conform::op::{Op, Step};
@@ -179,6 +179,24 @@ fn a_swap_device_that_fails_loses_no_page() {
         assert_eq!(load(&machine, process), (Faulted::Done, 7));
     }
     assert_eq!(space.swap_slots_in_use(), 0);
+}
+
+/// The pages may be brought by a later call if memory was lacking, and cannot be otherwise.
+#[test]
+fn mlock_says_whether_another_attempt_may_succeed() {
+    let (machine, mm) = mapping(None);
+    let space = machine.space();
+    let fails = |error| machine.memory().failure().choose(0, error);
+    let lock = || space.mlock(mm, BASE, PAGE_SIZE, MlockFlags::empty());
+    fails(Errno::ENOMEM);
+    assert_eq!(lock(), Err(Errno::EAGAIN));
+    assert_eq!(lock(), Ok(()));
+    assert_eq!(space.munlock(mm, BASE, PAGE_SIZE), Ok(()));
+    space.swap_out(mm, BASE).unwrap();
+    fails(Errno::EIO);
+    assert_eq!(lock(), Err(Errno::ENOMEM));
+    assert_eq!(lock(), Ok(()));
+    machine.validate().unwrap();
 }
 
 #[test]

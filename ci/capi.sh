@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The C interface: the header is current, and compiles as C and as C++; the example prints what it must,
-# and wrong arguments and failing callbacks are refused, under AddressSanitizer and under valgrind. Then the same
-# example on a libvmarea.a without std, whose allocator is the program's.
+# wrong arguments and failing callbacks are refused, and faults go on when their pages come, under
+# AddressSanitizer and under valgrind. Then the same example on a libvmarea.a without std, whose allocator is the
+# program's.
 # usage: ci/capi.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +48,7 @@ check() {
     diff -u "$expected" "$work/out" || fail "$name prints something else"
 }
 
-for source in "$capi"/examples/toy_emulator.c "$capi"/tests/interface.c; do
+for source in "$capi"/examples/toy_emulator.c "$capi"/tests/{interface,async_pages}.c; do
     name=$(basename "$source" .c)
     gcc -std=gnu11 -g "${strict[@]}" -fsanitize=address,undefined -fno-sanitize-recover=all \
         -I"$work/prefix/include" -o "$work/$name-asan" "$source" \

@@ -188,7 +188,7 @@ static void faults_go_on(void)
 }
 
 /* What other threads may do until the page has come. */
-enum change { UNMAPPED, FORBIDDEN, SPLIT, MOVED, MAPPED_AGAIN, ANONYMOUS, CHANGES };
+enum change { UNMAPPED, FORBIDDEN, LOW_FORBIDDEN, HIGH_FORBIDDEN, MOVED, MAPPED_AGAIN, ANONYMOUS };
 
 static void change(struct machine *machine, enum change change)
 {
@@ -199,8 +199,10 @@ static void change(struct machine *machine, enum change change)
     case FORBIDDEN:
         EXPECT(call(machine, SYS_mprotect, PROT_NONE, 0, 0), 0);
         break;
-    case SPLIT:
-        EXPECT(vmarea_syscall(machine->space, machine->mm, SYS_mprotect, BASE, LEN / 2, PROT_READ,
+    case LOW_FORBIDDEN:
+    case HIGH_FORBIDDEN:
+        EXPECT(vmarea_syscall(machine->space, machine->mm, SYS_mprotect,
+                              BASE + (change == HIGH_FORBIDDEN ? LEN / 2 : 0), LEN / 2, PROT_NONE,
                               0, 0, 0), 0);
         break;
     case MOVED:
@@ -217,23 +219,32 @@ static void change(struct machine *machine, enum change change)
 
 static void stale_tickets(void)
 {
-    static const int answers[CHANGES] = {
-        [UNMAPPED] = VMAREA_FAULT_NO_MAPPING, [FORBIDDEN] = VMAREA_FAULT_NO_ACCESS,
-        [SPLIT] = VMAREA_FAULT_DONE,          [MOVED] = VMAREA_FAULT_NO_MAPPING,
-        [MAPPED_AGAIN] = VMAREA_FAULT_DONE,   [ANONYMOUS] = VMAREA_FAULT_DONE,
+    static const struct {
+        enum change what;
+        int index, needed, answer;
+    } cases[] = {
+        { UNMAPPED, 0, -ENOENT, VMAREA_FAULT_NO_MAPPING },
+        { FORBIDDEN, 0, 0, VMAREA_FAULT_NO_ACCESS },
+        { LOW_FORBIDDEN, 0, 0, VMAREA_FAULT_NO_ACCESS },
+        { LOW_FORBIDDEN, PAGES - 1, 0, VMAREA_FAULT_DONE },
+        { HIGH_FORBIDDEN, 0, 0, VMAREA_FAULT_DONE },
+        { HIGH_FORBIDDEN, PAGES - 1, 0, VMAREA_FAULT_NO_ACCESS },
+        { MOVED, 0, -ENOENT, VMAREA_FAULT_NO_MAPPING },
+        { MAPPED_AGAIN, 0, 0, VMAREA_FAULT_DONE },
+        { ANONYMOUS, 0, -ENOENT, VMAREA_FAULT_DONE },
     };
 
-    for (enum change what = 0; what < CHANGES; what++) {
-        int has_file = what == FORBIDDEN || what == SPLIT || what == MAPPED_AGAIN;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t addr = BASE + (uint64_t)cases[i].index * PAGE;
         struct machine machine;
         struct vmarea_needed other;
 
         begin(&machine, MAP_SHARED);
-        struct vmarea_needed page = miss(&machine, BASE, VMAREA_READ);
+        struct vmarea_needed page = miss(&machine, addr, VMAREA_READ);
         bring(&machine, &page);
-        change(&machine, what);
-        EXPECT(needed(&machine, BASE, &other), has_file ? 0 : -ENOENT);
-        EXPECT(again(&machine, BASE, VMAREA_READ, &page), answers[what]);
+        change(&machine, cases[i].what);
+        EXPECT(needed(&machine, addr, &other), cases[i].needed);
+        EXPECT(again(&machine, addr, VMAREA_READ, &page), cases[i].answer);
         end(&machine);
     }
 }

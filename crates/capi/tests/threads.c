@@ -26,7 +26,10 @@ enum {
     PAGES = 8,         /* of an arena, in which only one thread maps */
     PARENTS = 3,       /* threads in the first address space */
     CHILDREN = 2,      /* threads in a fork of it */
-    THREADS = PARENTS + CHILDREN + 1, /* and the one that forks */
+    FORKING = PARENTS + CHILDREN, /* the thread that forks */
+    OBSERVER,                     /* its second processor */
+    SPY,                          /* a thread that reads the others' arenas */
+    THREADS,
     ROUNDS = 150,
     FORKS = 12,
     FRAMES = 1 << 16,
@@ -216,9 +219,10 @@ static int hit(struct tlb *tlb, uint64_t mm, uint64_t addr, uint32_t access, uin
         !(entry->prot & (access == VMAREA_WRITE ? PROT_WRITE : PROT_READ)))
         return 0;
     if (access == VMAREA_WRITE)
-        entry->bytes[at] = *word;
+        __atomic_store_n(&entry->bytes[at], *word, __ATOMIC_RELAXED);
     else
-        *word = entry->bytes ? entry->bytes[at] : entry->zeros[at];
+        *word = entry->bytes ? __atomic_load_n(&entry->bytes[at], __ATOMIC_RELAXED)
+                             : entry->zeros[at];
     return 1;
 }
 
@@ -324,29 +328,39 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void start(pthread_t *id, struct thread *thread)
+static void start(pthread_t *id, void *(*what)(void *), struct thread *thread)
 {
-    if (pthread_create(id, NULL, run, thread))
+    if (pthread_create(id, NULL, what, thread))
         abort();
 }
 
-/* In a child, the pages of a thread of the parent have its bytes, or none yet. */
-static void expect_owners(const struct thread *child)
+/* In the eyes of another thread, and in a child, the pages of a thread have its bytes, or none yet. */
+static void expect_owners(const struct thread *thread)
 {
     for (int owner = 0; owner < PARENTS; owner++)
         for (uint64_t page = 0; page < PAGES; page++) {
             uint64_t word = 0;
-            int stopped = touch(child, ARENA(owner) + page * PAGE, VMAREA_READ, &word);
+            int stopped = touch(thread, ARENA(owner) + page * PAGE, VMAREA_READ, &word);
 
             EXPECT(stopped == 0 || stopped == VMAREA_FAULT_NO_MAPPING, 1);
             EXPECT(word == 0 || word >> 56 == OWNER(owner) >> 56, 1);
         }
 }
 
+static atomic_int finished;
+
+static void *spy(void *argument)
+{
+    while (!atomic_load_explicit(&finished, memory_order_relaxed))
+        expect_owners(argument);
+    return NULL;
+}
+
 /* Forks while the parent's threads run, and runs threads in the child. What the parent stored in
  * its arena before the fork is the child's, too, until one of them stores again. */
 static void forks(const struct thread *parent)
 {
+    const struct thread observer = { .mm = parent->mm, .owner = OBSERVER };
     const uint64_t addr = ARENA(parent->owner);
 
     EXPECT(call(parent, SYS_mmap, addr, 2, PROT_READ | PROT_WRITE,
@@ -361,9 +375,11 @@ static void forks(const struct thread *parent)
         EXPECT(vmarea_fork(space, parent->mm, &child), 0);
         for (int i = 0; i < CHILDREN; i++) {
             children[i] = (struct thread){ .mm = child, .owner = PARENTS + i };
-            start(&ids[i], &children[i]);
+            start(&ids[i], run, &children[i]);
         }
+        expect(&observer, addr, round);
         store(parent, addr, ~round);
+        expect(&observer, addr, ~round);
         struct thread here = { .mm = child, .owner = parent->owner };
         expect(&here, addr, round);
         expect_owners(&here);
@@ -387,8 +403,8 @@ int main(void)
     struct vmarea_system system;
     struct vmarea_options options = { .size = sizeof options, .system = &system,
                                       .platform = &platform, .mmu = &mmu };
-    struct thread threads[PARENTS], forking = { .owner = THREADS - 1 };
-    pthread_t ids[PARENTS];
+    struct thread threads[PARENTS], forking = { .owner = FORKING }, spying = { .owner = SPY };
+    pthread_t ids[PARENTS], spy_id;
     char message[200] = "";
 
     for (int i = 0; i < PROCESSES; i++)
@@ -401,11 +417,15 @@ int main(void)
     EXPECT(vmarea_mm_create(space, NULL, &forking.mm), 0);
     for (int i = 0; i < PARENTS; i++) {
         threads[i] = (struct thread){ .mm = forking.mm, .owner = i };
-        start(&ids[i], &threads[i]);
+        start(&ids[i], run, &threads[i]);
     }
+    spying.mm = forking.mm;
+    start(&spy_id, spy, &spying);
     forks(&forking);
     for (int i = 0; i < PARENTS; i++)
         pthread_join(ids[i], NULL);
+    atomic_store_explicit(&finished, 1, memory_order_relaxed);
+    pthread_join(spy_id, NULL);
     EXPECT(vmarea_validate(space, message, sizeof message), 0);
     EXPECT(strcmp(message, ""), 0);
     EXPECT(vmarea_exit(space, forking.mm), 0);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The C interface: the header is current, and compiles as C and as C++; the example prints what it must,
-# and wrong arguments and failing callbacks are refused, under AddressSanitizer and under valgrind. Then the same
-# example on a libvmarea.a without std, whose allocator is the program's.
+# wrong arguments and failing callbacks are refused, faults go on when their pages come, and threads see their own
+# bytes, under AddressSanitizer and under valgrind. Then the threads under ThreadSanitizer, with the library built for
+# it, if there is a nightly toolchain; and the example on a libvmarea.a without std, whose allocator is the program's.
 # usage: ci/capi.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +48,7 @@ check() {
     diff -u "$expected" "$work/out" || fail "$name prints something else"
 }
 
-for source in "$capi"/examples/toy_emulator.c "$capi"/tests/interface.c; do
+for source in "$capi"/examples/toy_emulator.c "$capi"/tests/{interface,async_pages,threads}.c; do
     name=$(basename "$source" .c)
     gcc -std=gnu11 -g "${strict[@]}" -fsanitize=address,undefined -fno-sanitize-recover=all \
         -I"$work/prefix/include" -o "$work/$name-asan" "$source" \
@@ -59,6 +60,29 @@ for source in "$capi"/examples/toy_emulator.c "$capi"/tests/interface.c; do
         "$work/$name"
     unset LD_LIBRARY_PATH
 done
+
+# The library must be built for ThreadSanitizer, too, which does not see its locks otherwise. The runtime is the
+# toolchain's, because the instrumentation of rustc needs functions that gcc's does not have.
+toolchain=${TSAN_TOOLCHAIN:-nightly}
+target=$(rustc -vV | sed -n 's/^host: //p')
+sysroot=$(rustc "+$toolchain" --print sysroot 2>/dev/null) || sysroot=
+runtime=$(compgen -G "$sysroot/lib/rustlib/$target/lib/librustc-*_rt.tsan.a") || runtime=
+if [[ -n $runtime ]]; then
+    tsan=${CARGO_TARGET_DIR:-target}/capi-tsan
+    CARGO_TARGET_DIR=$tsan RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+        cargo "+$toolchain" rustc --quiet --locked -p vmarea-capi --lib --crate-type staticlib --target "$target"
+    for name in async_pages threads; do
+        gcc -std=gnu11 -g "${strict[@]}" -fsanitize=thread -I"$work/prefix/include" -c -o "$work/$name.o" \
+            "$capi/tests/$name.c"
+        gcc -o "$work/$name-tsan" "$work/$name.o" -Wl,--whole-archive "$runtime" -Wl,--no-whole-archive \
+            "$tsan/$target/debug/libvmarea.a" "${private[@]}"
+        TSAN_OPTIONS=halt_on_error=1 check "$name" "$work/$name-tsan"
+    done
+    sanitizers="AddressSanitizer, ThreadSanitizer"
+else
+    sanitizers="AddressSanitizer"
+    echo "capi: not under ThreadSanitizer, which needs a $toolchain toolchain" >&2
+fi
 
 if ! rustup target list --installed 2>/dev/null | grep -q '^x86_64-unknown-none$'; then
     rustup target add x86_64-unknown-none || {
@@ -72,4 +96,4 @@ bare=${CARGO_TARGET_DIR:-target}/x86_64-unknown-none/debug/libvmarea.a
 gcc -std=gnu11 -g "${strict[@]}" -I"$work/prefix/include" -o "$work/bare" \
     "$capi/examples/toy_emulator.c" "$capi/tests/no_std.c" "$bare"
 check toy_emulator "$work/bare"
-echo "capi: ok: header, C, C++, AddressSanitizer, valgrind, without std"
+echo "capi: ok: header, C, C++, $sanitizers, valgrind, without std"

@@ -1,22 +1,19 @@
 /*
  * vmarea: Linux's virtual memory areas, outside of Linux.
  *
- * A `vmarea_space` is a machine: a set of address spaces that fork from each other and share
- * pages. An address space is a number that is never reused, so a number whose address space has
- * ended gives -ESRCH. The embedder provides page frames and their bytes through callbacks.
+ * A `vmarea_space` is a machine. An address space is a number that is never reused; after its end
+ * it gives -ESRCH. The embedder provides page frames and their bytes through callbacks.
  *
  * Errors. Functions return a negative errno with Linux's number. A pointer that is NULL or
- * misaligned where a value is needed gives -EFAULT; a pointer to something that is not a space
- * gives -EBADF. An internal error prints a message and aborts the process; it never unwinds into
- * the caller.
+ * misaligned where a value is needed gives -EFAULT; one to something that is not a space gives
+ * -EBADF. An internal error aborts the process with a message; it never unwinds into the caller.
  *
  * Threads. All functions may run at the same time on one space, except vmarea_space_destroy and
  * vmarea_validate, which need the space for themselves, and vmarea_exit, which needs its address
- * space for itself. Callbacks may therefore run at the same time, too. No callback may call a
- * function for the same space: most run with a lock held, some with a spinning lock, so they must
- * not sleep for long. Pointers passed to a callback are valid only during the call. A thread must
- * not call any function while it holds a lock that a callback takes. A callback must not end with
- * longjmp or with a C++ exception.
+ * space for itself. Callbacks may run at the same time, too. A callback must not call a function for
+ * the same space, or end with longjmp or a C++ exception. Most run with a lock held, some with a
+ * spinning lock, so they must not sleep for long. Pointers passed to a callback are valid only during
+ * the call. A thread must not call any function while it holds a lock that a callback takes.
  *
  * Written by cbindgen: change crates/capi/src and run
  * cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h
@@ -36,9 +33,8 @@ struct vmarea_space;
  * An allocation has at least `size` bytes, begins at a multiple of `align`, a power of two, and is
  * NULL if there is no memory. The allocator functions are called by several threads at once and
  * with spin locks held: they must not sleep and must not call vmarea. vmarea_panic gets a message
- * of `length` bytes, which does not end with NUL. It should not return: the thread that called it
- * would loop forever. A thread that waits for a lock spins, so a thread inside a function must not
- * be preempted by one that never yields.
+ * of `length` bytes without a NUL, and should not return: its thread would loop forever. A thread
+ * that waits for a lock spins, so one that never yields must not preempt a thread in a function.
  */
 #ifdef VMAREA_NO_STD
 #ifdef __cplusplus
@@ -51,15 +47,6 @@ void vmarea_panic(const char *message, size_t length);
 }
 #endif
 #endif
-
-// `vmarea_process.capabilities`: CAP_IPC_LOCK.
-#define VMAREA_CAP_IPC_LOCK 1
-
-// `vmarea_process.capabilities`: CAP_SYS_RAWIO.
-#define VMAREA_CAP_SYS_RAWIO 2
-
-// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
-#define VMAREA_CAP_SYS_RESOURCE 4
 
 // Access of a fault: a load.
 #define VMAREA_READ 0
@@ -94,10 +81,17 @@ void vmarea_panic(const char *message, size_t length);
 // Result of a fault: nothing has changed. Repeat the access later.
 #define VMAREA_FAULT_RETRY 7
 
-// Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
-// then. The page is the one for which `file_bring` or `copy_file` last returned -EAGAIN on this
-// thread.
+// Result of a fault: a page of a file has to be read first. vmarea_needed_page tells which page.
 #define VMAREA_FAULT_NEED_PAGE 8
+
+// `vmarea_process.capabilities`: CAP_IPC_LOCK.
+#define VMAREA_CAP_IPC_LOCK 1
+
+// `vmarea_process.capabilities`: CAP_SYS_RAWIO.
+#define VMAREA_CAP_SYS_RAWIO 2
+
+// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
+#define VMAREA_CAP_SYS_RESOURCE 4
 
 // `vmarea_page.kind`: no page is mapped, so an access faults.
 #define VMAREA_PAGE_NONE 0
@@ -195,6 +189,16 @@ void vmarea_panic(const char *message, size_t length);
 // Verdict: a cause that is not modelled.
 #define VMAREA_APART_OPAQUE 15
 
+// A page of a file that a fault needs in the page cache.
+struct vmarea_needed {
+  // Inode number of the file.
+  uint64_t inode;
+  // Number of the page in the file.
+  uint64_t index;
+  // Names the mapping to vmarea_fault_again. Not 0.
+  uint64_t ticket;
+};
+
 // A mapping (VMA).
 struct vmarea_mapping {
   // First address.
@@ -213,8 +217,7 @@ struct vmarea_mapping {
   uint64_t anon_vma;
 };
 
-// Where a process has its memory, and its limits. vmarea_process_init sets usual values. The
-// addresses are page-aligned and not above `vmarea_system.task_size`.
+// Memory layout and limits of a process. Addresses are page-aligned, and at most `task_size`.
 struct vmarea_process {
   // Address below which mappings are placed, from high addresses to low ones.
   uint64_t mmap_base;
@@ -240,8 +243,7 @@ struct vmarea_process {
 struct vmarea_page {
   // One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
   uint32_t kind;
-  // Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC. A mapping that allows any access
-  // allows loads, as on x86-64.
+  // Allowed accesses, as PROT_ bits. Any allowed access allows loads, too, as on x86-64.
   uint32_t prot;
   // Protection key of the mapping.
   uint32_t pkey;
@@ -315,8 +317,7 @@ struct vmarea_platform {
   void (*free)(void *context, uint64_t frame);
   // Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
   int (*same)(void *context, uint64_t one, uint64_t other);
-  // Copies a frame to a slot of the swap device. NULL, here and for the next two: only if
-  // `vmarea_system.swap` is 0.
+  // Copies a frame to a swap slot. Needed, like the next two, if `vmarea_system.swap` is 1.
   int (*swap_out)(void *context, uint32_t slot, uint64_t frame);
   // Allocates the frame, with the bytes of a slot, which keeps them.
   int (*swap_in)(void *context, uint64_t frame, uint32_t slot);
@@ -325,8 +326,7 @@ struct vmarea_platform {
   // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
   // is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
   int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
-  // Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives
-  // -EOPNOTSUPP.
+  // Zeroes pages `first` up to `end` of a file. NULL: MADV_REMOVE gives -EOPNOTSUPP.
   int (*punch_hole)(void *context, uint64_t inode, uint64_t first, uint64_t end);
   // Checks whether the page cache contains a page. NULL: always.
   int (*file_is_cached)(void *context, uint64_t inode, uint64_t index);
@@ -338,8 +338,7 @@ struct vmarea_platform {
   int (*describe_file)(void *context, int fd, struct vmarea_file *file);
 };
 
-// Hardware page tables and TLBs, or an emulator's copies of translations. Every callback may be
-// NULL: then nothing has to be done there.
+// Hardware page tables and TLBs, or an emulator's translations. A callback may be NULL.
 //
 // Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
 // with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which
@@ -357,11 +356,9 @@ struct vmarea_mmu {
   int (*set_entry)(void *context, uint64_t mm, uint64_t addr, const struct vmarea_page *to);
   // Removes the entries in a range. TLBs may hold them until `flush`.
   void (*clear)(void *context, uint64_t mm, uint64_t start, uint64_t end);
-  // Removes the permissions that `prot` lacks from the entries in a range. TLBs may hold them
-  // until `flush`.
+  // Removes permissions that `prot` lacks from a range. TLBs may hold them until `flush`.
   void (*protect)(void *context, uint64_t mm, uint64_t start, uint64_t end, uint32_t prot);
-  // Removes the translations in a range that `clear` or `protect` changed from all TLBs, and
-  // returns when no TLB holds them.
+  // Returns when no TLB holds what `clear` or `protect` removed from a range.
   void (*flush)(void *context, uint64_t mm, uint64_t start, uint64_t end);
   // Frees the tables that map nothing outside of the range.
   void (*free_tables)(void *context, uint64_t mm, uint64_t start, uint64_t end);
@@ -371,8 +368,7 @@ struct vmarea_mmu {
 struct vmarea_options {
   // sizeof(struct vmarea_options).
   size_t size;
-  // Name of the merge policy: "linux", "linux-6.12", "thesis", "vmarea", also with switches as
-  // in "vmarea+copy_budget=64". NULL for "linux".
+  // Name of a merge policy, such as "linux-6.12" or "vmarea+copy_budget=64". NULL for "linux".
   const char *policy;
   // Properties of the machine.
   const struct vmarea_system *system;
@@ -389,6 +385,21 @@ struct vmarea_options {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Handles a fault of an access, such as VMAREA_READ. Returns VMAREA_FAULT_DONE or another result.
+//
+// Errors: -ESRCH; -EINVAL for another kind of access.
+int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access);
+
+// Tells which page an access to `addr` needs, after a fault returned VMAREA_FAULT_NEED_PAGE.
+//
+// Errors: -ESRCH; -ENOENT if no file is mapped there any more: repeat the access.
+int vmarea_needed_page(const struct vmarea_space *space, uint64_t mm, uint64_t addr, struct vmarea_needed *page);
+
+// Goes on with a fault after the page that it needed was read, or with a callback that fails after
+// it could not be read. Returns what vmarea_fault returns. If the mapping of the ticket is gone or
+// does not allow the access, the fault starts again, and may need another page.
+int vmarea_fault_again(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access, uint64_t ticket);
 
 // Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
 // them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
@@ -417,15 +428,9 @@ int vmarea_fork(const struct vmarea_space *space, uint64_t parent, uint64_t *chi
 // Unmaps everything and ends an address space. No other function may use it at that time.
 int vmarea_exit(const struct vmarea_space *space, uint64_t mm);
 
-// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
-// VMAREA_FAULT_DONE or another result.
-//
-// Errors: -ESRCH; -EINVAL for another kind of access.
-int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access);
-
-// Describes the page at `addr`, for example after a fault. The answer may be out of date when this
-// function returns. An embedder with several threads keeps its own table of translations instead,
-// which `set_entry`, `clear` and `protect` change under a lock, and copies bytes under that lock.
+// Describes the page at `addr`. The answer may be out of date when this function returns: an
+// embedder with several threads keeps its own table of translations, which `set_entry`, `clear`
+// and `protect` change under a lock, and copies bytes under that lock.
 //
 // Errors: -ESRCH if the address space has ended.
 int vmarea_page_at(const struct vmarea_space *space, uint64_t mm, uint64_t addr, struct vmarea_page *page);
@@ -439,8 +444,7 @@ int vmarea_system_init(struct vmarea_system *system);
 // Creates a space and stores its handle in `*space`. The structures are copied. The callbacks and
 // their contexts are used until the space is destroyed.
 //
-// Errors: -EINVAL for an unknown policy and for a wrong value or structure size, with a message
-// in `options->message` that says what is wrong.
+// Errors: -EINVAL for a wrong policy, value or structure size, explained in `options->message`.
 int vmarea_space_create(const struct vmarea_options *options, struct vmarea_space **space);
 
 // Destroys a space without address spaces. No other function may use the space at that time or
@@ -450,9 +454,7 @@ int vmarea_space_create(const struct vmarea_options *options, struct vmarea_spac
 int vmarea_space_destroy(struct vmarea_space *space);
 
 // Checks every invariant of a space that no other thread uses. If one does not hold, writes it to
-// `message`, which has `size` bytes.
-//
-// Errors: -EIO if an invariant does not hold.
+// `message`, which has `size` bytes, and returns -EIO.
 int vmarea_validate(const struct vmarea_space *space, char *message, size_t size);
 
 // Removes pages `first` up to `end` of a file from all mappings, because the file was truncated
@@ -463,8 +465,7 @@ int vmarea_unmap_mapping(const struct vmarea_space *space,
                          uint64_t end,
                          int private_copies);
 
-// Makes a system call with its number on x86-64 and returns what the kernel returns: a value, or a
-// negative errno.
+// Makes a system call of x86-64 and returns what the kernel returns: a value or a negative errno.
 //
 // Known are mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
 // mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the options
@@ -488,8 +489,7 @@ int64_t vmarea_syscall(const struct vmarea_space *space,
 // Errors: -ESRCH; -ENOENT if no two mappings meet there.
 int vmarea_merge_verdict(const struct vmarea_space *space, uint64_t mm, uint64_t boundary);
 
-// Returns the name of a verdict other than VMAREA_MERGES, such as "anon_vma"; NULL for another
-// number.
+// Returns the name of a verdict, such as "anon_vma"; NULL for VMAREA_MERGES and other numbers.
 const char *vmarea_verdict_name(int verdict);
 
 #ifdef __cplusplus

@@ -1,11 +1,10 @@
-//! Address spaces: creation, fork, exit, faults, and the pages that faults map.
+//! Address spaces: creation, fork, exit, and the pages that are mapped.
 
 use crate::boundary::{destination, optional, place, status};
 use crate::page::{Page, VMAREA_PAGE_NONE};
 use crate::space::{SpaceHandle, address_space, handle};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
-use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::types::{Errno, MmId, PAGE_MASK};
 
@@ -16,8 +15,7 @@ pub const VMAREA_CAP_SYS_RAWIO: u32 = 2;
 /// `vmarea_process.capabilities`: CAP_SYS_RESOURCE.
 pub const VMAREA_CAP_SYS_RESOURCE: u32 = 4;
 
-/// Where a process has its memory, and its limits. vmarea_process_init sets usual values. The
-/// addresses are page-aligned and not above `vmarea_system.task_size`.
+/// Memory layout and limits of a process. Addresses are page-aligned, and at most `task_size`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Process {
@@ -184,70 +182,9 @@ pub unsafe extern "C" fn vmarea_exit(space: *const SpaceHandle, mm: u64) -> c_in
     }))
 }
 
-/// Access of a fault: a load.
-pub const VMAREA_READ: u32 = 0;
-/// Access of a fault: a store.
-pub const VMAREA_WRITE: u32 = 1;
-/// Access of a fault: an instruction fetch.
-pub const VMAREA_EXEC: u32 = 2;
-
-/// Result of a fault: a page was mapped or made writable. Repeat the access.
-pub const VMAREA_FAULT_DONE: c_int = 0;
-/// Result of a fault: the access is allowed already. Repeat the access.
-pub const VMAREA_FAULT_SPURIOUS: c_int = 1;
-/// Result of a fault: SIGSEGV, no mapping (SEGV_MAPERR).
-pub const VMAREA_FAULT_NO_MAPPING: c_int = 2;
-/// Result of a fault: SIGSEGV, the mapping does not allow the access (SEGV_ACCERR).
-pub const VMAREA_FAULT_NO_ACCESS: c_int = 3;
-/// Result of a fault: SIGBUS, beyond the end of the file (BUS_ADRERR).
-pub const VMAREA_FAULT_NO_PAGE: c_int = 4;
-/// Result of a fault: no memory.
-pub const VMAREA_FAULT_OUT_OF_MEMORY: c_int = 5;
-/// Result of a fault: a userfaultfd watches the page.
-pub const VMAREA_FAULT_USERFAULT: c_int = 6;
-/// Result of a fault: nothing has changed. Repeat the access later.
-pub const VMAREA_FAULT_RETRY: c_int = 7;
-/// Result of a fault: a page of the file has to be read into the page cache first. Repeat the access
-/// then. The page is the one for which `file_bring` or `copy_file` last returned -EAGAIN on this
-/// thread.
-pub const VMAREA_FAULT_NEED_PAGE: c_int = 8;
-
-/// Handles a fault of an access (VMAREA_READ, VMAREA_WRITE or VMAREA_EXEC) to an address. Returns
-/// VMAREA_FAULT_DONE or another result.
-///
-/// Errors: -ESRCH; -EINVAL for another kind of access.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vmarea_fault(
-    space: *const SpaceHandle,
-    mm: u64,
-    addr: u64,
-    access: u32,
-) -> c_int {
-    // SAFETY: as the header demands.
-    status(unsafe { address_space(space, mm) }.and_then(|(space, mm)| {
-        let access = match access {
-            VMAREA_READ => Access::Read,
-            VMAREA_WRITE => Access::Write,
-            VMAREA_EXEC => Access::Exec,
-            _ => return Err(Errno::EINVAL),
-        };
-        Ok(match space.fault(mm, addr, access)? {
-            Faulted::Done => VMAREA_FAULT_DONE,
-            Faulted::Spurious => VMAREA_FAULT_SPURIOUS,
-            Faulted::NoMapping => VMAREA_FAULT_NO_MAPPING,
-            Faulted::NoAccess => VMAREA_FAULT_NO_ACCESS,
-            Faulted::NoPage => VMAREA_FAULT_NO_PAGE,
-            Faulted::OutOfMemory => VMAREA_FAULT_OUT_OF_MEMORY,
-            Faulted::Userfault => VMAREA_FAULT_USERFAULT,
-            Faulted::NeedPage => VMAREA_FAULT_NEED_PAGE,
-            Faulted::Retry => VMAREA_FAULT_RETRY,
-        })
-    }))
-}
-
-/// Describes the page at `addr`, for example after a fault. The answer may be out of date when this
-/// function returns. An embedder with several threads keeps its own table of translations instead,
-/// which `set_entry`, `clear` and `protect` change under a lock, and copies bytes under that lock.
+/// Describes the page at `addr`. The answer may be out of date when this function returns: an
+/// embedder with several threads keeps its own table of translations, which `set_entry`, `clear`
+/// and `protect` change under a lock, and copies bytes under that lock.
 ///
 /// Errors: -ESRCH if the address space has ended.
 #[unsafe(no_mangle)]

@@ -7,8 +7,7 @@ use core::ffi::{c_int, c_void};
 use vmarea::types::mmu::Translation;
 use vmarea::types::{Errno, MmId, VmFlags, VmRange};
 
-/// Hardware page tables and TLBs, or an emulator's copies of translations. Every callback may be
-/// NULL: then nothing has to be done there.
+/// Hardware page tables and TLBs, or an emulator's translations. A callback may be NULL.
 ///
 /// Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
 /// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which
@@ -30,13 +29,11 @@ pub struct Mmu {
     >,
     /// Removes the entries in a range. TLBs may hold them until `flush`.
     pub clear: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64)>,
-    /// Removes the permissions that `prot` lacks from the entries in a range. TLBs may hold them
-    /// until `flush`.
+    /// Removes permissions that `prot` lacks from a range. TLBs may hold them until `flush`.
     pub protect: Option<
         unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64, prot: u32),
     >,
-    /// Removes the translations in a range that `clear` or `protect` changed from all TLBs, and
-    /// returns when no TLB holds them.
+    /// Returns when no TLB holds what `clear` or `protect` removed from a range.
     pub flush: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64)>,
     /// Frees the tables that map nothing outside of the range.
     pub free_tables:

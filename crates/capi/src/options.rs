@@ -91,8 +91,7 @@ impl From<vmarea::System> for System {
 pub struct Options {
     /// sizeof(struct vmarea_options).
     pub size: usize,
-    /// Name of the merge policy: "linux", "linux-6.12", "thesis", "vmarea", also with switches as
-    /// in "vmarea+copy_budget=64". NULL for "linux".
+    /// Name of a merge policy, such as "linux-6.12" or "vmarea+copy_budget=64". NULL for "linux".
     pub policy: *const c_char,
     /// Properties of the machine.
     pub system: *const System,

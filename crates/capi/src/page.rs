@@ -18,8 +18,7 @@ pub const VMAREA_PAGE_FILE: u32 = 3;
 pub struct Page {
     /// One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
     pub kind: u32,
-    /// Allowed accesses: PROT_READ, PROT_WRITE and PROT_EXEC. A mapping that allows any access
-    /// allows loads, as on x86-64.
+    /// Allowed accesses, as PROT_ bits. Any allowed access allows loads, too, as on x86-64.
     pub prot: u32,
     /// Protection key of the mapping.
     pub pkey: u32,

@@ -107,8 +107,7 @@ pub struct Platform {
     pub free: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64)>,
     /// Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
     pub same: Option<unsafe extern "C" fn(context: *mut c_void, one: u64, other: u64) -> c_int>,
-    /// Copies a frame to a slot of the swap device. NULL, here and for the next two: only if
-    /// `vmarea_system.swap` is 0.
+    /// Copies a frame to a swap slot. Needed, like the next two, if `vmarea_system.swap` is 1.
     pub swap_out:
         Option<unsafe extern "C" fn(context: *mut c_void, slot: u32, frame: u64) -> c_int>,
     /// Allocates the frame, with the bytes of a slot, which keeps them.
@@ -119,8 +118,7 @@ pub struct Platform {
     /// is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
     pub shared_anon:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, pages: u64) -> c_int>,
-    /// Fills the pages `first` up to `end` of a file with zeros. NULL: MADV_REMOVE gives
-    /// -EOPNOTSUPP.
+    /// Zeroes pages `first` up to `end` of a file. NULL: MADV_REMOVE gives -EOPNOTSUPP.
     pub punch_hole: Option<
         unsafe extern "C" fn(context: *mut c_void, inode: u64, first: u64, end: u64) -> c_int,
     >,

@@ -121,8 +121,7 @@ pub unsafe extern "C" fn vmarea_system_init(system: *mut System) -> c_int {
 /// Creates a space and stores its handle in `*space`. The structures are copied. The callbacks and
 /// their contexts are used until the space is destroyed.
 ///
-/// Errors: -EINVAL for an unknown policy and for a wrong value or structure size, with a message
-/// in `options->message` that says what is wrong.
+/// Errors: -EINVAL for a wrong policy, value or structure size, explained in `options->message`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_space_create(
     options: *const Options,
@@ -197,9 +196,7 @@ pub unsafe extern "C" fn vmarea_space_destroy(space: *mut SpaceHandle) -> c_int 
 }
 
 /// Checks every invariant of a space that no other thread uses. If one does not hold, writes it to
-/// `message`, which has `size` bytes.
-///
-/// Errors: -EIO if an invariant does not hold.
+/// `message`, which has `size` bytes, and returns -EIO.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_validate(
     space: *const SpaceHandle,

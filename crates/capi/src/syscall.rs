@@ -14,8 +14,7 @@ const BRK: u32 = 12;
 const PERSONALITY: u32 = 135;
 const PRCTL: u32 = 157;
 
-/// Makes a system call with its number on x86-64 and returns what the kernel returns: a value, or a
-/// negative errno.
+/// Makes a system call of x86-64 and returns what the kernel returns: a value or a negative errno.
 ///
 /// Known are mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
 /// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the options

@@ -91,8 +91,7 @@ pub unsafe extern "C" fn vmarea_merge_verdict(
     }))
 }
 
-/// Returns the name of a verdict other than VMAREA_MERGES, such as "anon_vma"; NULL for another
-/// number.
+/// Returns the name of a verdict, such as "anon_vma"; NULL for VMAREA_MERGES and other numbers.
 #[unsafe(no_mangle)]
 pub extern "C" fn vmarea_verdict_name(verdict: c_int) -> *const c_char {
     let mut codes = Refusal::ALL.into_iter().map(code);

@@ -272,13 +272,16 @@ static void refused_handles(void)
     EXPECT(vmarea_fork(space, mm, NULL), -EFAULT);
     EXPECT(vmarea_space_destroy(space), -EBUSY);
     EXPECT(vmarea_exit(space, mm), 0);
-    EXPECT(vmarea_exit(space, mm), -ESRCH);
-    EXPECT(vmarea_fork(space, mm, &child), -ESRCH);
-    EXPECT(map(space, mm, 1), -ESRCH);
-    EXPECT(map(space, 0, 1), -ESRCH);
-    EXPECT(vmarea_fault(space, mm, 0, VMAREA_READ), -ESRCH);
-    EXPECT(vmarea_maps(space, mm, 0, NULL, 0), -ESRCH);
-    EXPECT(vmarea_merge_verdict(space, mm, PAGE), -ESRCH);
+    /* The last one is a number that no address space ever has. */
+    const uint64_t gone[] = { mm, 0, mm + (UINT64_C(1) << 32) };
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
+        EXPECT(vmarea_exit(space, gone[i]), -ESRCH);
+        EXPECT(vmarea_fork(space, gone[i], &child), -ESRCH);
+        EXPECT(map(space, gone[i], 1), -ESRCH);
+        EXPECT(vmarea_fault(space, gone[i], 0, VMAREA_READ), -ESRCH);
+        EXPECT(vmarea_maps(space, gone[i], 0, NULL, 0), -ESRCH);
+        EXPECT(vmarea_merge_verdict(space, gone[i], PAGE), -ESRCH);
+    }
     EXPECT(vmarea_space_destroy(space), 0);
 }
 

@@ -65,6 +65,13 @@ impl Key {
         })
     }
 
+    /// True if a slot in use can have this key. [`from_bits`](Self::from_bits) also converts numbers
+    /// of which that is not true, and [`Slots::get`] may find a free slot for them.
+    #[inline]
+    pub fn is_valid(self) -> bool {
+        self.generation & 1 == 1
+    }
+
     /// Returns the index of the slot. Indices are small and dense, and are reused.
     #[inline]
     pub fn index(self) -> u32 {

@@ -314,8 +314,12 @@ fn keys_are_nonzero_and_convert_to_bits_and_back() {
     for key in keys {
         assert_eq!(Key::from_bits(key.to_bits()), Some(key));
         assert_eq!(slots.key_at(key.index()), Some(key));
+        assert!(key.is_valid());
         let even = Key::from_bits(key.to_bits() + (1 << 32)).expect("not zero");
-        assert!(!slots.remove(even), "an even generation is not in use");
+        assert!(
+            !even.is_valid() && !slots.remove(even),
+            "an even generation is not in use"
+        );
     }
     assert_eq!(Key::from_bits(0), None);
     assert!(slots.key_at(u32::MAX).is_none());

@@ -83,6 +83,18 @@ pub struct NeedPage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub(super) VmaId);
 
+impl Ticket {
+    /// Returns the ticket as one nonzero number.
+    pub fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// Converts a number from [`to_bits`](Self::to_bits) back to the ticket; returns `None` for 0.
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        VmaId::from_bits(bits).map(Ticket)
+    }
+}
+
 impl<E: Environment> Space<E> {
     /// Returns the page of a file that an access to `addr` needs, after a fault returned
     /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped there any more; the

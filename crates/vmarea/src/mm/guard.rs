@@ -58,7 +58,7 @@ impl<E: Environment> Space<E> {
         id: MmId,
         take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> T,
     ) -> Option<MmapGuard<'s, E, T>> {
-        let mm = self.mms.get(id.0)?;
+        let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
         let guard = MmapGuard {
             space: self,
             mm,

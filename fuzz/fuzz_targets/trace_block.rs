@@ -1,7 +1,7 @@
 //! Reads arbitrary bytes as the content of a block with a valid frame.
 //!
-//! A valid checksum does not exclude such content. The events that were read are written and read
-//! again, and must be equal.
+//! Such content can have a valid checksum. The events that are read are written to a new trace, and
+//! reading this trace must return equal events.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The return addresses on the stack, for the message of a panic.
+//! The return addresses on the stack, for a panic's message.
 //!
 //! The kernel is compiled with frame pointers: `rbp` points to the saved `rbp` of the caller, and the
 //! return address is next to it. `run.sh` translates the addresses to functions and lines.
@@ -6,9 +6,9 @@
 use crate::memory::frames::is_direct;
 use crate::say;
 
-/// Maximum number of addresses.
+/// Maximum number of return addresses that are printed.
 const DEPTH: usize = 32;
-/// Maximum distance between two frames of one stack.
+/// Maximum distance in bytes between two adjacent frames on one stack.
 const FRAME_MAX: u64 = 64 << 10;
 /// First address of the kernel's code.
 const CODE: u64 = 0xffff_ffff_8000_0000;

@@ -1,7 +1,7 @@
-//! The serial line: output of the kernel and of programs, and a person's input.
+//! The serial line: output from the kernel and from programs, and keyboard input.
 //!
-//! Output waits until the serial line is ready. Input is taken from the serial line by the timer
-//! interrupt ([`poll`]), and the terminal (`files::terminal`) assembles it into lines.
+//! Output waits until the serial line is ready. The timer interrupt reads input from the serial
+//! line ([`poll`]), and the terminal (`files::terminal`) assembles the input into lines.
 
 use core::fmt::{self, Write};
 use spin::Mutex;
@@ -18,7 +18,7 @@ const EXIT: u16 = 0xf4;
 #[derive(Debug)]
 pub struct Console(());
 
-/// The console; its lock keeps CPUs from mixing their output within a line.
+/// The console; its lock prevents CPUs from mixing their output within a line.
 pub static CONSOLE: Mutex<Console> = Mutex::new(Console(()));
 
 impl Console {
@@ -48,13 +48,13 @@ impl Write for Console {
     }
 }
 
-/// Returns a byte that the serial line has received, if there is one.
+/// Returns a byte that the serial line has received, or `None` if no byte is pending.
 pub fn poll() -> Option<u8> {
     // SAFETY: the ports of the first serial port, as in `send`.
     unsafe { (Port::<u8>::new(LINE_STATUS).read() & RECEIVED != 0).then(|| Port::new(DATA).read()) }
 }
 
-/// Prints a message of the kernel on a line of its own.
+/// Prints a kernel message on a line of its own.
 #[macro_export]
 macro_rules! say {
     ($($part:tt)*) => {{
@@ -65,7 +65,7 @@ macro_rules! say {
     }};
 }
 
-/// Ends QEMU with the exit status `2 * code + 1`.
+/// Exits QEMU with the status `2 * code + 1`.
 pub fn exit(code: u32) -> ! {
     // SAFETY: the port belongs to `isa-debug-exit`, or to nothing.
     unsafe { Port::new(EXIT).write(code) };

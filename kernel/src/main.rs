@@ -1,8 +1,9 @@
-//! A small x86-64 kernel whose address spaces are vmarea's.
+//! A small x86-64 kernel whose address spaces are those of the `vmarea` crate.
 //!
-//! It boots under QEMU by PVH on one or more CPUs, unpacks an initramfs and runs static Linux
-//! programs. It exists to show the core on a real MMU: what an embedder has to provide is in
-//! `memory`, everything else is what programs need to run at all.
+//! The kernel boots under QEMU through PVH on one or more CPUs, unpacks an initramfs and runs
+//! static Linux programs. Its purpose is to show the core on a real MMU. The module `memory`
+//! contains everything that an embedder has to provide; the other modules contain what programs
+//! need in order to run.
 //!
 //! ```text
 //! boot ─▶ memory ─▶ files ─▶ process ─▶ syscall
@@ -45,12 +46,12 @@ use process::thread::{Thread, VectorState, new_stack};
 use process::{Inherited, Process, scheduler};
 use vmarea::policy::Policy;
 
-/// The heap gets one part in so many of memory.
+/// Divisor that determines the heap's size: the heap gets `1 / HEAP_SHARE` of the memory.
 const HEAP_SHARE: u64 = 6;
-/// Exit status of QEMU after a panic: twice this, and one.
+/// Exit code for a panic; QEMU's exit status is then `2 * PANICKED + 1`.
 const PANICKED: u32 = 49;
 
-/// Starts the kernel on the first CPU; `start.s` calls it with the address of the boot information.
+/// Starts the kernel on the first CPU; called by `start.s` with the boot information's address.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main(info: u64) -> ! {
     // SAFETY: PVH passes the address, and nothing has run yet.
@@ -92,7 +93,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
     scheduler::idle()
 }
 
-/// Starts another CPU; `start.s` calls it.
+/// Starts another CPU; called by `start.s`.
 #[unsafe(no_mangle)]
 extern "C" fn ap_main() -> ! {
     // SAFETY: once on each CPU; `start_others` starts them one after the other.
@@ -100,7 +101,7 @@ extern "C" fn ap_main() -> ! {
     scheduler::idle()
 }
 
-/// Starts the heap in the memory after the kernel; returns the memory up to the initramfs or the end.
+/// Puts the heap after the kernel; returns the memory after the heap, up to the initramfs if any.
 fn start_heap(boot: &BootInfo) -> Range<u64> {
     let all = boot.memory.clone();
     let size = ((all.end - all.start) / HEAP_SHARE).next_multiple_of(4096);
@@ -114,7 +115,7 @@ fn start_heap(boot: &BootInfo) -> Range<u64> {
     all.start + size..end
 }
 
-/// Divides memory: frames, then the swap device.
+/// Divides the memory into page frames and, after them, the swap device.
 fn start_frames(memory: Range<u64>, options: &Options) {
     let swap = options.swap & !4095;
     assert!(
@@ -133,7 +134,7 @@ fn start_frames(memory: Range<u64>, options: &Options) {
     }
 }
 
-/// Returns the bytes of a range of physical addresses.
+/// Returns the bytes in a range of physical addresses.
 ///
 /// # Safety
 /// The bytes never change.
@@ -143,7 +144,7 @@ unsafe fn bytes_at(range: &Range<u64>) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(pointer_to(range.start), len) }
 }
 
-/// Creates the first process, which runs `/init` with the terminal as its files.
+/// Creates the first process, which runs `/init` and has the terminal as its standard files.
 fn start_init(arguments: Vec<alloc::string::String>) {
     let mut all = vec!["/init".into()];
     all.extend(arguments);

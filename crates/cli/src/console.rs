@@ -18,7 +18,7 @@ pub struct ConsoleArgs {
     #[arg(long, global = true, help_heading = EVERYWHERE)]
     bytes: bool,
 
-    /// When to draw progress on standard error; `auto` draws only if no recorded program may use
+    /// When to draw progress on standard error; `auto` draws only if no recorded program can use
     /// the terminal
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true, help_heading = EVERYWHERE)]
     progress: When,
@@ -27,7 +27,7 @@ pub struct ConsoleArgs {
 /// When to use features of a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum When {
-    /// If the output is a terminal
+    /// Only if the output is a terminal
     #[default]
     Auto,
     /// Always
@@ -85,7 +85,7 @@ impl Console {
         let _ = writeln!(anstream::stderr(), "\x1b[1;31mvmarea:\x1b[0m {text}");
     }
 
-    /// True if progress is drawn while no other program uses the terminal.
+    /// True if progress is to be drawn while no recorded program shares the terminal.
     pub fn draws_alone(&self) -> bool {
         match self.progress {
             When::Auto => io::stderr().is_terminal(),
@@ -94,16 +94,16 @@ impl Console {
         }
     }
 
-    /// True if progress is drawn while the user's program runs.
+    /// True if progress is to be drawn while the user's program runs.
     ///
-    /// The program has the same standard error, so `auto` draws only if the program's standard
-    /// input and output are no terminals.
+    /// The program shares standard error with vmarea, so `auto` draws only if neither standard
+    /// input nor standard output is a terminal.
     pub fn draws_beside_program(&self) -> bool {
         let program_may_draw = io::stdin().is_terminal() || io::stdout().is_terminal();
         self.draws_alone() && (self.progress == When::Always || !program_may_draw)
     }
 
-    /// Formats a size in readable units, or in bytes under `--bytes`.
+    /// Formats a size in readable units, or in bytes if `--bytes` is given.
     pub fn size(&self, bytes: u64) -> impl Display + use<> {
         match self.units {
             Units::Bytes => bytes.to_string(),
@@ -129,7 +129,7 @@ fn binary_size(bytes: u64) -> String {
     }
 }
 
-/// Formats a count with thousands separators.
+/// Formats a count with a separator between thousands.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,6 +1,6 @@
 //! The terminal interface of `top`: a table that is redrawn after each sample.
 //!
-//! Between two samples, nothing is read, and only a key press causes a redraw.
+//! Between two samples nothing is read, and only a key press redraws the table.
 
 use crate::console::{Console, count};
 use crate::exit::Result;

@@ -1,7 +1,7 @@
 //! Exit statuses, and failures that carry one.
 //!
-//! A failure is a chain of causes, printed as one line, with an exit status. Most failures are
-//! plain errors.
+//! A failure is a chain of causes, printed as one line, and an exit status, which is 1 for most
+//! failures.
 
 use crate::console::Console;
 use std::fmt;
@@ -52,7 +52,7 @@ impl From<Exit> for ExitCode {
 pub enum Status {
     /// A general error.
     Error = 1,
-    /// Wrong usage that only a combination of arguments reveals.
+    /// Wrong usage that the argument parser cannot detect.
     Usage = 2,
     /// The command found nothing to do.
     NothingToDo = 4,

@@ -2,8 +2,8 @@
 //!
 //! A file is written under a temporary name in its folder and renamed when it is complete. A trace
 //! is renamed as soon as it has content ([`Draft::appear`]): its format shows whether it is
-//! complete, and it survives an interrupted recording. Anything else (a pipe, `/dev/null`) is
-//! written directly.
+//! complete, so the trace of an interrupted recording can be kept. An output that is not a regular
+//! file (a pipe, `/dev/null`) is written directly.
 
 use crate::console::Console;
 use crate::exit::Result;
@@ -23,7 +23,7 @@ pub struct Draft {
 
 #[derive(Debug)]
 enum Place {
-    /// A file that has a temporary name until it appears at its final path.
+    /// A file with a temporary name, until it is renamed to its final path.
     Beside(File, Option<TempPath>),
     Direct(File),
 }
@@ -57,10 +57,10 @@ impl Draft {
         })
     }
 
-    /// Publishes the file if `done` is a success.
+    /// Renames the file to its final path if `done` is `Ok`.
     ///
-    /// After a failure, a file that has appeared is kept, and a note says so; any other file is
-    /// removed.
+    /// After a failure, a file that already has its final name is kept, and a note says so; any
+    /// other file is removed.
     ///
     /// # Errors
     /// Returns the failure in `done`, or fails if the file cannot be renamed.
@@ -104,7 +104,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Publishes a complete file.
+    /// Renames a complete file to its final path.
     ///
     /// # Errors
     /// Fails if the file cannot be renamed; it is then removed.

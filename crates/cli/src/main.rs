@@ -1,9 +1,9 @@
 //! The `vmarea` command: parses arguments, runs one command, returns an exit status.
 //!
-//! Results go to standard output, everything else to standard error. A failure is one line that
-//! says what to do. `command` has one file per subcommand. The libraries do the work; this crate
-//! handles the terminal: colour, progress, tables, and output files that are either complete or
-//! absent.
+//! Results go to standard output, everything else to standard error. A failure is reported as one
+//! line that says what to do. `command` has one file per subcommand. The libraries do the work;
+//! this crate handles the terminal: colour, progress, tables, and output files that are either
+//! complete or absent.
 #![forbid(unsafe_code)]
 
 mod command;

@@ -1,7 +1,7 @@
 //! Destinations of results: standard output or files.
 //!
 //! A command opens its destinations before it begins its work, so a destination that cannot be
-//! written fails at once. `files` ensures that a file is complete or absent.
+//! written fails at once. The module `files` ensures that a file is complete or absent.
 
 use crate::console::Console;
 use crate::exit::{Failure, Result, Status};
@@ -36,7 +36,8 @@ impl FromStr for Target {
 
 /// The `--json` option, which has the same form in every command.
 ///
-/// It always takes a file name, so that no other argument can be mistaken for one.
+/// The option always takes a file name, so the argument after it cannot be mistaken for an optional
+/// one.
 #[derive(Debug, Args)]
 pub struct JsonArg {
     /// Write the result as JSON to FILE, or with `-` to standard output in place of the text
@@ -109,7 +110,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Opens the destination of `--json`; on standard output it replaces the text.
+    /// Opens the destination of `--json`; JSON on standard output replaces the text.
     ///
     /// # Errors
     /// Fails if the file cannot be created.
@@ -117,8 +118,7 @@ impl Outputs {
         Outputs::open_beside(json, &[])
     }
 
-    /// Opens destinations like [`Outputs::open`], with other output formats that may replace the
-    /// text.
+    /// Opens destinations like [`Outputs::open`]; any one of `others` may replace the text instead.
     ///
     /// # Errors
     /// Fails if two outputs go to standard output, or if a file cannot be created.

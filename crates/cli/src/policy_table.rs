@@ -89,7 +89,7 @@ const GOOD: &str = "\x1b[1;32m";
 const BAD: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes the decisions of the other policies on merges that the kernel's rules refuse.
+/// Writes how the other policies decide on merges that the kernel's rules refuse.
 fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     let asked = &report.counterfactual;
     let refused = asked.refused_total();

@@ -1,7 +1,7 @@
 //! Writes the recorder's events to a trace file.
 //!
-//! The sink writes each block when it is full, and once a second any pending events. A trace can
-//! therefore be read while the program runs, and it survives if the recorder is killed.
+//! The sink writes each block when it is full, and any pending events once a second. A trace can
+//! therefore be read while the program runs, and remains readable if the recorder is killed.
 
 use crate::files::Draft;
 use std::fs::File;
@@ -11,14 +11,14 @@ use vmarea_recorder::Sink;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 
-/// Longest time that an event is pending before it is written.
+/// Longest time for which an event waits to be written.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Destination of a trace.
 enum Place<'a> {
     /// A file without a name.
     Nameless(&'a mut File),
-    /// A file that appears with its first events.
+    /// A file that gets its final name when its first events are written.
     Named(&'a mut Draft),
 }
 

@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// Creates an empty table whose columns from `numbers` on are right-aligned.
+/// Creates an empty table whose columns are right-aligned from index `numbers` on.
 ///
 /// Headings may have several lines.
 pub fn ruled<const N: usize>(headings: [&str; N], numbers: usize) -> Table {

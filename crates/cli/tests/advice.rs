@@ -22,8 +22,8 @@ fn explained(pid: i32) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON alone")
 }
 
-/// Runs the command as a shell would, with a long `--max-pause` for busy machines and its own
-/// journal.
+/// Runs the command as a shell would, with its own journal and a long `--max-pause` (busy
+/// machines).
 fn run(command: &str) -> std::process::Output {
     let folder = tempfile::tempdir().unwrap();
     let words = command.strip_prefix("vmarea ").expect("a command of ours");
@@ -38,9 +38,9 @@ fn run(command: &str) -> std::process::Output {
     leash::output(&mut shell).unwrap()
 }
 
-/// True if the kernel's own view can be read.
+/// True if the kernel's own data about address spaces can be read.
 ///
-/// Without it `explain` advises no repair, because the reason may be hidden.
+/// Without this data `explain` advises no repair, because the reason may be hidden.
 fn is_all_seen() -> bool {
     let view = vmarea_process::view::KernelView::open();
     view.inspect_err(|error| eprintln!("skipped: {error}"))

@@ -1,8 +1,8 @@
 //! Programs whose mappings depend on more than memory calls.
 //!
-//! They use shared memory segments, memory policies, userfaultfd contexts, files that cannot be
-//! mapped, and data about their own files. Each program prints the same with and without a
-//! recorder, and the results of each replay equal the kernel's.
+//! The programs use shared memory segments, memory policies, userfaultfd contexts, files that
+//! cannot be mapped, and data about their own files. Each program prints the same output with and
+//! without a recorder, and the results of each replay equal the kernel's.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -32,7 +32,7 @@ fn program() -> &'static Path {
     })
 }
 
-/// Runs a mode without and with a recorder. Returns `None` if it cannot run here.
+/// Runs the program in a mode, natively and recorded; `None` if the mode cannot run here.
 fn recorded(mode: &str) -> Option<Value> {
     recorded_with(mode, "")
 }
@@ -87,7 +87,7 @@ fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     Some(report)
 }
 
-/// Checks that a mode uses no call that the core does not model.
+/// Checks that the core models every call that the program makes in this mode.
 fn modelled(mode: &str) {
     if let Some(report) = recorded(mode) {
         assert_eq!(report["opaque"], 0, "{mode}: {report:#}");

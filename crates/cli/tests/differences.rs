@@ -1,6 +1,6 @@
 //! The comparison finds differences.
 //!
-//! If one value in the recording of a real program is changed, the replay no longer equals the
+//! If one value in the recording of a real program is changed, the replay no longer agrees with the
 //! kernel, and the reported difference is that change.
 #![forbid(unsafe_code)]
 
@@ -44,7 +44,7 @@ impl Recording {
             .kernel_view
     }
 
-    /// Replays the recording after `change` was called with every event.
+    /// Passes every event to `change`, and replays the changed recording.
     fn replay_changed(&self, mut change: impl FnMut(&mut Event)) -> (Option<i32>, Value) {
         let reader = Reader::open(self.path("true")).unwrap();
         let changed = self.path("changed");
@@ -187,7 +187,7 @@ fn a_changed_page_offset_or_anon_vma_is_a_difference() {
     }
 }
 
-/// Returns the groups of a report: cause, count, and number of differences that are shown.
+/// Returns the groups of a report: cause, count, and number of differences shown.
 fn groups(report: &Value) -> Vec<(String, u64, usize)> {
     let groups = report["differences"].as_array().unwrap().iter();
     let one = |group: &Value| {

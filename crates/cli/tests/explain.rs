@@ -69,7 +69,7 @@ fn a_pasted_list_says_what_the_process_says() {
     let cat = Idle::cat();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("maps.txt");
-    // A list as copied from a ticket: other line ends, and empty lines around it.
+    // A list pasted from a ticket: with other line endings and surrounded by empty lines.
     std::fs::write(
         &path,
         format!("\n{}\n\n", maps_of(&cat.pid())).replace('\n', "\r\n"),

@@ -1,5 +1,5 @@
-//! `explain` and `top` under adverse conditions: other users, other pid namespaces, no access to the
-//! kernel's own view, and processes that end while they are read.
+//! `explain` and `top` under adverse conditions: other users, other pid namespaces, no access to
+//! the kernel's own data, and processes that end while they are read.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -72,7 +72,7 @@ fn a_number_of_another_namespace_is_no_process_here() {
 
 #[test]
 fn the_list_of_another_namespace_is_not_mixed_with_a_view_of_this_one() {
-    // In the other namespace, this id belongs to another process or to none.
+    // In the other namespace, this pid belongs to another process or to none.
     let cat = Idle::cat();
     let pid = cat.pid();
     let output = in_namespace(&[], r#""$0" explain --json - -p "$1""#, &pid);
@@ -98,7 +98,7 @@ fn a_process_that_ends_midway_has_ended() {
         let explain = Leashed::start(&mut explain).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(delay * 500));
         child.0.kill().unwrap();
-        // In every other round the process is reaped at once, so that its id no longer exists.
+        // In every second round the process is reaped at once, so that its pid no longer exists.
         if delay % 2 == 0 {
             child.0.wait().unwrap();
         }

@@ -1,7 +1,7 @@
 //! `explain` on real programs.
 //!
-//! They are an interpreter, a database after a save, a runtime with threads, and a Java virtual
-//! machine if one is installed (`ci/explain.sh` installs it).
+//! The programs are an interpreter, a database after a save, a runtime with threads, and a Java
+//! virtual machine if one is installed (`ci/explain.sh` installs it).
 //!
 //! Each program is stopped while it is read, so that the report can be compared with its list of
 //! mappings line by line: no mapping is missed or counted twice, and every boundary has one reason.
@@ -167,9 +167,10 @@ fn judge(name: &str, program: &Running) {
 
 /// Compares the reports with and without the kernel's own view.
 ///
-/// With the kernel's view every reason is certain. Without it, the candidates of a likely reason
-/// contain the true one. A certain reason is the true one, or it is sufficient and a hidden
-/// attribute, which the kernel compares first, differs as well.
+/// With the kernel's view every reason is certain. Without it, the candidates for a likely reason
+/// include the true reason. A reason that is called certain without the kernel's view is either the
+/// true reason, or would suffice alone: then a hidden attribute, which the kernel compares first,
+/// differs as well.
 fn agree(name: &str, kernel: &Value, proc: &Value) {
     const HIDDEN_FIRST: [(&str, &str); 2] = [("flags", "file"), ("flags", "file_offset")];
     let rows = |said: &Value| said["rows"].as_array().unwrap().clone();

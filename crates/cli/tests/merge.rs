@@ -1,7 +1,8 @@
-//! `vmarea merge` on processes that this test starts, and on processes that it must refuse.
+//! `vmarea merge` on processes that this test starts, and on processes that the command must
+//! refuse.
 //!
-//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved. The tests here
-//! check a complete merge from a script's point of view, and the refusals.
+//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved. The tests here run
+//! complete merges as a script would, and check which merges are refused.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -12,7 +13,7 @@ use support::heap::{self, Heap, complaint, may_merge};
 use support::leash::{self, Leashed};
 use support::{Nobody, VMAREA};
 
-/// Program with memory in 500 mappings that could be one; waits for a line, then checks every byte.
+/// Program with 500 mappings that could be one; waits for a line, then checks every byte.
 const PROGRAM: &str = r#"
 pages = 500
 area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
@@ -239,8 +240,8 @@ fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
     assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
 }
 
-/// The dynamic loader loads the preloaded object. A program without a loader therefore runs
-/// unchanged, and so does a script that such a program interprets.
+/// The dynamic loader loads the preloaded object. A program without a dynamic loader therefore runs
+/// unchanged, and so does a script whose interpreter is such a program.
 #[test]
 fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
     if vmarea_repair::can_repair_itself().is_err() {

@@ -11,8 +11,8 @@ use support::heap::{Heap, may_merge};
 
 /// Program with 16 mappings of four pages that could be one.
 ///
-/// Of each mapping, three pages were written and one only read. The program obeys commands and
-/// prints what it reads.
+/// In each mapping, three pages have been written to and one has only been read. The program obeys
+/// commands and prints what it reads.
 const PROGRAM: &str = r#"
 parts, size = 16, 4 * page
 def fill(p, i):
@@ -90,7 +90,7 @@ fn what_is_shared_is_copied_within_the_budget_only() {
     let done = heap.said(&by_copy(&["--apply", "--copy", "1000"]));
     assert_eq!(done["after"], 1);
     assert_eq!(heap.ask("wrong"), "0");
-    // The child still reads its old bytes.
+    // The child still reads the old bytes.
     assert_eq!(heap.ask("wait"), "0");
 }
 

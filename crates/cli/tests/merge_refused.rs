@@ -3,7 +3,7 @@
 //! The processes fork, have registered buffers, or are being merged by another command. Their
 //! memory must remain intact, and the dry run must report which mappings will not be merged.
 //!
-//! The tests of `vmarea-repair` refuse each call in turn.
+//! The tests of `vmarea-repair` check what happens if the kernel refuses each individual call.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -124,8 +124,8 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
         eprintln!("skipped: no io_uring here");
         return;
     }
-    // Of the 400 mappings, one at 100 and two at 299 are pinned: three mappings remain, and three
-    // runs between them.
+    // Three of the 400 mappings are pinned: one at index 100 and two at 299. They remain, and so do
+    // the three runs between them.
     let dry = heap.said(&[]);
     assert_eq!((&dry["after"], &dry["runs"]), (&6.into(), &3.into()));
     assert_eq!(dry["kept_apart"]["pinned"], 5);
@@ -196,8 +196,8 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// After the program has closed the userfaultfd of a merge, the descriptor's number refers to a
-/// file of the program, first to another userfaultfd.
+/// The program closes all descriptors, including the merge's userfaultfd, and then opens files of
+/// its own, among them a userfaultfd. One of these gets the same descriptor number.
 #[test]
 fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
     if !may_merge() {
@@ -211,7 +211,7 @@ fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
         assert!(output.status.success(), "{output:?}");
         let done: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
         assert_eq!(done["after"], 1, "{way}: {done}");
-        // All files are unchanged, and there is none that the program did not open.
+        // All files are unchanged, and no file is open that the program did not open.
         assert_eq!(
             (heap.ask("kept"), heap.ask("wrong")),
             ("0".into(), "0".into())
@@ -266,8 +266,9 @@ fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// The kernel writes to a thread's `rseq` area when the thread has changed its processor. If the
-/// repair had moved that page out, the thread that makes its calls would wait for the page forever.
+/// The kernel writes to a thread's `rseq` area after moving the thread to another processor. If the
+/// repair had moved that page out, the thread that it borrows for its calls would wait for the page
+/// forever.
 #[test]
 fn a_page_that_the_kernel_writes_for_the_borrowed_thread_stays() {
     if !may_merge() {

@@ -1,8 +1,8 @@
 //! `vmarea merge` on processes that write, fork, exec or exit during the merge, and merges that are
 //! killed at each step.
 //!
-//! The processes run a C program that knows every byte of its memory. If userfaultfd or tracing is
-//! not permitted, the tests say so and pass.
+//! The processes run a C program that knows which value every byte of its memory must have. If
+//! userfaultfd or tracing is not permitted, the tests say so and pass.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

@@ -34,8 +34,8 @@ fn is_root() -> bool {
     root
 }
 
-/// Asserts that the program prints the same with and without a recorder, and that the results of
-/// the replay equal the kernel's.
+/// Asserts that the program prints the same output with and without a recorder, and that the
+/// results of the replay equal the kernel's.
 fn is_equal(case: &str) {
     let program = rights();
     let natively = leash::output(Command::new(program).arg(case)).unwrap();

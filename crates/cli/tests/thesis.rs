@@ -1,4 +1,4 @@
-//! The tests of the thesis "VMA merging in Linux" (3.1 and 3.3) as programs.
+//! The tests in sections 3.1 and 3.3 of the thesis "VMA merging in Linux", as programs.
 //!
 //! Each program runs on this kernel, and a recording of it is replayed in the core under each
 //! policy.
@@ -13,7 +13,7 @@ use support::{leash, text, vmarea};
 
 const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
 
-/// Program, and its final number of mappings under `linux-5.18`, `thesis` and `vmarea`: first
+/// Each program with its final number of mappings under `linux-5.18`, `thesis` and `vmarea`: first
 /// alone, then with a child that shares the pages.
 const PROGRAMS: [(&str, [u64; 3], [u64; 3]); 9] = [
     ("expand", [2, 1, 1], [2, 1, 1]),

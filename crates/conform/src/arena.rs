@@ -32,23 +32,26 @@ pub const HEAP_END: u64 = HEAP + 0x20_0000;
 pub const SPECIAL: u64 = HEAP + 0x1000_0000;
 /// Symbolic end of the range for special mappings.
 pub const SPECIAL_END: u64 = SPECIAL + 0x10_0000;
-/// Destination of moved special mappings, far from accessed memory: the kernel sets their content.
+/// Destination of moved special mappings.
+///
+/// It is far from accessed memory, because the kernel sets the content of special mappings.
 pub const SPECIAL_TO: u64 = START - 0x5_0000_0000;
 /// Address hint for mappings of the hugetlb file.
 ///
-/// It is far from accessed memory, because the machine may have no huge page for them.
+/// The address is far from accessed memory, because the machine may have no huge page for the file.
 pub const POOL: u64 = START - 0x4_0000_0000;
 /// Initial number of pages in each file.
 pub const FILE_PAGES: u64 = 24;
 
-/// Descriptor of the userfaultfd in sequences. Process 0 opens it; a fault in a range that it
-/// watches raises SIGBUS.
+/// Descriptor of the userfaultfd in sequences. Process 0 opens it; a fault in a range that the
+/// userfaultfd watches raises SIGBUS.
 pub const USERFAULTFD: u64 = 16;
 /// Sizes in bytes of the System V shared memory segments, indexed by segment number.
 pub const SEGMENTS: [u64; 2] = [6 * PAGE_SIZE, PAGE_SIZE + 100];
-/// Address at which process 0 attaches the segments; they are destroyed with the last process.
+/// Address at which process 0 attaches the segments, which are destroyed when the last process
+/// exits.
 pub const KEEP: u64 = START - 0x1_0000_0000;
-/// Start address of the filler mappings, which use up the VMA limit except for a few VMAs.
+/// Start address of the filler mappings, which use up all but a few VMAs of the limit.
 pub const FILL: u64 = START - 0x8000_0000;
 
 /// Kinds of mappable files. The file number in a call is the index in [`KINDS`].
@@ -80,7 +83,7 @@ pub const KINDS: [Kind; 7] = [
     Kind::Secret,
     Kind::Huge,
 ];
-/// Number of kinds of file that every machine supports, which are first in [`KINDS`].
+/// Number of file kinds that every machine supports; these kinds come first in [`KINDS`].
 pub const PLAIN_KINDS: u64 = 5;
 /// File number of [`Kind::Secret`].
 pub const SECRET: u64 = 5;

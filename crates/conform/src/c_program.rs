@@ -2,9 +2,9 @@
 //!
 //! The program needs only the C library. Its processes execute their steps in turn, ordered by a
 //! counter in shared memory. Each step prints its result; after the last step the program prints
-//! the mappings. The program contains the results of the kernel that recorded the sequence. If the
-//! running kernel returns another result, the program reports the difference and exits with status
-//! 1, so that it can be used unchanged as a kernel selftest.
+//! the mappings. The program contains the results of the kernel on which the sequence was recorded.
+//! If the running kernel returns another result, the program reports the difference and exits with
+//! status 1, so that it can be used unchanged as a kernel selftest.
 
 use super::arena;
 use super::op::{Call, Op, Step, Work, file_argument, pointer_argument, segment_argument};

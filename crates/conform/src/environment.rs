@@ -1,4 +1,4 @@
-//! Initial state of every sequence: rules, machine, limits, files, and available kernel features.
+//! Initial state for every sequence: rules, machine, limits, files, and available kernel features.
 
 use super::arena::{Files, HUGE_FILE, SECRET};
 use super::error::RunError;
@@ -12,7 +12,7 @@ use vmarea::mm::Limits;
 use vmarea::policy::Policy;
 use vmarea_process::view::KernelView;
 
-/// Initial state of every sequence.
+/// Initial state for every sequence.
 #[derive(Debug)]
 pub struct Environment {
     /// Policy of the core.

@@ -1,4 +1,4 @@
-//! The error type of a run that fails as a whole.
+//! The error type for a run that fails as a whole.
 
 use super::kernel::KernelError;
 use vmarea_process::view::ViewError;

@@ -1,4 +1,5 @@
-//! Fuzzing of the core alone, driven by bytes: every invariant is checked after every step.
+//! Fuzzing of the core alone with steps chosen by input bytes; checks every invariant after each
+//! step.
 
 use super::generate::Generator;
 use super::model::Model;

@@ -195,7 +195,7 @@ impl<'a> Kernel<'a> {
         Ok(made.ok().map(|_| fd))
     }
 
-    /// Creates the shared memory segments, which are destroyed with the last process.
+    /// Creates the shared memory segments, which are destroyed when the last process exits.
     fn make_segments(&mut self) -> Result<[Option<u64>; arena::SEGMENTS.len()], KernelError> {
         const PRIVATE: u64 = 0;
         const ALL_RIGHTS: u64 = 0o700;
@@ -248,8 +248,8 @@ impl<'a> Kernel<'a> {
 
     /// Calls `process_madvise` on the calling process.
     ///
-    /// Kernels before 6.14 do not support [`PIDFD_SELF`], so there the process opens a pidfd of
-    /// itself for the duration of the call.
+    /// Kernels before 6.14 do not support [`PIDFD_SELF`]. On these kernels the process opens a
+    /// pidfd for itself and closes it after the call.
     fn on_itself(&mut self, process: usize, mut args: [u64; 6]) -> Result<Outcome, KernelError> {
         let advise = sysno::PROCESS_MADVISE.into();
         if self.names_itself {
@@ -271,7 +271,7 @@ impl<'a> Kernel<'a> {
         Ok(result.into())
     }
 
-    /// Updates and returns the view of a process.
+    /// Updates and returns the view of a process's address space.
     ///
     /// # Errors
     /// If the kernel does not provide the view.
@@ -284,7 +284,7 @@ impl<'a> Kernel<'a> {
         Ok(&self.view)
     }
 
-    /// Returns the state of the address space of a process.
+    /// Returns the state of a process's address space.
     ///
     /// # Errors
     /// If the kernel does not provide the view.
@@ -313,7 +313,7 @@ impl<'a> Kernel<'a> {
         })
     }
 
-    /// Reads pages of a process. Returns as many bytes as could be read.
+    /// Reads pages from a process's memory; returns as many bytes as could be read.
     ///
     /// The pages must be present and readable.
     ///
@@ -334,7 +334,7 @@ fn max_map_count() -> u64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// Converts flags to the current bit numbers: `VM_SEALED` was initially the highest bit.
+/// Converts VMA flags to the current bit numbers; `VM_SEALED` was initially the highest bit.
 fn named(flags: u64) -> u64 {
     const SEALED_AT_FIRST: u64 = 1 << 63;
     match flags & SEALED_AT_FIRST {

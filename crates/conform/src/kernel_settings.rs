@@ -1,9 +1,9 @@
 //! Optional features of the machine that a run uses: swap, active `ksmd`, reserved huge pages.
 //!
-//! A shell turns these features on, and restores the previous settings when its input ends, and
-//! therefore even if the run is killed. Unavailable features are reported and not used. Settings
-//! that affect every process, such as `vm.max_map_count` or `transparent_hugepage/enabled`, are
-//! deliberately not changed.
+//! A shell script turns these features on. It restores the previous settings when its input ends,
+//! which happens even if the run is killed. Unavailable features are reported and not used.
+//! Settings that affect every process, such as `vm.max_map_count` or
+//! `transparent_hugepage/enabled`, are deliberately not changed.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
@@ -53,7 +53,7 @@ impl Surroundings {
         }
     }
 
-    /// Leaves the machine unchanged.
+    /// Makes no changes.
     pub fn leave() -> Surroundings {
         Surroundings {
             guard: None,

@@ -1,9 +1,9 @@
-//! Executes random calls on the running kernel and on the core, and compares both after each call.
+//! Executes random calls on the running kernel and in the core, and compares the results.
 //!
 //! A generator creates sequences of calls and memory accesses. The oracle executes them on the
-//! kernel, the model executes them in the core. After each step results, mappings, anon_vmas and
-//! bytes must be equal. The first difference is shrunk to a short sequence, which is printed as a C
-//! program and as a test.
+//! kernel, and the model executes them in the core. After each step, the results, mappings,
+//! anon_vmas and bytes must be equal. A sequence that shows a difference is shortened, and is
+//! printed as a C program and as a test.
 //!
 //! # Picture
 //! ```text

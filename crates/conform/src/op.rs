@@ -1,9 +1,9 @@
 //! Elements of a sequence as data: calls, memory accesses, forks and exits.
 //!
-//! A call is a call number and six arguments, as the kernel takes them, so a sequence can contain
-//! any call, valid or not. Values that differ from run to run are replaced: a descriptor is the
-//! number of a file of the [`arena`], and memory that an argument points to is stored as words in
-//! the call.
+//! A call is a call number and six arguments, as they are passed to the kernel, so a sequence can
+//! contain any call, valid or not. Values that differ from run to run are replaced: a descriptor
+//! becomes the number of a file in the [`arena`], and memory that an argument points to is stored
+//! as words in the call.
 
 use super::arena;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct Call {
     pub nr: u32,
     /// Arguments of the call.
     pub args: [u64; 6],
-    /// Words that the argument given by [`pointer_argument`] points to.
+    /// Words to which the argument selected by [`pointer_argument`] points.
     pub data: Vec<u64>,
 }
 
@@ -105,7 +105,7 @@ pub enum Op {
         /// Number of VMAs that the process can still create afterwards.
         leave: u64,
     },
-    /// Background work on pages, which a kernel does at any time and which has no visible effect.
+    /// Background work on pages, which a kernel can do at any time and which has no visible effect.
     Background(Work),
 }
 
@@ -113,7 +113,7 @@ pub enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// Swaps out the page at this address. Linux gets `MADV_PAGEOUT`, and may decline.
+    /// Swaps out the page at this address. Linux receives `MADV_PAGEOUT`, which it can ignore.
     SwapOut(u64),
     /// Migrates the page at this address to another frame. Only the core does this.
     Migrate(u64),

@@ -1,4 +1,4 @@
-//! Result of a step, on either side.
+//! Result of a step, in the kernel or in the core.
 
 use super::op::Places;
 use std::fmt;
@@ -14,7 +14,7 @@ pub enum Outcome {
     Errno(i32),
     /// The access raised this signal, with this code.
     Signal(i32, i32),
-    /// The step cannot be executed: its process does not exist, or its new process exists already.
+    /// The step cannot be executed: its process does not exist, or its new process already exists.
     Impossible,
 }
 

@@ -30,7 +30,7 @@ pub struct Regression {
     pub mapped: Vec<(u8, Vec<String>)>,
     /// Final anon_vmas of each process, as `start number`; empty if unknown.
     ///
-    /// anon_vmas are numbered in order of appearance.
+    /// anon_vmas are numbered in the order in which they first occur in the list.
     #[serde(default)]
     pub anon_vmas: Vec<(u8, Vec<String>)>,
 }

@@ -18,7 +18,7 @@ const SCHEMA: u32 = 1;
 pub struct Report {
     /// Version of the JSON format.
     pub schema: u32,
-    /// Version of the kernel that was compared.
+    /// Version of the kernel with which the core was compared.
     pub kernel: String,
     /// Name of the core's policy.
     pub profile: &'static str,
@@ -36,7 +36,8 @@ pub struct Report {
     pub too_large: u64,
     /// Differences, at most one of each kind.
     pub differences: Vec<Found>,
-    /// Statistics on fewer VMAs, under a policy that merges more than Linux does.
+    /// Statistics on cases in which the core has fewer VMAs, if its policy merges more than Linux
+    /// does.
     pub fewer_vmas: Option<FewerVmas>,
     /// Page work of the kernel on the whole machine during the run: counts from `/proc/vmstat`.
     pub kernel_work: BTreeMap<&'static str, u64>,
@@ -55,7 +56,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-/// A difference with the shortest sequence that shows it.
+/// A difference, with the shortest sequence found that shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// Seed of the sequence.

@@ -1,4 +1,4 @@
-//! A complete run: executes sequences until enough steps are compared.
+//! A complete run: executes sequences until enough steps have been compared.
 
 use super::environment::Environment;
 use super::error::RunError;
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmarea_process::view::ViewError;
 
-/// Whether to shrink the sequence of a difference.
+/// Whether to shrink a sequence that shows a difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shrinking {
     /// Shrink the sequence as far as possible.
     Shortest,
-    /// Do not shrink the sequence: the existence of a difference is enough.
+    /// Do not shrink the sequence; it is enough to know that there is a difference.
     None,
 }
 
@@ -36,7 +36,7 @@ pub struct Settings {
     pub time: Option<Duration>,
     /// Number of differences after which the run ends.
     pub most_differences: usize,
-    /// Whether to shrink the sequence of a difference.
+    /// Whether to shrink a sequence that shows a difference.
     pub shrinking: Shrinking,
 }
 
@@ -96,7 +96,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Shrinks the steps of a difference, as the settings require, and records the kernel's results.
+/// Shrinks the steps that show a difference, if so set, and records the kernel's results.
 fn found(
     environment: &Environment,
     settings: &Settings,
@@ -115,8 +115,7 @@ fn found(
 }
 
 const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";
-/// Appends a read of the bytes that differ, since a test notices the difference only if it reads
-/// them.
+/// Appends a read of the bytes that differ, because a test compares only bytes that a step reads.
 fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     if let Some((process, addr)) = difference.bytes_at {
         let op = Op::Read { addr };
@@ -130,15 +129,15 @@ fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
 pub struct Played {
     /// Executed steps, with their results on Linux.
     pub steps: Vec<(Step, Outcome)>,
-    /// First difference between the two sides.
+    /// First difference between the kernel and the core.
     pub difference: Option<Difference>,
-    /// Statistics on fewer VMAs in the core.
+    /// Statistics on cases in which the core has fewer VMAs.
     pub fewer: FewerVmas,
     /// True if the sequence ended early because the kernel side had too many VMAs to list.
     pub too_large: bool,
 }
 
-/// Generates and executes the sequence of a seed.
+/// Generates and executes the sequence for a seed.
 ///
 /// # Errors
 /// If the kernel side fails.

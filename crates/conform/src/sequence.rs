@@ -1,4 +1,4 @@
-//! Executes one sequence on both sides, step by step.
+//! Executes one sequence on the kernel and in the core, step by step.
 
 use super::arena;
 use super::environment::Environment;
@@ -17,7 +17,7 @@ use vmarea_trace::sysno;
 /// Maximum number of pages for which all bytes are compared after each step.
 const MANY_PAGES: usize = 400;
 
-/// First difference between the two sides.
+/// First difference between the kernel and the core.
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     /// Index of the step.
@@ -36,7 +36,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns true if the action may change the address space of another process.
+/// Returns true if the action can change the address space of another process.
 fn is_seen_by_all(op: &Op) -> bool {
     match op {
         Op::Fork { .. } | Op::Exit => true,
@@ -45,9 +45,9 @@ fn is_seen_by_all(op: &Op) -> bool {
     }
 }
 
-/// Returns true if Linux refused to collapse a huge page by chance.
+/// Returns true if Linux happened to refuse a collapse into a huge page.
 ///
-/// Linux returns EAGAIN if `ksmd` has merged some of the pages.
+/// Linux returns EAGAIN if `ksmd` has merged some of the pages, which is a matter of timing.
 fn is_busy(op: &Op, kernel: Outcome) -> bool {
     const EAGAIN: Outcome = Outcome::Errno(11);
     kernel == EAGAIN && is_collapse(op)
@@ -74,7 +74,7 @@ fn maps_a_file(op: &Op, kernel: Outcome) -> bool {
     !kernel.is_refused() && file && call.args[0].saturating_add(call.args[1]) > arena::HUGE
 }
 
-/// The kernel side and the core's side of a sequence, in the same state.
+/// The kernel's side and the core's side of a sequence, which must stay in the same state.
 pub struct Pair<'a> {
     environment: &'a Environment,
     kernel: Kernel<'a>,
@@ -90,7 +90,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Creates both sides in their initial state.
+    /// Creates the kernel's side and the core's side in their initial state.
     ///
     /// # Errors
     /// If the kernel side cannot be started.
@@ -117,7 +117,7 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// Executes a step on both sides and compares them.
+    /// Executes a step in the kernel and in the core, and compares the results and states.
     ///
     /// # Errors
     /// If the kernel side fails.
@@ -176,7 +176,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns why both sides may legitimately differ at this step, if there is a reason.
+    /// Returns a legitimate reason for the kernel and the core to differ at this step, if there is
+    /// one.
     fn parting(
         &mut self,
         step: &Step,
@@ -205,12 +206,12 @@ impl<'a> Pair<'a> {
         self.parted = true;
     }
 
-    /// Returns true if the sides diverged for a legitimate, counted reason; the sequence then ends.
+    /// Returns true if the sides differ for a legitimate, counted reason; the sequence then ends.
     pub fn has_parted(&self) -> bool {
         self.parted
     }
 
-    /// Returns the statistics on fewer VMAs in the core.
+    /// Returns the statistics on cases in which the core has fewer VMAs.
     pub fn fewer(&self) -> &FewerVmas {
         &self.fewer
     }
@@ -241,7 +242,7 @@ impl<'a> Pair<'a> {
         self.outcome
     }
 
-    /// Executes a step on the kernel side only.
+    /// Executes a step on the kernel's side only.
     ///
     /// # Errors
     /// If the kernel side fails.
@@ -323,7 +324,7 @@ impl<'a> Pair<'a> {
         Ok(None)
     }
 
-    /// Returns the pages to compare in this step: all of them, or only an eighth if there are very
+    /// Returns the present pages to compare in this step: all, or only an eighth if there are very
     /// many.
     fn pages_to_compare(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = self.model.present(process, look);

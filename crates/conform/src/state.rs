@@ -1,8 +1,8 @@
-//! State of an address space in a form common to both sides, and the comparison of two states.
+//! State of an address space, in the same form for the kernel and the core, and its comparison.
 //!
-//! Identities (anon_vmas, files, contexts) are numbers that are valid on one side only. They are
-//! compared by one-to-one correspondence over all processes at one moment: two objects that are
-//! identical on one side must be identical on the other.
+//! The kernel and the core number their anon_vmas, files and contexts independently. Therefore
+//! these numbers are compared by one-to-one correspondence, over all processes at one moment: if
+//! two VMAs have the same object on one side, they must have the same object on the other side.
 
 use super::arena;
 use super::op::Places;
@@ -31,7 +31,7 @@ pub struct VmaState {
     pub num_children: Option<u64>,
     /// `num_active_vmas` of the anon_vma, if known.
     pub num_active_vmas: Option<u64>,
-    /// True if no file backs the pages, although the VMA may hold a file.
+    /// True if no file backs the pages, even if the VMA has a file.
     pub anonymous: bool,
     /// Identity of the file, 0 for none.
     pub file: u64,
@@ -57,7 +57,7 @@ pub struct SpaceState {
 impl SpaceState {
     /// Lists the mappings in the arena, one per line.
     ///
-    /// Page offsets of memory that came from the heap are converted to symbolic addresses.
+    /// Page offsets of memory that was moved out of the heap are converted to symbolic addresses.
     pub fn listed(&self, places: Places) -> Vec<String> {
         let pgoff = |v: &VmaState| places.named(v.pgoff << PAGE_SHIFT) >> PAGE_SHIFT;
         self.vmas
@@ -95,8 +95,8 @@ pub struct Pairing {
 }
 
 impl Pairing {
-    /// Returns true if the two identities may denote the same object, given earlier calls. 0
-    /// corresponds only to 0.
+    /// Returns true if the two identities can denote the same object, given the pairs seen so far.
+    /// 0 corresponds only to 0.
     pub fn agree(&mut self, kernel: u64, ours: u64) -> bool {
         if kernel == 0 || ours == 0 {
             return kernel == ours;
@@ -106,7 +106,7 @@ impl Pairing {
     }
 }
 
-/// The correspondences of all kinds of objects at one moment.
+/// The correspondences for all kinds of objects at one moment.
 #[derive(Debug, Default)]
 pub struct Pairings {
     anon: Pairing,
@@ -115,7 +115,7 @@ pub struct Pairings {
 }
 
 impl Pairings {
-    /// Returns true if the two identities may denote the same file.
+    /// Returns true if the two identities can denote the same file.
     pub(super) fn same_file(&mut self, kernel: u64, ours: u64) -> bool {
         self.file.agree(kernel, ours)
     }
@@ -166,7 +166,7 @@ impl fmt::Display for VmaState {
     }
 }
 
-/// Compares one address space on both sides.
+/// Compares one process's address space in the kernel with its address space in the core.
 ///
 /// `pairings` holds the correspondences from other processes; `initial` returns true for addresses
 /// that were mapped before the first step.

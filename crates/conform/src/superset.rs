@@ -2,10 +2,11 @@
 //!
 //! Under such a policy only the number of VMAs that cover a range may differ. For every VMA in
 //! Linux, the core must have a VMA with the same flags, file, policy and context; results and bytes
-//! must be equal. A merge may give pages to one side of a boundary and thereby prevent a later
-//! merge that Linux performs; such additional boundaries in the core are counted. Results may
-//! differ only in the few ways that fewer VMAs explain. Each such difference is counted under its
-//! own name and ends the sequence, because the states then differ.
+//! must be equal. An additional merge can leave only one side of another boundary with pages, and
+//! thereby prevent a later merge that Linux performs; such additional boundaries in the core are
+//! counted. Results may differ only if the core's smaller number of VMAs explains the difference.
+//! Each such difference is counted under its own name and ends the sequence, because the states
+//! differ from then on.
 //!
 //! # Picture
 //! ```text
@@ -22,7 +23,7 @@ use vmarea::policy::{Merging, OneSided, Policy, Rules};
 use vmarea::types::{PAGE_SHIFT, VmFlags, page_align};
 use vmarea_trace::sysno;
 
-/// How strictly the two sides are compared.
+/// How strictly the kernel and the core are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
     /// All compared properties must be equal.
@@ -31,24 +32,26 @@ pub enum Comparison {
     FewerVmas,
 }
 
-/// Statistics on fewer VMAs in the core, and on their effects.
+/// Statistics on address spaces with fewer VMAs in the core, and on the effects.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FewerVmas {
     /// Number of address spaces that were compared.
     pub compared: u64,
     /// Number of compared address spaces with fewer VMAs in the core.
     pub with_fewer: u64,
-    /// Number of compared address spaces with more VMAs in the core, because of a merge elsewhere.
+    /// Number of compared address spaces with more VMAs in the core, because of an earlier merge.
     pub with_more: u64,
-    /// Number of boundaries in the core only, because a merge elsewhere gave pages to one side.
+    /// Number of boundaries that only the core has, because an earlier merge gave pages to one
+    /// side.
     pub own_borders: u64,
-    /// Counts of these boundaries by the property that prevents the merge.
+    /// Counts of the boundaries that only the core has, by the property that prevents the merge.
     pub border_kinds: BTreeMap<&'static str, u64>,
     /// Total number of Linux's VMAs in the compared address spaces.
     pub linux_vmas: u64,
     /// Total number of the core's VMAs in the compared address spaces.
     pub our_vmas: u64,
-    /// Number of pieces that are still charged (`VM_ACCOUNT`) in the core but no longer in Linux.
+    /// Number of compared ranges that are still charged (`VM_ACCOUNT`) in the core but no longer in
+    /// Linux.
     pub charged_longer: u64,
     /// Counts of results that differ because of fewer VMAs, by explanation.
     pub results: BTreeMap<String, u64>,
@@ -84,9 +87,10 @@ impl FewerVmas {
     }
 }
 
-/// Adapts a policy to a kernel with the policy `kernel`, and selects how strictly to compare.
+/// Adapts `policy` to the policy of the running kernel, and selects how strictly to compare.
 ///
-/// The result keeps the policy's merges beyond Linux; all other rules are the kernel's.
+/// The result keeps the merges that `policy` permits beyond Linux's; all other rules are the
+/// kernel's.
 pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
     if policy.merging == Merging::MAINLINE {
         return (policy, Comparison::Exact);
@@ -104,9 +108,9 @@ pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
     (Policy { rules, ..policy }, Comparison::FewerVmas)
 }
 
-/// Compares one address space, piece by piece between the boundaries of both sides.
+/// Compares one address space range by range; a new range begins at each boundary of either side.
 ///
-/// Adds to the counts in `fewer`.
+/// The comparison adds to the counts in `fewer`.
 ///
 /// # Errors
 /// The first difference that fewer VMAs do not explain.
@@ -158,7 +162,7 @@ pub fn compare(
     Ok(())
 }
 
-/// Returns the property that differs in a piece that both sides have mapped.
+/// Returns the property that differs in a range that is mapped on both sides.
 fn piece_difference(
     kernel: &VmaState,
     ours: &VmaState,
@@ -183,8 +187,8 @@ fn piece_difference(
 /// Returns why the core may have two VMAs where Linux has one, or `None` if there is no valid
 /// reason.
 ///
-/// A valid reason is that an earlier merge, or an anon_vma that was created early, gave pages,
-/// flags or a charge to one of the two VMAs only.
+/// A valid reason is that pages, flags or a charge belong to only one of the two VMAs in the core,
+/// because of an earlier merge or because the core created an anon_vma earlier than Linux.
 fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
     let spread = (one.flags ^ next.flags) & !VmFlags::ACCOUNT.bits();
     Some(match (one.anon_vma, next.anon_vma) {
@@ -199,9 +203,9 @@ fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
 
 /// Returns true if the flags are equal, except for flags that may spread to merged VMAs.
 ///
-/// Linux itself spreads sticky flags over merged VMAs; in the core they may spread over other VMAs.
-/// The charge (`VM_ACCOUNT`) may spread as well, or remain on a VMA that has an anon_vma, which a
-/// VMA may get earlier in the core.
+/// Linux itself spreads sticky flags over merged VMAs; the core may spread these flags further,
+/// because it merges more VMAs. The charge (`VM_ACCOUNT`) may also spread, or may remain on a VMA
+/// that has an anon_vma; in the core a VMA may get its anon_vma earlier than in Linux.
 fn flags_agree(kernel: u64, ours: u64) -> bool {
     let [kernel, ours] = [kernel, ours].map(VmFlags::from_bits_retain);
     let spreads = VmFlags::STICKY | VmFlags::ACCOUNT;
@@ -212,7 +216,7 @@ fn differ(what: &'static str, kernel: String, ours: String) -> StateDifference {
     StateDifference { what, kernel, ours }
 }
 
-/// Both states of an address space before a step that gave different results.
+/// The states of an address space, in Linux and in the core, before a step with different results.
 pub struct Before<'a> {
     /// State in Linux.
     pub kernel: &'a SpaceState,
@@ -229,9 +233,10 @@ pub struct Before<'a> {
 /// Returns why a step affects more or less memory in the core than in Linux, if the core's larger
 /// VMAs explain that.
 ///
-/// `kernel` is the result in Linux. Examples: `MREMAP_DONTUNMAP` unlocks the whole VMA that
+/// `kernel` is the result in Linux. For example, `MREMAP_DONTUNMAP` unlocks the whole VMA that
 /// contains the moved part. A copy that merges with a VMA registered with a userfaultfd takes over
-/// its registration. If Linux refuses to move several VMAs, some of them may have moved already.
+/// the registration of that VMA. If Linux fails to move several VMAs, some of them may already have
+/// been moved.
 pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Option<&'static str> {
     const DONTUNMAP: u64 = 4;
     let Op::Call(call) = &step.op else {
@@ -244,7 +249,7 @@ pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Opt
     let [linux, own] = [before.kernel, before.ours].map(|s| in_range(s, addr, len));
     let any = |flags: VmFlags| own.iter().any(|v| v.flags & flags.bits() != 0);
     if flags & DONTUNMAP != 0 && any(VmFlags::LOCKED) {
-        // Which VMA is unlocked also depends on the VMA with which the copy merged before.
+        // Which VMA is unlocked also depends on the VMA with which the copy merged earlier.
         return Some("MREMAP_DONTUNMAP unlocks a whole VMA, which may be another here");
     }
     if any(VmFlags::UFFD_ANY) {
@@ -271,7 +276,7 @@ fn larger_stack(addr: u64, before: &Before<'_>) -> bool {
     matches!((above(before.kernel), above(before.ours)), (Some(k), Some(o)) if o > k)
 }
 
-/// Returns why the results of a step differ, if fewer VMAs explain it.
+/// Returns why the results of a step differ, if the core's smaller number of VMAs explains that.
 pub fn explanation(
     step: &Step,
     kernel: Outcome,

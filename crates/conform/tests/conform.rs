@@ -2,8 +2,8 @@
 //!
 //! Each file in `tests/conform` contains steps with the results of a real kernel. This test
 //! executes them on the core alone, under the rules of that kernel, so it needs no permission to
-//! read the kernel's own view. The files `kernels_*` contain the same steps with the results of
-//! each kernel that has rules.
+//! read the running kernel's data. The files `kernels_*` contain the same steps with the results of
+//! each kernel version for which the core has rules.
 
 use std::path::Path;
 use vmarea::policy::Policy;

@@ -2,10 +2,10 @@
 //! test.
 //!
 //! The test compares a core that has one wrong rule with the kernel. Each form of the difference
-//! that it finds must show Linux's behaviour.
+//! found must show Linux's behaviour.
 //!
-//! The test needs permission to read the kernel's own view, and a compiler for the C program. If
-//! one is missing, the test reports that.
+//! The test needs permission to read the running kernel's data, and a compiler for the C program.
+//! If one is missing, the test reports that.
 
 use std::process::Command;
 use vmarea::policy::{OneSided, Policy, Rules};
@@ -54,7 +54,7 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     Some((text, output.status.code()))
 }
 
-/// Checks that the calls are few, and show the same difference again under the wrong rule only.
+/// Checks that the calls are few, and that they show the difference only under the wrong rule.
 fn check_calls(right: &Environment, wrong: &Environment, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");

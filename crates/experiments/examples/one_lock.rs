@@ -1,9 +1,9 @@
-//! Page faults in a single thread under one kind of VMA lock, to measure the lock's instructions.
+//! Page faults in a single thread under one kind of VMA lock, for counting instructions.
 //!
 //! Without arguments, `one_lock` prints the kinds of lock, one per line. `one_lock KIND PAGES`
 //! writes to PAGES new pages of one VMA with the kind of lock on line KIND, counted from 1. An
 //! instruction counter that is limited to `touch_all` counts only the page faults.
-//! `ci/instructions.sh` compares the kinds of lock in this way.
+//! `ci/instructions.sh` uses this to compare the kinds of lock.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_lock -- 5 10000

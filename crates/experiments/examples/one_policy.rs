@@ -7,8 +7,8 @@
 //! `one_policy --times PAIRS TRACE` replays the trace under `linux` and the other policies in turn
 //! and prints the ratios of their times.
 //!
-//! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` makes the moves of the spacing benchmark
-//! once. In this mode, limit the instruction counter to `moves`.
+//! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` performs the moves of the spacing
+//! benchmark once. In this mode, limit the instruction counter to `moves`.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace
@@ -80,7 +80,7 @@ fn read(trace: &str) -> Result<(Header, Vec<Event>), Failed> {
     Ok(one_world::read(File::open(trace)?, usize::MAX)?)
 }
 
-/// Replays what the processes did. Not inlined, so that an instruction counter finds it by name.
+/// Replays the recorded events. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn replay(world: &mut World, events: &[Event]) {
     one_world::replay(world, events);

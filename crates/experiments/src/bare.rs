@@ -1,8 +1,8 @@
 //! Reduced VMAs and address spaces, which contain only the data that a lookup reads.
 //!
-//! The index and the type-stable slots are those of the core. A slot contains only the bounds, but
-//! has the size of a VMA's slot. With these structures, lookups can be measured without the
-//! surrounding calls.
+//! The index and the type-stable slots are the core's own, but here a slot contains only a VMA's
+//! bounds, padded to the size of a full VMA. These structures allow lookups to be measured without
+//! the surrounding calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea::lookup::Vmas;
@@ -56,7 +56,7 @@ impl BareMm<'_> {
         Some(id)
     }
 
-    /// Changes the bounds of a VMA that starts at `start`.
+    /// Changes the bounds of a VMA that currently starts at `start`.
     pub fn resize(&self, vma: VmaId, start: u64, range: VmRange) {
         if let Some(bare) = self.bare(vma) {
             bare.start.store(range.start, Ordering::Relaxed);

@@ -1,11 +1,12 @@
 //! The break test: related processes move their break, as in the published AIM7 measurement.
 //!
-//! Children of one parent raise their break page by page; only this is measured. Each child has
-//! touched its heap, so the heap has an anon_vma. The lock of the anon_vma is taken either by every
-//! change of a range or only by changes that need it. In current kernels, a heap that grows after a
-//! fork has its own anon_vma (in the kernel of the published measurement it shared the parent's),
-//! so the processes do not contend for its lock. They can only contend with reverse-map walks, so
-//! one process is also measured while another thread does nothing but such walks.
+//! Children of one parent raise their break page by page; only these calls are measured. Each child
+//! has touched its heap, so the heap has an anon_vma. The lock of the anon_vma is taken either by
+//! every change of a range or only by changes that need it. In current kernels, a heap that grows
+//! after a fork has its own anon_vma (in the kernel of the published measurement, it shared the
+//! parent's anon_vma), so the processes do not contend for one anon_vma lock. They can only contend
+//! with reverse-map walks, so one process is also measured while another thread walks the reverse
+//! map continuously.
 
 use super::parallel::{Ratios, Speed, joined, together};
 use super::ratio::median;
@@ -44,7 +45,7 @@ pub struct Setup {
     pub rounds: usize,
 }
 
-/// Why the break test has no results.
+/// Reason why the break test produced no results.
 #[derive(Debug, Error)]
 pub enum BrkError {
     /// The number of calls is too small or too large.
@@ -67,7 +68,7 @@ pub struct Row {
     pub always: Option<bool>,
     /// Median wall-clock time of a call with one process, in nanoseconds.
     pub nanoseconds: f64,
-    /// Speed of two processes, relative to one.
+    /// Combined speed of two processes, relative to the speed of one.
     pub two: Ratios,
     /// Speed of one process while another thread walks the reverse map from the heap, relative to
     /// its speed without such walks.
@@ -90,7 +91,7 @@ pub struct Report {
     pub without_kernel: Option<String>,
 }
 
-/// Results for one subject in all rounds.
+/// Results of one subject, from all rounds.
 #[derive(Default)]
 struct Rounds {
     one: Vec<Speed>,
@@ -117,7 +118,7 @@ enum Work {
 
 struct Core<K>(PhantomData<fn() -> K>);
 
-/// A space with the lock `K` in its VMAs, and processes in it.
+/// A space whose VMAs have the lock `K`, and the ids of its processes.
 type Family<K> = (Space<WithVmaLock<K>>, Vec<MmId>);
 
 /// Creates a parent whose heap has one touched page, and forks children from it. Each child has
@@ -261,10 +262,10 @@ fn row(setup: &Setup, who: &str, rounds: &Rounds, always: Option<bool>) -> Row {
     }
 }
 
-/// Measures one process and two processes on the kernel.
+/// Measures one process and then two processes on the kernel.
 ///
-/// Each process is controlled by a thread of this program. The processor time of the processes is
-/// not known here, so wall-clock time is used in its place.
+/// A thread of this program controls each process. The processor time of the processes is not known
+/// here, so wall-clock time is used instead.
 fn on_kernel(setup: &Setup, to: &mut Rounds) -> Result<(), OracleError> {
     let raise = |oracle: &mut Oracle| {
         let now = oracle.call(0, BRK, [0; 6])?.unwrap_or(0);

@@ -1,10 +1,10 @@
-//! Times of calls that change an address space, for the same calls in the core and on the kernel.
+//! Times of calls that change an address space, in the core and on the kernel.
 //!
-//! Each series repeats one call on VMAs whose pages were never touched: it maps and unmaps VMAs one
-//! by one, splits them off one VMA with `mprotect` and merges them again, or moves them with
+//! Each series repeats one call on VMAs whose pages were never touched: the calls map and unmap
+//! VMAs one by one, split them off one VMA with `mprotect` and merge them again, or move them with
 //! `mremap`. A further test forks an address space with many VMAs. The kernel's times include a
 //! trap into the kernel; the core's times do not, and the core maintains no hardware page table
-//! here. So the two times show what such calls cost a program and what they cost in the core, not
+//! here. The two times therefore show the cost of such calls to a program and in the core, but not
 //! which code is faster.
 
 use super::Ratio;
@@ -43,7 +43,7 @@ const CALLS: u64 = 1_000;
 /// Number of VMAs in each of the forked address spaces.
 const FORKED: [u64; 2] = [1_000, 60_000];
 
-/// Why the measurement of calls has no results.
+/// Reason why the measurement of calls produced no results.
 #[derive(Debug, thiserror::Error)]
 #[error("the core refused a call of the benchmark: {0}")]
 pub struct CallsError(Errno);
@@ -51,13 +51,13 @@ pub struct CallsError(Errno);
 /// Results for one kind of call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Name of the kind of call, with its effect.
+    /// Name of the kind of call, including its effect.
     pub what: String,
     /// Median time of a call in the core, in nanoseconds.
     pub core_ns: f64,
     /// Median time of a call on the kernel, in nanoseconds.
     pub kernel_ns: Option<f64>,
-    /// Time in the core relative to that on the kernel, in the same round.
+    /// Time in the core relative to the time on the kernel in the same round.
     pub ratio: Option<Ratio>,
 }
 
@@ -70,7 +70,7 @@ pub struct Report {
     pub without_kernel: Option<String>,
 }
 
-/// Executor of the calls, whose address space is initially empty from `base` on.
+/// Executor of the calls; its address space is initially empty above `base`.
 trait Doer {
     type Error;
     /// Makes the calls of a series and returns their duration in seconds.
@@ -80,9 +80,9 @@ trait Doer {
         number: i64,
         series: &Series,
     ) -> Result<f64, Self::Error>;
-    /// Forks, removes the child again, and returns the duration of the fork in seconds.
+    /// Forks, destroys the child, and returns the duration of the fork in seconds.
     fn fork(&mut self) -> Result<f64, Self::Error>;
-    /// Returns the first address at which the measured calls may map memory.
+    /// Returns the lowest address at which the measured calls may map memory.
     fn base(&self) -> u64;
 }
 
@@ -193,7 +193,7 @@ impl Doer for Kernel {
     }
 }
 
-/// Returns the series of `mmap` calls that map single pages with a gap after each.
+/// Returns a series of `mmap` calls that map single pages, with a gap after each page.
 fn map(base: u64, times: u64) -> Series {
     Series {
         first: [base, PAGE, READ_WRITE, PRIVATE_FIXED, u64::MAX, 0],

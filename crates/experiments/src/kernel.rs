@@ -1,4 +1,4 @@
-//! Calls on the running kernel, made by a child process for a measurement.
+//! Calls on the running kernel, which a child process makes for a measurement.
 
 use thiserror::Error;
 use vmarea_oracle::{Oracle, OracleError, Series, Went};
@@ -9,7 +9,7 @@ const MUNMAP: i64 = 11;
 const PRIVATE: u64 = 0x22;
 const NORESERVE: u64 = 0x4000;
 
-/// Why the kernel's results are missing.
+/// Reason why the kernel's results are missing.
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The oracle's child process failed.
@@ -24,7 +24,7 @@ pub enum KernelError {
         what: &'static str,
         /// Number of calls that succeeded.
         times: u64,
-        /// Negative error number of the refused call, or number of the signal that it caused.
+        /// Negative error number of the refused call, or number of the signal that the call caused.
         how: i64,
     },
     /// `/proc/PID/maps` of the child process cannot be read.
@@ -32,7 +32,7 @@ pub enum KernelError {
     Maps(#[from] std::io::Error),
 }
 
-/// Returns the start of `span` free bytes, at an address that the kernel chooses.
+/// Returns the start of `span` bytes of unused address space, which the kernel chooses.
 pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError> {
     let whole = [0, span, 0, PRIVATE | NORESERVE, u64::MAX, 0];
     let base = oracle.call(0, MMAP, whole)?;
@@ -45,7 +45,7 @@ pub(super) fn reserve(oracle: &mut Oracle, span: u64) -> Result<u64, KernelError
     Ok(base)
 }
 
-/// Returns the result of a series if all its calls or accesses succeeded.
+/// Returns the result of a series if all of its calls or accesses succeeded.
 pub(super) fn all(what: &'static str, series: &Series, went: Went) -> Result<Went, KernelError> {
     match went.stopped {
         Some(how) => Err(KernelError::Refused {

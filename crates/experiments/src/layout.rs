@@ -1,9 +1,10 @@
-//! Memory cost of a VMA with each kind of lock: its layout, and all bytes that it occupies.
+//! Memory cost of a VMA with each kind of lock: the layout, and the total number of bytes.
 //!
-//! Nothing is timed. For comparison, the figures of the Linux series that moved the lock into the
-//! VMA (`vm_area_struct`): before the series, a VMA took 160 bytes and its separately allocated
-//! lock 40 bytes. With the lock embedded in the VMA and aligned to a cache line, a VMA took 256
-//! bytes. With an atomic as the lock, it takes 192 bytes in three cache lines.
+//! No time is measured. The figures of the Linux series that moved the lock into the VMA
+//! (`vm_area_struct`) allow a comparison: before the series, a VMA took 160 bytes and its
+//! separately allocated lock 40 bytes. With the lock embedded in the VMA and aligned to a cache
+//! line, a VMA took 256 bytes. With an atomic as the lock, a VMA takes 192 bytes in three cache
+//! lines.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -25,7 +26,7 @@ const BASE: u64 = 0x10_0000_0000;
 /// Maximum number of VMAs in a measured address space.
 pub const MOST_VMAS: u64 = 1 << 20;
 
-/// Why the layout measurement has no results.
+/// Reason why the layout measurement produced no results.
 #[derive(Debug, Error)]
 pub enum LayoutError {
     /// The number of VMAs is too small or too large.
@@ -54,17 +55,17 @@ pub struct Field {
 pub struct Each {
     /// Kind of VMA: `unfaulted`, `faulted` (own anon_vma), or `file` (private, written to).
     pub vma: &'static str,
-    /// Bytes of the slot, including the lock.
+    /// Size of the slot in bytes, including the embedded lock.
     pub slot: f64,
-    /// Bytes of the lock outside of the slot.
+    /// Size of the lock outside of the slot, in bytes.
     pub lock: f64,
-    /// Bytes of the anon_vma chain, if it has more than one link.
+    /// Size in bytes of the anon_vma chain, if it has more than one link.
     pub chain: f64,
     /// Bytes of the anon_vma.
     pub anon_vma: f64,
-    /// Bytes of reverse-map interval trees that contain more than one VMA.
+    /// Size in bytes of the reverse-map interval trees that contain more than one VMA.
     pub rmap: f64,
-    /// Bytes of the index by address.
+    /// Size in bytes of the index that maps addresses to VMAs.
     pub index: f64,
     /// Total bytes.
     pub total: f64,
@@ -81,11 +82,11 @@ pub struct Row {
     pub align: usize,
     /// Number of cache lines that a slot occupies.
     pub lines: usize,
-    /// Offset and length of each unused range in a slot.
+    /// Offset and length in bytes of each unused range in a slot.
     pub holes: Vec<(usize, usize)>,
     /// Number of slots that fit in a page.
     pub per_page: usize,
-    /// Number of pages for 1,000 VMAs.
+    /// Number of pages that 1,000 VMAs need.
     pub pages_per_1000: usize,
     /// Layout of each field.
     pub fields: Vec<Field>,

@@ -1,8 +1,9 @@
-//! Measurements of the core under several policies, with the running kernel for comparison.
+//! Measurements of the core under several policies, and of the running kernel for comparison.
 //!
 //! All variants of a measurement run alternately, in rounds, and the result is a ratio with a
-//! confidence interval. The kernel's times include a trap into the kernel and the core's do not, so
-//! the kernel's row in a table shows what the work costs a program, not which code is faster.
+//! confidence interval. The kernel's times include a trap into the kernel and the core's times do
+//! not, so the kernel's row in a table shows what the work costs a program, but not which code is
+//! faster.
 #![forbid(unsafe_code)]
 
 mod bare;

@@ -1,7 +1,7 @@
 //! Replay of one recorded run under a single policy, for measuring what the policy costs.
 //!
-//! Nothing is compared and no second policy runs, so an instruction counter sees the calls and
-//! faults of one world only.
+//! The replay makes no comparisons and runs no second policy, so an instruction counter sees only
+//! the calls and faults of one world.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -22,7 +22,7 @@ pub fn read(trace: impl Read, limit: usize) -> Result<(Header, Vec<Event>), Erro
     Ok((header, events))
 }
 
-/// Replays everything that the recorded processes did.
+/// Replays the recorded calls, faults and accesses, and the starts and ends of address spaces.
 pub fn replay(world: &mut World, events: &[Event]) {
     let mut files = Files::default();
     let mut seen = HashSet::new();

@@ -1,14 +1,15 @@
 //! Measures the speed of threads that do the same work at the same time.
 //!
-//! Speed is measured in two ways. *By the clock*: the work of all threads, divided by the time from
-//! the first thread's start to the last thread's end. *By the processor*: the work of each thread
-//! divided by its processor time, summed over the threads. If every thread has its own processor,
-//! the two speeds agree. On a busy machine, the speed by the processor still shows how much threads
-//! slow each other down (a spinning thread consumes processor time, a sleeping one does not).
+//! Speed is measured in two ways. *By the clock*: the work of all threads divided by the time from
+//! the start of the first thread to the end of the last thread. *By the processor*: the work of
+//! each thread divided by its processor time, summed over the threads. If every thread has its own
+//! processor, the two speeds agree. On a busy machine, the speed by the processor still shows how
+//! much threads slow each other down, except while they sleep: a spinning thread consumes processor
+//! time, a sleeping thread does not.
 //!
-//! A measurement takes some milliseconds. A sleeping thread may need as long to wake up, and so may
-//! the scheduler to separate two threads that woke on one processor. Therefore each thread is
-//! pinned to its own processor if there are enough of them, and spins at the start until all
+//! A measurement takes a few milliseconds. It can take as long for a sleeping thread to wake up, or
+//! for the scheduler to separate two threads that woke up on one processor. Therefore each thread
+//! is pinned to its own processor if there are enough processors, and spins at the start until all
 //! threads are ready.
 
 use super::Ratio;
@@ -25,7 +26,7 @@ pub(super) struct Speed {
     pub(super) processor: f64,
 }
 
-/// Ratio of speeds, measured in both ways.
+/// Ratio of two speeds, measured in both ways.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratios {
     /// Ratio by the clock.
@@ -50,7 +51,7 @@ impl Ratios {
 
 /// Calls `each(thread, n)` for all `n` below `times` in each of `threads` concurrent threads.
 ///
-/// A further thread calls `beside(n)` with ascending `n` until the last of these threads ends.
+/// A further thread calls `beside(n)` with increasing `n` until the last of the other threads ends.
 pub(super) fn together<E: Send>(
     (threads, times): (u64, u64),
     each: &(dyn Fn(u64, u64) -> Result<(), E> + Sync),
@@ -95,7 +96,7 @@ pub(super) fn together<E: Send>(
     })
 }
 
-/// Barrier at which threads wait for each other before they start.
+/// Barrier at which threads wait for each other before they begin their work.
 struct Start {
     threads: u64,
     /// Processors on which this process may run.
@@ -113,7 +114,7 @@ impl Start {
         }
     }
 
-    /// Waits until all threads have arrived; `thread` counts the threads from 0.
+    /// Waits until all threads have arrived; `thread` is the number of the calling thread, from 0.
     fn wait(&self, thread: u64) {
         let enough = self.processors.len() as u64 >= self.threads;
         if enough {

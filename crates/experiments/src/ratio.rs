@@ -1,6 +1,6 @@
-//! Ratios of times that were measured in pairs.
+//! Ratios of paired times.
 //!
-//! The two measurements of a pair ran one after the other, so a disturbance of the machine that
+//! The two measurements of a pair run one after the other, so a disturbance of the machine that
 //! lasts longer than a round affects both. The median and an interval of order statistics require
 //! no assumption about the distribution of the times.
 
@@ -11,14 +11,15 @@ use serde::Serialize;
 pub struct Ratio {
     /// Median of the ratios.
     pub median: f64,
-    /// Lower end of the interval.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
     /// Probability that the interval contains the true median of the ratios.
     ///
     /// The interval is the narrowest one for which this probability is at least 0.95. With fewer
-    /// than six pairs there is none, and the interval reaches from the lowest to the highest ratio.
+    /// than six pairs, no such interval exists, and the interval extends from the lowest to the
+    /// highest ratio.
     pub confidence: f64,
     /// Number of pairs.
     pub pairs: usize,
@@ -41,17 +42,17 @@ impl Ratio {
     }
 }
 
-/// Returns the median of sorted numbers. There must be at least one number.
+/// Returns the median of sorted numbers; at least one number is required.
 pub(crate) fn median(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
 }
 
-/// Returns how many of `n` sorted values to omit at each end, and the interval's confidence.
+/// Returns the number of sorted values to omit at each end of `n` values, and the confidence.
 ///
-/// If `k` values are omitted at each end, the true median is below the interval with the
-/// probability of at most `k` heads in `n` throws of a coin, and above it with the same
-/// probability.
+/// If `k` values are omitted at each end, the probability that the true median is below the
+/// interval is that of at most `k` heads in `n` tosses of a coin. The probability that it is above
+/// the interval is the same.
 pub(crate) fn tail(n: usize) -> Option<(usize, f64)> {
     let all = n.checked_sub(1)?;
     let mut outside = 0.5f64.powi(all as i32);

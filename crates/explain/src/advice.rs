@@ -1,8 +1,8 @@
 //! Advice: one next step with its exact command.
 //!
 //! Merging is advised if it removes a worthwhile part of the mappings. A higher limit is advised
-//! only if nothing else helps and the limit is near. If a leak has more mappings than a repair
-//! would save, the advice is to stop the leak.
+//! only if nothing else helps and the process is near its limit. If a leak accounts for more
+//! mappings than a repair would save, the advice is to stop the leak.
 
 use super::estimate::Saving;
 use super::findings::{Finding, Kind};
@@ -22,7 +22,7 @@ pub struct Advice {
 pub struct Situation<'a> {
     /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// Command that was started in order to be examined, with its arguments, if there is one.
+    /// Command line of the program if it was started for the examination.
     pub command: Option<&'a [String]>,
     /// Number of mappings of the process.
     pub mappings: u64,
@@ -30,7 +30,7 @@ pub struct Situation<'a> {
     pub limit: u64,
     /// Savings per remedy.
     pub savings: &'a [Saving],
-    /// Conspicuous patterns that were found.
+    /// Conspicuous patterns found in the list of mappings.
     pub findings: &'a [Finding],
 }
 
@@ -114,7 +114,7 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns a command that sets the limit to a power of two, at least four times the current
+    /// Returns a command that sets the limit to a power of two, at least four times the present
     /// limit.
     fn raise(&self) -> String {
         let room = self.mappings.max(self.limit).saturating_mul(4);
@@ -123,7 +123,7 @@ impl Situation<'_> {
     }
 }
 
-/// Advises the user to start the program again with merging enabled, which needs no repair.
+/// Advises restarting the program with merging enabled, so that no repair is needed.
 fn merged_from_the_start(text: String, words: &[String]) -> Advice {
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     Advice {

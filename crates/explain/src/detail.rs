@@ -1,4 +1,4 @@
-//! The most frequent kind of a reason, such as the flags, permissions or files that differ.
+//! Most frequent variant of a reason: which flags, permissions or files differ most often.
 
 use std::collections::HashMap;
 use vmarea::types::VmFlags;
@@ -7,10 +7,10 @@ use vmarea_process::maps::{MapName, MapsEntry, letters_of};
 use vmarea_process::{Mapping, Reason};
 use vmarea_trace::event::Perms;
 
-/// Returns the most frequent kind among the boundaries `all`, with its count.
+/// Returns the most frequent variant of a reason among the boundaries `all`, with its count.
 ///
 /// Boundary `n` is between the mappings `n` and `n + 1`. The result is empty if the reason has no
-/// kinds.
+/// variants.
 pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
     let kind: fn(&Mapping, &Mapping) -> Option<String> = match reason {
         Reason::Rule(Refusal::Flags) => flags,
@@ -37,7 +37,7 @@ fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
     Some(letters_of(differ))
 }
 
-/// Returns the four permission letters of `/proc/PID/maps`.
+/// Returns permissions as four letters, as in `/proc/PID/maps`.
 pub fn letters(perms: Perms) -> String {
     let letter = |set, yes, no| if set { yes } else { no };
     [

@@ -1,17 +1,18 @@
 //! Estimated cost of a repair, computed from measured rates.
 //!
-//! Measured on one machine (Linux 6.18, 2 cores): merging 20,000 mappings of one page into 1 took
-//! 71 ms, and merging 8 GiB in 711 mappings took 268 ms, at 55 to 64 ns per page and direction.
-//! Without `smaps` the number of resident pages is unknown; it is then bounded by the sizes of the
-//! mappings and by the private memory of the whole process.
+//! The rates were measured on one machine (Linux 6.18, 2 cores): merging 20,000 mappings of one
+//! page into 1 took 71 ms, and merging 8 GiB in 711 mappings took 268 ms. Each page is moved out
+//! and back, and each of the two moves took 55 to 64 ns. Without `smaps` the number of resident
+//! pages is unknown; its upper bound is then the size of the mappings, or the private memory of the
+//! whole process if that is smaller.
 
 use serde::Serialize;
 use vmarea::types::PAGE_SIZE;
 use vmarea_process::{Boundary, Process, Remedy};
 
-/// Nanoseconds per page and direction.
+/// Nanoseconds to move one page in one direction.
 const PAGE_NS: u64 = 60;
-/// Nanoseconds per mapping of a run, for its share of setup, swap and teardown.
+/// Nanoseconds per mapping in a run, for the mapping's share of setup, swap and teardown.
 const MAPPING_NS: u64 = 3_400;
 /// Nanoseconds per call that changes one mapping.
 const CALL_NS: u64 = 6_000;
@@ -27,11 +28,11 @@ pub struct Saving {
     pub mappings: u64,
     /// Number of runs of neighbouring mappings, each of which becomes one mapping.
     pub runs: u64,
-    /// Upper bound of the number of bytes to move.
+    /// Upper bound on the number of bytes to move.
     pub bytes_at_most: u64,
     /// Estimated total time in nanoseconds.
     pub total_ns: u64,
-    /// Estimated maximum time that a thread of the process waits, in nanoseconds.
+    /// Estimated maximum time for which a thread of the process waits, in nanoseconds.
     pub pause_ns: u64,
 }
 
@@ -92,7 +93,7 @@ fn saving(process: &Process, boundaries: &[Boundary], remedy: Remedy) -> Option<
     Some(saving)
 }
 
-/// Returns the resident private bytes of mapping `n`, or its size if they are unknown.
+/// Returns the number of resident private bytes in mapping `n`, or its size if that is unknown.
 fn movable_bytes(process: &Process, n: usize) -> u64 {
     let mapping = &process.mappings[n];
     let size = mapping.range().len_bytes();

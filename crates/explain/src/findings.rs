@@ -1,15 +1,16 @@
 //! Conspicuous patterns in a list of mappings: leaks, and designs that need many mappings.
 //!
 //! Thousands of mappings of deleted files are a leak: such a file can no longer be mapped by name,
-//! so the program forgot to unmap it. A file that never had a name (memfd, shared anonymous memory)
-//! also appears as deleted; there, only thousands of different files are a leak.
+//! so the program has probably forgotten to unmap it. A file that never had a name (memfd, shared
+//! anonymous memory) also appears as deleted; for such files, only thousands of different files are
+//! a leak.
 
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use vmarea_process::maps::MapName;
 use vmarea_process::{Boundary, Mapping, Process, Reason};
 
-/// Minimum number of mappings or files for a finding.
+/// Minimum number of mappings or files that makes a pattern conspicuous.
 const MANY: u64 = 1_000;
 
 /// Kind of a finding.
@@ -49,7 +50,7 @@ pub fn findings(process: &Process, boundaries: &[Boundary]) -> Vec<Finding> {
     found
 }
 
-/// True for a file that never had a name, whose suffix ` (deleted)` has no meaning.
+/// True for a file that never had a name, so that its suffix ` (deleted)` means nothing.
 fn is_nameless(name: &str) -> bool {
     const NAMELESS: [&str; 5] = ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage", "/[aio]"];
     NAMELESS.iter().any(|prefix| name.starts_with(prefix))

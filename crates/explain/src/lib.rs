@@ -1,9 +1,9 @@
-//! Why the mappings of a process are separate, the cost of that, and possible remedies.
+//! Why the mappings of a process are separate, what this costs, and possible remedies.
 //!
-//! `process` assigns a reason and a remedy to each boundary between two neighbours. The reason is
-//! *likely* instead of *certain* if `/proc` hides a part of the evidence. This crate counts the
-//! reasons, estimates the cost of the remedies, and gives advice; it changes nothing. [`top`] shows
-//! the same data for all processes in less detail.
+//! The crate `process` assigns a reason and a remedy to each boundary between two neighbours. The
+//! reason is *likely* instead of *certain* if `/proc` hides part of the evidence. This crate counts
+//! the reasons, estimates the cost of the remedies, and gives advice; it changes nothing. [`top`]
+//! shows the same data for all processes in less detail.
 //!
 //! # Picture
 //! ```text
@@ -47,22 +47,22 @@ pub enum List {
     All,
 }
 
-/// Number of mappings that one reason causes.
+/// A reason why mappings are separate, with the number of mappings that it causes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct ReasonCount {
     /// Short name of the reason.
     pub reason: &'static str,
-    /// Number of boundaries with the reason: each costs one mapping.
+    /// Number of boundaries that have this reason, each of which costs one mapping.
     pub mappings: u64,
-    /// Number of boundaries for which the reason is certain.
+    /// Number of boundaries for which this reason is certain.
     pub certain: u64,
-    /// Number of boundaries with the reason that have a remedy.
+    /// Number of boundaries that have this reason and can be removed by a remedy.
     pub joinable: u64,
     /// Meaning of the reason in a few words.
     pub words: &'static str,
-    /// Most frequent kind of the reason, such as the flags that differ.
+    /// Most frequent variant of the reason, such as the flags that differ.
     pub detail: String,
-    /// Calls that created the boundaries, if that was recorded.
+    /// Calls that created the boundaries, if the program was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_by: Vec<MadeBy>,
 }
@@ -74,7 +74,7 @@ pub struct Report {
     pub schema: u32,
     /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// Name of the program or of the pasted file, or the recorded command.
+    /// Name of the program, name of the file with a pasted list of mappings, or recorded command.
     pub name: String,
     /// Source of the mappings.
     pub source: Source,
@@ -88,9 +88,9 @@ pub struct Report {
     pub not_counted: u64,
     /// Number of mappings that were examined: all, or those within a range.
     pub looked_at: u64,
-    /// Number of mappings that changed during the read.
+    /// Number of mappings that changed while they were being read.
     pub changed: u64,
-    /// Reasons, most mappings first; the sum of their mappings plus 1 is `looked_at`.
+    /// Reasons, most mappings first; their mapping counts add up to `looked_at` minus 1.
     pub reasons: Vec<ReasonCount>,
     /// Number of mappings that the remedies would save.
     pub joinable: u64,
@@ -100,7 +100,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Recommended next step.
     pub advice: Advice,
-    /// Places in the program that created most boundaries, if that was recorded.
+    /// Call sites in the program that created the most boundaries, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
     /// Every mapping, if requested.
@@ -123,7 +123,7 @@ pub fn explain(process: &Process, list: List) -> Report {
 
 /// Explains all boundaries of a recorded program, and names the calls that created them.
 ///
-/// `stacks` are the stacks of the calls, indexed by stack number.
+/// `stacks` contains the stacks of the calls, indexed by stack number.
 pub fn explain_recorded(recorded: &Recorded, stacks: &[Vec<String>], list: List) -> Report {
     let process = &recorded.process;
     let boundaries = boundaries(&process.policy, &process.mappings);

@@ -14,7 +14,7 @@ const STACKS: usize = 5;
 pub struct MadeBy {
     /// Name of the call.
     pub call: String,
-    /// Number of boundaries that the call created and that exist at the examined moment.
+    /// Number of boundaries created by the call that still exist at the examined moment.
     pub mappings: u64,
 }
 
@@ -25,13 +25,13 @@ pub struct MadeFrom {
     pub reason: &'static str,
     /// Name of the call.
     pub call: String,
-    /// Number of boundaries that the call created from the call site.
+    /// Number of boundaries created by this call from this call site.
     pub mappings: u64,
-    /// Frames, the innermost first.
+    /// Names of the stack frames, innermost first.
     pub stack: Vec<String>,
 }
 
-/// The boundaries of a recorded program with their origins.
+/// Boundaries in a recorded program, with their origins.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced<'a> {
     /// The boundaries.
@@ -49,7 +49,7 @@ impl Traced<'_> {
         each.filter_map(|(boundary, origin)| Some((boundary.reason, origin.as_ref()?)))
     }
 
-    /// Returns the calls that created the boundaries of one reason, most boundaries first.
+    /// Returns the calls that created the boundaries with one reason, most boundaries first.
     pub fn calls(&self, reason: Reason) -> Vec<MadeBy> {
         let of_reason = self.each().filter(|(r, _)| *r == reason);
         let counted = most(of_reason.map(|(_, origin)| &origin.call));
@@ -60,7 +60,7 @@ impl Traced<'_> {
         made.collect()
     }
 
-    /// Returns the call sites in the program that created most boundaries.
+    /// Returns the call sites in the program that created the most boundaries.
     pub fn places(&self) -> Vec<MadeFrom> {
         let stacked = self.each().filter(|(_, origin)| origin.stack.is_some());
         let counted = most(stacked);
@@ -78,7 +78,7 @@ impl Traced<'_> {
     }
 }
 
-/// Counts equal items; sorts by count, largest first, then by first occurrence.
+/// Counts equal items; sorts them by count, largest first, then by first occurrence.
 fn most<T: std::hash::Hash + Eq + Copy>(things: impl Iterator<Item = T>) -> Vec<(T, u64)> {
     let mut counts: HashMap<T, (usize, u64)> = HashMap::new();
     for (n, thing) in things.enumerate() {

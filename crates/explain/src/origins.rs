@@ -1,9 +1,9 @@
-//! Traces each boundary to the call that created it, during a replay.
+//! Traces each boundary back to the call that created it, during a replay.
 //!
-//! After each call, the mappings that the call can have changed are compared with the earlier ones.
-//! A boundary that is new or has a different reason is attributed to this call. A page fault may
-//! change the reason later (a first touch assigns an anon_vma); the boundary is still attributed to
-//! the call that created it.
+//! After each call, the mappings that the call may have changed are compared with those before the
+//! call. A boundary that is new or has a different reason is attributed to this call. A later page
+//! fault can change the reason (a first touch assigns an anon_vma); the boundary is still
+//! attributed to the call that created it.
 //!
 //! # Invariants
 //! O1  every mapping of a traced address space has an entry at its first byte
@@ -32,7 +32,7 @@ type Site = u32;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// End of the mapping below and reason of the boundary; `None` for the first mapping.
+    /// End of the mapping below, and reason for the boundary; `None` for the first mapping.
     before: Option<(u64, Reason)>,
     site: Site,
 }
@@ -51,7 +51,7 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// Returns the index of an origin, which is added to the table if it is new.
+    /// Returns the index of an origin; adds the origin to the table if it is new.
     pub fn number(&mut self, origin: Origin) -> Site {
         if let Some(&number) = self.numbers.get(&origin) {
             return number;
@@ -74,7 +74,7 @@ pub trait Show {
     fn mapping(&self, view: &VmaView) -> Mapping;
 }
 
-/// Addresses at which the mappings are compared again after an event.
+/// Addresses at which an event may have changed the mappings, so that they are compared again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
     /// The whole address space.
@@ -86,7 +86,7 @@ pub enum Extent {
 }
 
 impl Origins {
-    /// Compares the mappings in `extent` of an address space again and attributes every change to
+    /// Compares the mappings in `extent` with the known boundaries, and attributes every change to
     /// `site`.
     pub fn follow(
         &mut self,
@@ -125,7 +125,8 @@ impl Origins {
         }
     }
 
-    /// Removes entries from `low` to the last of `found` at which no mapping begins any longer.
+    /// Removes the entries between `low` and the last mapping in `found` at which no mapping begins
+    /// now.
     fn forget(&mut self, low: u64, found: &[VmaView]) {
         let last = found.last().map_or(u64::MAX, |view| view.range.start);
         let known = self.entries.range(low.min(last)..=last);
@@ -171,7 +172,7 @@ impl Origins {
     }
 }
 
-/// Returns the addresses that a call can have changed; `heap` is the start of the heap.
+/// Returns the addresses that a call may have changed; `heap` is the start of the heap.
 pub fn extent(call: &Call, heap: u64) -> Extent {
     let [a, b, c, ..] = call.args;
     let range = |at: u64, len: u64| (at, at.saturating_add(len.max(1)));

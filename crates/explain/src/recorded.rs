@@ -1,9 +1,9 @@
 //! A recorded program at the moment when one of its address spaces had the most mappings.
 //!
-//! The recording is replayed twice: first to find that moment, then up to that moment while every
-//! boundary is traced to the call that created it. Under the rules of the recorded kernel, the
-//! replay has the kernel's own mappings with all their attributes. If faults were not recorded, the
-//! attributes that depend on faults are hidden.
+//! The recording is replayed twice: first to find that moment, then up to that moment to trace
+//! every boundary back to the call that created it. The replay follows the rules of the recorded
+//! kernel, so its mappings are those of the kernel, with all attributes. If faults were not
+//! recorded, the attributes that depend on faults are hidden.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
 use std::collections::{BTreeMap, HashMap};
@@ -41,10 +41,10 @@ pub enum RecordedError {
     Empty,
 }
 
-/// Stacks that were recorded at calls, in the order of each thread's calls in the trace.
+/// Numbers of the stacks recorded at each thread's calls, in the order of the calls in the trace.
 #[derive(Clone, Debug, Default)]
 pub struct CallStacks {
-    /// Per thread: the stack number of each of its calls.
+    /// Stack numbers of the calls, by thread.
     pub by_thread: HashMap<Tid, std::collections::VecDeque<u32>>,
 }
 
@@ -57,15 +57,15 @@ impl CallStacks {
 /// A recorded program at the moment when it had the most mappings.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The process, with its mappings at that moment.
+    /// The process, with its mappings at the moment when it had the most.
     pub process: Process,
-    /// For each mapping: the origin of the boundary below it.
+    /// Origin of the boundary below each mapping.
     pub origins: Vec<Option<Origin>>,
     /// Recorded command with its arguments.
     pub command: Vec<String>,
     /// Number of address spaces in the recording.
     pub address_spaces: u64,
-    /// Number of differences between replay and kernel up to that moment.
+    /// Number of differences between replay and kernel up to the moment of the most mappings.
     pub differences: u64,
 }
 

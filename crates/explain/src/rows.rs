@@ -1,4 +1,4 @@
-//! Every mapping as a row; tables as text, CSV and Markdown.
+//! Rows that describe the mappings, and tables as text, CSV and Markdown.
 
 use super::detail::letters;
 use serde::Serialize;
@@ -18,13 +18,13 @@ pub struct MappingRow {
     /// Resident bytes, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<u64>,
-    /// `rwxp` as in `/proc/PID/maps`.
+    /// Permissions as in `/proc/PID/maps`, for example `rwxp`.
     pub perm: String,
-    /// Offset in the file in bytes; for anonymous mappings the page offset in bytes, if known.
+    /// File offset in bytes; for anonymous mappings the page offset in bytes, if known.
     pub offset: u64,
-    /// Inode number, 0 without a file.
+    /// Inode number, or 0 if no file is mapped.
     pub inode: u64,
-    /// Flags by the letters of `smaps`, if known.
+    /// Flags as the two-letter codes of `smaps`, if known.
     pub flags: Option<String>,
     /// The last column of `/proc/PID/maps`.
     pub mapping: String,
@@ -32,7 +32,7 @@ pub struct MappingRow {
     pub reason: Option<&'static str>,
     /// Certainty of the reason.
     pub certainty: Option<Certainty>,
-    /// If the reason is only likely: the names of all rules that are possible.
+    /// All rules that may be the reason, by name, if the reason is only likely.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<&'static str>,
     /// Name of the remedy that would merge the two mappings.
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Writes aligned columns for a terminal.
+    /// Writes the table in aligned columns, for a terminal.
     ///
     /// # Errors
     /// Any error from writing to `out`.
@@ -155,7 +155,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes comma-separated values as in RFC 4180, with a header line.
+    /// Writes the table as comma-separated values (RFC 4180), with a header line.
     ///
     /// # Errors
     /// Any error from writing to `out`.
@@ -168,7 +168,7 @@ impl Table {
         Ok(())
     }
 
-    /// Writes a table in Markdown.
+    /// Writes the table in Markdown.
     ///
     /// # Errors
     /// Any error from writing to `out`.
@@ -183,9 +183,10 @@ impl Table {
     }
 }
 
-/// Replaces control characters by `?`.
+/// Replaces control characters with `?`.
 ///
-/// Any user can choose the names of mappings: no escape sequence in them may reach a terminal.
+/// Any user can choose the names of mappings, so escape sequences in them must not reach a
+/// terminal.
 pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '?' } else { c })

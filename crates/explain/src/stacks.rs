@@ -1,8 +1,8 @@
-//! Stacks copied at system calls: unwinding, and names of their frames.
+//! Unwinding of stacks copied at system calls, and names of the stack frames.
 //!
 //! Unwinding uses the compiler's exception tables, as debuggers do. This works for programs without
 //! frame pointers, but not for code generated at run time. Each distinct stack is named only once.
-//! Deliberately absent: source lines, and names of code generated at run time.
+//! Source lines and the names of code generated at run time are deliberately omitted.
 
 use super::recorded::CallStacks;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
@@ -43,7 +43,7 @@ struct CodeOfSpace {
 struct Code {
     name: String,
     sections: Sections,
-    /// Per segment: file offset, length in bytes, and link-time address.
+    /// File offset, length in bytes, and link-time address of each segment.
     segments: Vec<(u64, u64, u64)>,
     /// Link-time address, length and name of each symbol, ordered by address.
     symbols: Vec<(u64, u64, String)>,
@@ -59,7 +59,7 @@ struct Sections {
 }
 
 impl StackTable {
-    /// Adds the stack of a call; its thread must still be stopped at the call.
+    /// Adds the stack of a thread at a call; the thread must still be stopped at the call.
     pub fn add(&mut self, stack: &CallStack) {
         let known = self.spaces.entry(stack.mm).or_default();
         if known.module(stack.ip).is_none() {
@@ -101,7 +101,7 @@ impl CodeOfSpace {
         self.modules.iter().find(|(range, ..)| range.contains(&at))
     }
 
-    /// Adds executable mappings in the list that are not known yet.
+    /// Adds those executable mappings from the list that are not known yet.
     fn add_modules(
         &mut self,
         pid: i32,
@@ -180,7 +180,7 @@ impl CodeOfSpace {
 }
 
 impl Code {
-    /// Reads an object file; `None` if the file is of another kind or cannot be read.
+    /// Reads an object file; returns `None` if the file is of another kind or cannot be read.
     fn load(path: &Path, shown: &str) -> Option<Code> {
         if path.metadata().ok()?.len() > FILE_BYTES {
             return None;

@@ -7,7 +7,7 @@ use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
 pub const MAX_LINES: usize = 25;
-/// Maximum number of reasons with a separate line.
+/// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 7;
 const FINDINGS: usize = 2;
 /// Maximum length of a name in characters.
@@ -244,7 +244,7 @@ impl Report {
     }
 }
 
-/// Truncates text that is too long; keeps the beginning.
+/// Truncates text that is too long, keeping the beginning.
 fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

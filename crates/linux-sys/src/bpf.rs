@@ -1,9 +1,9 @@
 //! Hand-assembled BPF programs: instructions, loading, iterators.
 //!
 //! This module supports only the features that an iterator over a task's VMAs needs: loads, moves,
-//! a few kinds of jump, two helper calls, and a map with one number. It has no relocations and no
-//! compiler; the caller takes member offsets from `btf`. The kernel's verifier proves each program
-//! safe before the program runs.
+//! a few kinds of jump, two helper calls, and a map that holds one number. It supports no
+//! relocations and contains no compiler; the caller takes member offsets from `btf`. The kernel's
+//! verifier proves each program safe before the program runs.
 //!
 //! # Linux
 //! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
@@ -28,7 +28,7 @@ const MAP_TYPE_ARRAY: u32 = 2;
 const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_seq_write(seq, data, len)`.
 const HELPER_SEQ_WRITE: i32 = 127;
-/// Maximum size of the verifier's log, in bytes, that is kept for an error.
+/// Size in bytes of the buffer for the verifier's log.
 const LOG_BYTES: usize = 1 << 16;
 
 /// A BPF register.
@@ -161,9 +161,9 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
-    /// Sets `R0` to a pointer to the number or to null; the verifier requires a check for null.
+    /// Looks up `number`: sets `R0` to its address or to null. The verifier requires a null check.
     ///
-    /// Overwrites R1 to R3 and the highest word of the stack.
+    /// Overwrites R1 to R3 and the 8 bytes at the top of the stack.
     pub fn find(&mut self, number: &Number) {
         const PSEUDO_MAP_FD: u8 = 1;
         self.set(Reg::R1, 0);
@@ -183,7 +183,7 @@ impl Assembler {
         self.insns[jump.0] |= u64::from(distance) << 16;
     }
 
-    /// Writes the `len` bytes of the stack at `Frame + offset` to the iterator's reader.
+    /// Writes `len` bytes from the stack, starting at `Frame + offset`, to the iterator's reader.
     ///
     /// The register `seq` must contain the `seq_file`. Overwrites R0 to R3.
     pub fn write_to_reader(&mut self, seq: Reg, offset: i32, len: i32) {
@@ -194,7 +194,7 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
     }
 
-    /// Emits the end of the program. The iterator then continues with the next object.
+    /// Emits the exit instruction, after which the iterator continues with the next object.
     pub fn exit(&mut self) {
         self.set(Reg::R0, 0);
         self.push(0x95, Reg::R0, Reg::R0, 0, 0);
@@ -206,7 +206,7 @@ impl Assembler {
 pub struct LoadError {
     /// Error of `bpf(2)`.
     pub cause: io::Error,
-    /// Last line of the verifier's log, if any.
+    /// Last meaningful line of the verifier's log; empty if there is none.
     pub verdict: String,
 }
 
@@ -282,7 +282,7 @@ struct IterAttr {
     flags: u32,
 }
 
-/// `union bpf_iter_link_info`, as the task iterators read it.
+/// Linux's `union bpf_iter_link_info`, with only the members for task iterators.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct IterTask {
@@ -429,7 +429,7 @@ impl Program {
 /// Opens an iterator for `link`.
 ///
 /// # Safety
-/// As for `bpf`.
+/// The safety requirements of [`bpf`].
 unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
     // SAFETY: the caller guarantees this.
     let link = unsafe { bpf(CMD_LINK_CREATE, link) }?;

@@ -1,11 +1,11 @@
 //! The kernel's description of its own types (BTF), used to look up member offsets.
 //!
-//! `/sys/kernel/btf/vmlinux` has a few megabytes: a table of type records, which refer to each
-//! other by number, and a string table. One pass stores the offset of each record; lookups read the
-//! records directly. Every number in the file is checked before use, and type chains and nesting
-//! are followed only for a bounded number of steps. A damaged file therefore leads to an error or
-//! `None`, never to a panic or an endless loop. Bit-fields, function parameters and the split BTF
-//! of modules are not supported.
+//! `/sys/kernel/btf/vmlinux` is a few megabytes long. It consists of a table of type records, which
+//! refer to each other by number, and a string table. One pass stores the offset of each record;
+//! lookups read the records directly. Every number in the file is checked before use, and type
+//! chains and nesting are followed only for a bounded number of steps. A damaged file therefore
+//! leads to an error or `None`, never to a panic or an endless loop. Bit-fields, function
+//! parameters and the split BTF of modules are not supported.
 //!
 //! # Linux
 //! `Documentation/bpf/btf.rst`; kinds up to 19 (`ENUM64`, Linux 6.0).
@@ -42,7 +42,7 @@ const KIND_ENUM64: u8 = 19;
 /// Errors in a BTF file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BtfError {
-    /// The file is not BTF, or has another byte order than this machine.
+    /// The file is not BTF, or its byte order differs from this machine's.
     Magic,
     /// A table or record extends beyond the end of the file.
     Truncated,
@@ -62,7 +62,7 @@ impl fmt::Display for BtfError {
 
 impl std::error::Error for BtfError {}
 
-/// Number of a type record; 0 is `void`.
+/// Number that identifies a type record; 0 is `void`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TypeId(pub u32);
 

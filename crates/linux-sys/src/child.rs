@@ -1,7 +1,7 @@
 //! Child processes for tests: forks of the test program that perform one action and wait.
 //!
-//! A child shares only two pipes with its parent. It is a fork of a multithreaded process, so it
-//! may not allocate or take locks: it only makes plain system calls and touches memory.
+//! A child shares only two pipes with its parent. Because it is a fork of a multithreaded process,
+//! it must not allocate memory or take locks: it only makes plain system calls and accesses memory.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -18,7 +18,7 @@ pub struct Child {
     running: bool,
 }
 
-/// Operations available inside the child.
+/// Operations that code in the child can perform.
 pub struct Inside {
     to: File,
     go_on: File,
@@ -30,7 +30,7 @@ impl Inside {
         let _ = self.to.write_all(&number.to_ne_bytes());
     }
 
-    /// Waits until the parent calls [`Child::go_on`] once.
+    /// Waits until the parent calls [`Child::go_on`].
     pub fn wait(&mut self) {
         let _ = self.go_on.read_exact(&mut [0]);
     }
@@ -147,7 +147,7 @@ impl Child {
         u64::from_ne_bytes(number)
     }
 
-    /// Lets the child continue after one [`Inside::wait`].
+    /// Lets the child return from one [`Inside::wait`].
     pub fn go_on(&mut self) {
         self.go_on.write_all(&[1]).expect("the child has gone");
     }
@@ -173,10 +173,10 @@ impl Drop for Child {
     }
 }
 
-/// Runs `body` in a separate process and returns its exit code.
+/// Runs `body` in a child process and returns its exit code.
 ///
-/// The process may allocate and start threads. Returns `None` if the process does not exit in
-/// time or is killed by a signal.
+/// `body` may allocate and start threads. Returns `None` if the process does not exit in time or is
+/// killed by a signal.
 pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };

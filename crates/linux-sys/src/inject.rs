@@ -1,10 +1,11 @@
 //! System calls made by a stopped thread of another process.
 //!
-//! There are two methods. The first makes one call at a time through a `syscall` instruction that
-//! the process already contains; it is slow but needs no preparation. The second executes a table
-//! of calls ([`Call`]) with an *agent*: a few instructions on a separate page that use no stack,
-//! stop at the first error, and finally stop the process. The caller restores registers and signal
-//! mask at a signal stop, where the kernel can still restart the interrupted call.
+//! There are two methods of making such calls. The first makes one call at a time through a
+//! `syscall` instruction that the process already contains; it is slow but needs no preparation.
+//! The second executes a table of calls ([`Call`]) with an *agent*: a few instructions on a
+//! separate page. The agent uses no stack, stops at the first failing call, and finally stops the
+//! process. The caller restores the registers and the signal mask at a signal stop, where the
+//! kernel can still restart the interrupted call.
 //!
 //! # Linux
 //! `ptrace(2)`: `PTRACE_SEIZE`, `PTRACE_GETREGSET`, `PTRACE_SETSIGMASK`. x86-64 and aarch64.
@@ -24,7 +25,7 @@ const NT_PRSTATUS: usize = 1;
 const EVENT_STOP: i32 = 128;
 const MOST_WORDS: usize = 34;
 
-/// General registers of a thread, in the kernel's order.
+/// General-purpose registers of a thread, in the kernel's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registers {
     /// Register values; the first `count` are valid.
@@ -47,7 +48,7 @@ mod arch {
     pub const NR: usize = 10;
     pub const RESULT: usize = 10;
     pub const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
-    /// Indices of r12 to r15, which the agent uses.
+    /// Indices of r12 to r15, the registers that the agent uses.
     pub const AGENT: [usize; 4] = [3, 2, 1, 0];
     const ORIG_RAX: usize = 15;
     const CS: usize = 17;
@@ -115,7 +116,7 @@ mod arch {
     pub const NR: usize = 8;
     pub const RESULT: usize = 0;
     pub const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
-    /// Indices of x19 to x22, which the agent uses.
+    /// Indices of x19 to x22, the registers that the agent uses.
     pub const AGENT: [usize; 4] = [19, 20, 21, 22];
 
     /// Does nothing: the kernel prepares the restart before a tracer reads the registers.
@@ -125,7 +126,7 @@ mod arch {
         words.len() == super::MOST_WORDS
     }
 
-    /// Returns false: the kernel decides about a restart before a tracer reads the registers.
+    /// Returns false: the kernel prepares any restart before a tracer reads the registers.
     pub fn make_again(_: &mut [u64]) -> bool {
         false
     }
@@ -183,8 +184,7 @@ impl Registers {
         arch::is_64_bit(&self.words[..self.count])
     }
 
-    /// Makes the kernel repeat a call that failed only because of a stop. Returns true if there was
-    /// such a call.
+    /// Makes the kernel restart a call that failed only because of a stop; true if there was one.
     pub fn make_again(&mut self) -> bool {
         arch::make_again(&mut self.words)
     }
@@ -282,7 +282,7 @@ pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, options)
 }
 
-/// Requests a traced thread to stop.
+/// Asks a traced thread to stop.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -290,7 +290,7 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Detaches from a stopped thread. If the stop has interrupted a call, the thread repeats the call.
+/// Detaches from a stopped thread. If the stop interrupted a system call, the kernel restarts it.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -308,9 +308,9 @@ pub fn detach(tid: i32) -> io::Result<()> {
 pub enum Wait {
     /// Stopped on the tracer's request.
     Trap,
-    /// In group-stop, like the rest of its process.
+    /// In a group-stop, like the other threads of its process.
     GroupStop,
-    /// Stopped before delivery of a signal.
+    /// Stopped before this signal is delivered.
     Signal(i32),
     /// Stopped at a system call.
     Syscall,
@@ -412,8 +412,7 @@ struct RseqConfiguration {
     pad: u32,
 }
 
-/// Returns the address of the area (`struct rseq`) that the kernel writes whenever a stopped thread
-/// runs on another processor or after a preemption; `None` if the thread has none.
+/// Returns the address of a stopped thread's `struct rseq`, or `None` if the thread has none.
 ///
 /// # Errors
 /// `ESRCH`; `EIO` before Linux 5.13.
@@ -437,13 +436,13 @@ pub fn signal_thread(pid: i32, tid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Returns a table of calls as bytes, for writing it into another process.
+/// Returns a table of calls as bytes, so that it can be written to another process.
 pub fn bytes_of(calls: &[Call]) -> &[u8] {
     // SAFETY: a call consists of numbers, without padding.
     unsafe { slice::from_raw_parts(calls.as_ptr().cast(), size_of_val(calls)) }
 }
 
-/// Returns a table of calls as mutable bytes, for reading it from another process.
+/// Returns a table of calls as mutable bytes, so that it can be read from another process.
 pub fn bytes_of_mut(calls: &mut [Call]) -> &mut [u8] {
     // SAFETY: a call consists of numbers, without padding; any bytes form a valid call.
     unsafe { slice::from_raw_parts_mut(calls.as_mut_ptr().cast(), size_of_val(calls)) }

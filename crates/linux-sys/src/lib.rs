@@ -1,13 +1,13 @@
 //! Raw Linux system calls behind functions that a caller cannot misuse.
 //!
-//! This crate and the C interface of `preload` contain all `unsafe` code above the core. Each
-//! module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads the
-//! kernel's type information, `perf` opens events, `ring` reads event samples, `procmap` queries
-//! one mapping, and `inject` makes calls in another process. The modules define the numbers and
-//! layouts of the kernel's ABI; higher-level crates interpret the results.
+//! This crate, `capi` and the C interface of `preload` contain all `unsafe` code above the core.
+//! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
+//! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
+//! queries one mapping, and `inject` makes calls in another process. The modules define the
+//! constants and data layouts of the kernel's ABI; higher-level crates interpret the results.
 
-/// Page size in bytes. Addresses and lengths passed to the system calls of this crate are multiples
-/// of it.
+/// Page size in bytes. Addresses and lengths passed to this crate's system calls are multiples of
+/// the page size.
 pub const PAGE: u64 = 4096;
 
 pub mod bpf;

@@ -1,8 +1,8 @@
-//! Perf events: opening them, sharing one ring, reading their counters.
+//! Perf events: opening them, sharing a ring among them, and reading their counters.
 //!
-//! This module defines only those fields of the attribute structure that the recorder sets. If an
-//! older kernel lacks a feature, the open fails and the caller learns this from the error. `ring`
-//! reads the samples, and `vmarea_recorder::samples` interprets them.
+//! This module defines only those fields of `struct perf_event_attr` that the recorder sets. If an
+//! older kernel lacks a feature, opening the event fails with an error. `ring` reads the samples,
+//! and `vmarea_recorder::samples` interprets them.
 //!
 //! # Linux
 //! `perf_event_open(2)`. The attribute structure has the 112 bytes of version 5 (Linux 4.1), which
@@ -48,7 +48,7 @@ const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// Kind of occurrence that a perf event counts and samples.
+/// Kind of event that is counted and sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// The tracepoint with this id, in user and kernel mode; samples contain its raw record.
@@ -91,7 +91,7 @@ struct Attr {
     reserved: u16,
 }
 
-/// An open perf event, which counts for one task and its later children on one CPU.
+/// An open perf event that counts on one CPU, for one task and all children it creates later.
 #[derive(Debug)]
 pub struct Event {
     fd: OwnedFd,
@@ -101,7 +101,8 @@ impl Event {
     /// Opens an event that samples every occurrence.
     ///
     /// A sample contains the thread, the `CLOCK_MONOTONIC` time and the data that [`What`] lists. A
-    /// thread that waits for the event's ring wakes when `wakeup_bytes` bytes are pending.
+    /// thread that waits for the event's ring is woken when the ring holds `wakeup_bytes` unread
+    /// bytes.
     ///
     /// # Errors
     /// The errors of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` if the
@@ -164,7 +165,7 @@ impl Event {
         Ok(Event { fd })
     }
 
-    /// Redirects this event's samples to the ring mapped on `owner`, an event on the same CPU.
+    /// Redirects this event's samples to the ring of `owner`, an event on the same CPU.
     pub fn output_to(&self, owner: &impl AsFd) -> io::Result<()> {
         let owner = owner.as_fd();
         // SAFETY: both descriptors are open; the request takes the second one as a number.
@@ -186,7 +187,7 @@ impl Event {
         Ok(())
     }
 
-    /// Returns how often the event has occurred in the task and its descendants.
+    /// Returns the number of times that the event has occurred in the task and its descendants.
     pub fn count(&self) -> io::Result<u64> {
         let mut value = [0u8; 8];
         let got = rustix::io::read(&self.fd, &mut value)?;

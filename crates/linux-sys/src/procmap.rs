@@ -1,4 +1,4 @@
-//! The `PROCMAP_QUERY` request on an open `/proc/PID/maps`.
+//! The `PROCMAP_QUERY` ioctl on an open `/proc/PID/maps`.
 //!
 //! # Linux
 //! `include/uapi/linux/fs.h`, 6.11 and later.
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use super::calls;
 
-/// Size in bytes of the longest mapping name.
+/// Maximum size in bytes of a mapping's name.
 pub const NAME_BYTES: usize = libc::PATH_MAX as usize;
 
 /// `PROCMAP_QUERY_VMA_READABLE`.
@@ -57,17 +57,17 @@ pub struct Answer {
     pub flags: u64,
     /// Offset of the mapping in its file, in bytes.
     pub offset: u64,
-    /// Inode number of the mapped file, 0 for none.
+    /// Inode number of the mapped file, or 0 if there is none.
     pub ino: u64,
     /// Major number of the file's device.
     pub dev_major: u32,
     /// Minor number of the file's device.
     pub dev_minor: u32,
-    /// Length of the name stored in the name buffer.
+    /// Length in bytes of the name in the name buffer.
     pub name_len: usize,
 }
 
-/// Queries the mapping that contains `addr`, or else the next mapping.
+/// Queries the mapping that contains `addr`, or the next higher one if no mapping contains it.
 ///
 /// # Errors
 /// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` if the process no longer
@@ -76,7 +76,7 @@ pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     query_fd(maps.as_raw_fd(), addr, name)
 }
 
-/// Queries a mapping like [`query`], given a descriptor number, for code that uses only its stack.
+/// Does the same as [`query`] with a descriptor number, for code that uses only its stack.
 ///
 /// # Errors
 /// As [`query`].

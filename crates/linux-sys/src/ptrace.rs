@@ -1,9 +1,8 @@
-//! `ptrace` requests, and comparisons of descriptors and tasks, that other libraries do not wrap
-//! completely.
+//! `ptrace` requests and `kcmp` comparisons that other crates do not completely wrap.
 //!
-//! `nix` has no real-time signals and exposes the data of a system-call stop only as a union. In
-//! this module, a signal is a number and a stop is an enum. Seizing and event messages use `nix`
-//! unchanged.
+//! The `nix` crate does not support real-time signals, and exposes the data of a system-call stop
+//! only as a union. In this module, a signal is a number and a stop is an enum. For seizing tasks
+//! and reading event messages, this module uses `nix` directly.
 
 use super::inject;
 use nix::unistd::Pid;
@@ -18,11 +17,11 @@ pub enum Resume {
     Continue,
     /// Run until the next system-call stop, event or signal.
     UntilSyscall,
-    /// Stay in group-stop, but report `SIGCONT`.
+    /// Stay in the group-stop, but report `SIGCONT`.
     Listen,
 }
 
-/// State of a task stopped at a system call: before or after the call.
+/// Position of a stopped task relative to a system call: before the call or after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SyscallStop {
     /// Not stopped at a system call.
@@ -45,7 +44,7 @@ pub enum SyscallStop {
     },
     /// Stopped after the call.
     Exit {
-        /// Result of the call, `-errno` for an error.
+        /// Result of the call, or `-errno` on error.
         ret: i64,
     },
 }
@@ -68,7 +67,7 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// True if `wait` has a pending report for the task; the report stays pending.
+/// True if `wait` has an unread report about the task; the report is not consumed.
 pub fn is_reported(tid: i32) -> bool {
     let Some(task) = rustix::process::Pid::from_raw(tid) else {
         return false;
@@ -78,7 +77,7 @@ pub fn is_reported(tid: i32) -> bool {
     rustix::process::waitid(WaitId::Pid(task), leave | any).is_ok_and(|status| status.is_some())
 }
 
-/// Returns the `AUDIT_ARCH_*` value of a stopped task and the data of its system-call stop.
+/// Returns a stopped task's `AUDIT_ARCH_*` value and the data of its system-call stop.
 ///
 /// # Errors
 /// `ESRCH` if the task was killed in the meantime.
@@ -149,10 +148,10 @@ pub fn same_mm(a: i32, b: i32) -> io::Result<bool> {
     }
 }
 
-/// Returns the content of the register for call results.
+/// Returns the content of the register that holds a stopped task's system-call result.
 ///
-/// At the exit stop of a task that was killed inside a call, the register contains the result of
-/// that call, or `-ENOSYS` if the call was never started.
+/// At the exit stop of a task that was killed inside a call, the register contains that call's
+/// result, or `-ENOSYS` if the call was never started.
 ///
 /// # Errors
 /// `ESRCH` if the task does not exist any more.
@@ -186,7 +185,7 @@ pub fn set_first_argument(tid: i32, value: u64) -> io::Result<()> {
     inject::set_registers(tid, &registers.with_first_argument(value))
 }
 
-/// Writes a word to the memory of a stopped task, even if the task itself may not write there.
+/// Writes a word to the memory of a stopped task, even if the memory is not writable for the task.
 ///
 /// # Errors
 /// `EIO` if no memory is mapped there; `ESRCH` if the task was killed in the meantime.

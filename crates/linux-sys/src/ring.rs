@@ -1,9 +1,9 @@
 //! The ring of samples that an event shares with the kernel.
 //!
-//! The kernel writes at the head, and this process reads from the tail. Both positions are in the
-//! first page and only increase. Reading copies all pending records and frees their space
-//! immediately, so that parsing works on private memory. This module does not interpret the
-//! records.
+//! The kernel writes at the head, and this process reads at the tail. The ring's first page stores
+//! both positions, which only increase. Reading copies all pending records to private memory, where
+//! they are parsed, and frees their space in the ring immediately. This module does not interpret
+//! the records.
 //!
 //! # Picture
 //! ```text
@@ -33,7 +33,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring of `data_bytes`, a power of two of at least a page, on an event.
+    /// Maps an event's ring of `data_bytes` bytes, a power of two that is at least the page size.
     ///
     /// # Errors
     /// `EPERM` if `perf_event_mlock_kb` and `RLIMIT_MEMLOCK` do not allow the size, `ENOMEM` if

@@ -17,7 +17,7 @@ use std::ptr;
 pub enum Privileges {
     /// Set-user-ID programs work as usual; needs `CAP_SYS_ADMIN`.
     Kept,
-    /// The child sets `no_new_privs`, which an ordinary user needs to install a filter.
+    /// The child sets `no_new_privs`, without which an unprivileged user cannot install a filter.
     NoNew,
 }
 
@@ -35,7 +35,7 @@ pub struct Started {
     failure: OwnedFd,
 }
 
-/// Forks a child that will execute `path` with `argv` under `filter`.
+/// Forks a child that will install the seccomp filter `filter` and execute `path` with `argv`.
 ///
 /// # Errors
 /// The errors of `pipe` and `fork`.
@@ -74,7 +74,7 @@ pub fn fork_waiting(
     }
 }
 
-/// Executes the command in the child. Returns an errno only if that fails.
+/// Executes the command in the child. Returns only if that fails, with an errno.
 ///
 /// # Safety
 /// Must be called in a freshly forked child; `argv` must end with null.
@@ -135,7 +135,7 @@ impl Waiting {
 }
 
 impl Started {
-    /// Returns the errno with which `execve` failed. Call this method after the child has exited.
+    /// Returns the error with which `execve` failed. Call this method after the child has exited.
     pub fn failure(&self) -> Option<io::Error> {
         let mut bytes = [0; 4];
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.failure, &mut bytes)) {

@@ -1,11 +1,11 @@
 //! Restart of calls that fail with `EINTR` because of a ptrace stop.
 //!
-//! The kernel restarts most blocking calls after a stop by itself. A few calls fail with `EINTR`
+//! The kernel itself restarts most blocking calls after a stop. A few calls fail with `EINTR`
 //! instead, as after a signal (`signal(7)` lists them), and not every program expects that. If such
 //! a call waits without a time limit, this module replaces its result by `ERESTARTNOHAND`. When the
-//! thread continues, the kernel then repeats the call, or returns `EINTR` if a signal handler runs
-//! first. A repeated call with a time limit would wait for the full time again, so it keeps its
-//! `EINTR`.
+//! thread resumes, the kernel then repeats the call, or returns `EINTR` if a signal handler runs
+//! first. A repeated call with a time limit would wait for the full time again, so a call with a
+//! time limit still fails with `EINTR`.
 //!
 //! # Linux
 //! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: other architectures do
@@ -19,7 +19,7 @@ const ENTER_EXT_ARG: u64 = 8;
 /// Number of `io_pgetevents`, which `libc` does not define for this target.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// Returns the new result for a thread stopped after call `nr`; `None` if it must not be repeated.
+/// Returns the new result of a stopped thread's call `nr`, or `None` to leave the result unchanged.
 pub fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
     (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
 }

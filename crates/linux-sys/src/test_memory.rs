@@ -5,10 +5,10 @@ use std::ptr;
 
 use super::PAGE;
 
-/// Pages in many mappings, between two inaccessible pages.
+/// Pages divided into many mappings, with an inaccessible page on either side.
 ///
-/// Every other page becomes accessible first, which splits the mappings. Some pages are empty.
-/// Unmapped when dropped.
+/// The mappings are split because alternate pages are made accessible first. Some pages are empty.
+/// The memory is unmapped when the value is dropped.
 #[derive(Debug)]
 pub struct Pieces {
     base: u64,

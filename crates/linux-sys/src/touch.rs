@@ -1,4 +1,4 @@
-//! New memory of this process, for threads that touch its pages.
+//! Freshly mapped memory whose pages the threads of this process touch.
 
 use std::io;
 use std::ptr;

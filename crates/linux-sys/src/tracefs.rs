@@ -1,7 +1,7 @@
-//! The tracefs directory: the kernel's list of tracepoints.
+//! The tracefs directory, which contains the kernel's list of tracepoints.
 //!
-//! A mount is used if there is one. Otherwise a private mount without a path lasts as long as its
-//! descriptor.
+//! If tracefs is already mounted, that mount is used. Otherwise, a private mount without a path is
+//! created, which lasts until its descriptor is closed.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -13,10 +13,10 @@ const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Opens the tracefs directory, which contains `events`.
 ///
-/// If tracefs is not mounted, the descriptor is that of a private mount.
+/// If tracefs is not mounted, the descriptor refers to a private mount.
 ///
 /// # Errors
-/// `EACCES` without the right to read it, or why it cannot be mounted.
+/// `EACCES` without permission to read tracefs; the errors of mounting it.
 pub fn open() -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut refused = None;

@@ -1,6 +1,6 @@
 //! The processor's time-stamp counter.
 
-/// Returns the time-stamp counter, read after all earlier instructions; 0 on other processors.
+/// Reads the time-stamp counter after all earlier instructions; 0 on other architectures.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

@@ -1,9 +1,10 @@
 //! userfaultfd: opening, features, and the requests that move pages.
 //!
-//! This module covers only the needs of repairs: registration for missing pages, moving pages
-//! between mappings, and the events that report forks and changed mappings. The requests are
-//! [`Call`]s, that is, table entries of plain numbers, because both this process and other
-//! processes execute them. The descriptor of this process is a [`Uffd`].
+//! This module supports only what repairs need: registration of ranges for missing-page faults,
+//! moving pages between mappings, and the events that report forks and changed mappings. The
+//! requests are [`Call`]s, that is, table entries that consist of plain numbers, because both this
+//! process and other processes execute them. A [`Uffd`] is a userfaultfd descriptor in this
+//! process.
 //!
 //! # Linux
 //! `include/uapi/linux/userfaultfd.h`; `UFFDIO_MOVE` and its feature bit since 6.8.
@@ -72,16 +73,16 @@ pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     )
 }
 
-/// Creates the call that copies memory of this process to an empty page of the watched process.
+/// Creates the call that copies this process's memory to an empty page of the watched process.
 ///
 /// The copy wakes no thread.
 pub fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
 }
 
-/// True if the mappings that `fd` watches are changing and the event was not yet read.
+/// True if mappings that `fd` watches are changing and the event has not been read yet.
 ///
-/// During such a change, a mapping that is not found may only have moved.
+/// During such a change, a mapping that appears to be missing may only have been moved.
 pub fn is_changing(fd: i32) -> bool {
     // The probe moves nothing. The kernel rejects it, with EAGAIN if a change is in progress.
     let mut probe = move_pages(0, fd, 0, 0, 0);
@@ -108,7 +109,8 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
 
 /// True if the process that `fd` watches has ended; `page` is any page.
 ///
-/// `UFFDIO_UNREGISTER` then fails with `ENOMEM`, as if memory were short.
+/// After the process has ended, `UFFDIO_UNREGISTER` fails with `ENOMEM`, as if memory were
+/// exhausted.
 pub fn has_ended(fd: i32, page: u64) -> bool {
     // The probe would end a write protection that no one has requested, so it changes nothing.
     let mut probe = Call::ioctl(0, fd, UFFDIO_WRITEPROTECT, &[page, super::PAGE, 0]);
@@ -116,9 +118,9 @@ pub fn has_ended(fd: i32, page: u64) -> bool {
     probe.errno() == libc::ESRCH
 }
 
-/// Reduces a move or copy that ended early to the part that remains.
+/// Reduces a partly executed move or copy to the part that remains.
 ///
-/// Returns false if the call did nothing at all.
+/// Returns false if the call moved or copied nothing.
 pub fn advance(call: &mut Call) -> bool {
     let done = call.payload[4].cast_signed();
     if done <= 0 {
@@ -137,7 +139,7 @@ pub fn advance(call: &mut Call) -> bool {
 pub enum Event {
     /// A thread waits for a page.
     Fault,
-    /// The process forked. The descriptor watches the child, and the reader must close it.
+    /// The process forked. The descriptor watches the child; the reader must close the descriptor.
     Fork(i32),
     /// A watched range was moved.
     Remap {
@@ -164,14 +166,14 @@ pub enum Event {
     },
 }
 
-/// A userfaultfd of this process.
+/// A userfaultfd descriptor in this process.
 #[derive(Debug)]
 pub struct Uffd {
     fd: OwnedFd,
 }
 
 impl Uffd {
-    /// Opens a userfaultfd with `features` that also handles faults in kernel mode.
+    /// Opens a userfaultfd with `features`. Faults in kernel mode are handled as well.
     ///
     /// # Errors
     /// `EPERM` without permission; `EINVAL` if the kernel lacks a feature; `ENOSYS`.
@@ -207,7 +209,7 @@ impl Uffd {
     }
 }
 
-/// Waits until `fd` has an event or `other` is readable. Returns true for an event.
+/// Waits until `fd` has an event or `other` is readable. Returns true if `fd` has an event.
 pub fn wait(fd: RawFd, other: RawFd) -> bool {
     let mut fds = [fd, other].map(|fd| libc::pollfd {
         fd,
@@ -223,7 +225,7 @@ pub fn wait(fd: RawFd, other: RawFd) -> bool {
     }
 }
 
-/// Reads the next event of `fd`. The thread that caused it then continues, except after a fault.
+/// Reads the next event of `fd` and resumes the thread that caused it, except after a fault.
 ///
 /// # Errors
 /// `EAGAIN` if there is no event. `EMFILE` if the event is a fork and this process cannot open

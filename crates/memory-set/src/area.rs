@@ -1,11 +1,11 @@
-//! Areas, and the backends that carry out what happens to them.
+//! Areas, and the backends that apply changes of areas to a page table.
 
 use core::fmt;
 use memory_addr::{AddrRange, MemoryAddr};
 
-/// What happens to a page table when an area is mapped, unmapped or protected.
+/// Operations on a page table when an area is mapped, unmapped or protected.
 ///
-/// Each method returns false if the page table does not allow the operation.
+/// Each method returns false if the page table does not permit the operation.
 pub trait MappingBackend: Clone {
     /// Type of an address.
     type Addr: MemoryAddr;
@@ -14,7 +14,7 @@ pub trait MappingBackend: Clone {
     /// Type of the page table.
     type PageTable;
 
-    /// Maps `size` bytes from `start` with `flags`.
+    /// Maps `size` bytes at `start` with `flags`.
     fn map(
         &self,
         start: Self::Addr,
@@ -23,10 +23,10 @@ pub trait MappingBackend: Clone {
         page_table: &mut Self::PageTable,
     ) -> bool;
 
-    /// Unmaps `size` bytes from `start`.
+    /// Unmaps `size` bytes at `start`.
     fn unmap(&self, start: Self::Addr, size: usize, page_table: &mut Self::PageTable) -> bool;
 
-    /// Changes the flags of `size` bytes from `start`.
+    /// Changes the flags of `size` bytes at `start`.
     fn protect(
         &self,
         start: Self::Addr,
@@ -36,7 +36,7 @@ pub trait MappingBackend: Clone {
     ) -> bool;
 }
 
-/// A range of addresses with one backend and one set of flags.
+/// An address range with one backend and one set of flags.
 pub struct MemoryArea<B: MappingBackend> {
     range: AddrRange<B::Addr>,
     flags: B::Flags,
@@ -44,7 +44,7 @@ pub struct MemoryArea<B: MappingBackend> {
 }
 
 impl<B: MappingBackend> MemoryArea<B> {
-    /// Creates an area of `size` bytes from `start`.
+    /// Creates an area of `size` bytes at `start`.
     ///
     /// # Panics
     /// If the range wraps.
@@ -56,7 +56,7 @@ impl<B: MappingBackend> MemoryArea<B> {
         }
     }
 
-    /// Returns the range of addresses.
+    /// Returns the address range of the area.
     pub const fn va_range(&self) -> AddrRange<B::Addr> {
         self.range
     }
@@ -66,7 +66,7 @@ impl<B: MappingBackend> MemoryArea<B> {
         self.flags
     }
 
-    /// Returns the first address.
+    /// Returns the first address in the area.
     pub const fn start(&self) -> B::Addr {
         self.range.start
     }

@@ -1,8 +1,8 @@
-//! The interface of the crate `memory_set` 0.4 on vmarea: areas of an address space with backends.
+//! The interface of the crate `memory_set` 0.4, implemented with vmarea.
 //!
-//! A kernel that uses `memory_set` changes one line, `use vmarea_memory_set::…`, and its areas are
-//! VMAs of the core, found through its index. Parts of an area that get equal flags again become
-//! one area again.
+//! To switch from `memory_set`, a kernel changes one line, `use vmarea_memory_set::…`; its areas
+//! are then VMAs of the core and are found in the core's index. If the flags of two neighbouring
+//! parts of an area become equal again, the parts become one area again.
 //!
 //! # Picture
 //! ```text
@@ -10,13 +10,14 @@
 //!     │
 //!     └──────▶ records: n ──▶ backend and flags of the area
 //! ```
-//! Two VMAs merge if they map one file at contiguous offsets, so a file stands for the flags of one
-//! area, and an offset is the distance from the start of the area as it was mapped.
+//! Two VMAs merge if they map one file at contiguous offsets, so a file represents the flags of one
+//! area, and an offset is the distance from the address at which the area originally started.
 //!
 //! # Differences from `memory_set`
-//! - Addresses and sizes are multiples of 4 KiB; others are [`MappingError::InvalidParam`].
-//! - `Flags` can be compared, and areas are returned by value.
-//! - A lack of memory is an error: [`MappingError::NoMemory`].
+//! - Addresses and sizes must be multiples of 4 KiB, or the error is
+//!   [`MappingError::InvalidParam`].
+//! - `Flags` must be comparable, and areas are returned by value.
+//! - Running out of memory is an error ([`MappingError::NoMemory`]).
 //! - The return value of [`MappingBackend::protect`] is not ignored.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,16 +32,16 @@ pub use set::MemorySet;
 
 use vmarea::types::Errno;
 
-/// Why an operation on a [`MemorySet`] failed.
+/// Reason why an operation on a [`MemorySet`] failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingError {
     /// An address or a size is not a multiple of the page size, or the range is empty or wraps.
     InvalidParam,
-    /// The range overlaps an area.
+    /// The range overlaps an existing area.
     AlreadyExists,
-    /// A backend refused the operation.
+    /// A backend rejected the operation.
     BadState,
-    /// There is no memory for another area.
+    /// Not enough memory is available for another area.
     NoMemory,
 }
 

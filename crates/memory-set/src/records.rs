@@ -1,4 +1,4 @@
-//! Backends and flags of the areas, by the number of the "file" that their VMAs map.
+//! Backends and flags of areas, stored by the number of the "file" that the areas' VMAs map.
 
 use crate::area::MappingBackend;
 use alloc::vec::Vec;
@@ -8,15 +8,15 @@ use vmarea::types::Errno;
 pub struct Record<B: MappingBackend> {
     pub backend: B,
     pub flags: B::Flags,
-    /// First address of the area as it was mapped.
+    /// Start address of the area at the time when it was mapped.
     pub base: u64,
-    /// Number that the parts of one mapped area share.
+    /// Number shared by all parts of one mapped area.
     pub area: u64,
     /// Number of mapped bytes.
     pub mapped: u64,
 }
 
-/// The records of a set. A number is reused when nothing maps it any more.
+/// The records of a set. The number of a record is reused when no VMA maps the record any more.
 pub struct Records<B: MappingBackend> {
     slots: Vec<Option<Record<B>>>,
     free: Vec<u64>,
@@ -32,7 +32,7 @@ impl<B: MappingBackend> Records<B> {
         }
     }
 
-    /// Returns a number for another area.
+    /// Returns a new area number.
     pub fn next_area(&mut self) -> u64 {
         self.areas += 1;
         self.areas
@@ -57,13 +57,14 @@ impl<B: MappingBackend> Records<B> {
         record.expect("a VMA maps it")
     }
 
-    /// Counts bytes that map a record.
+    /// Adds `bytes` to the number of bytes that map a record.
     pub fn mapped(&mut self, number: u64, bytes: u64) {
         let record = self.slots[number as usize].as_mut();
         record.expect("just added or mapped").mapped += bytes;
     }
 
-    /// Counts bytes that no longer map a record, and frees the record if none does.
+    /// Subtracts `bytes` from the number of bytes that map a record; frees the record if none
+    /// remain.
     pub fn unmapped(&mut self, number: u64, bytes: u64) {
         let slot = &mut self.slots[number as usize];
         let record = slot.as_mut().expect("it was mapped");

@@ -22,7 +22,7 @@ pub struct MemorySet<B: MappingBackend> {
     records: Records<B>,
 }
 
-/// Part of an area, and the number of its record.
+/// Part of an area, with the number of the part's record.
 #[derive(Clone, Copy)]
 struct Part {
     range: VmRange,
@@ -69,7 +69,7 @@ impl<B: MappingBackend> MemorySet<B> {
         self.guard().state().map_count as usize
     }
 
-    /// True if there are no areas.
+    /// Returns true if there are no areas.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,7 +79,7 @@ impl<B: MappingBackend> MemorySet<B> {
         self.space.maps(self.mm).map(|vma| self.area(&vma))
     }
 
-    /// True if an area has an address in `range`.
+    /// Returns true if an area contains an address in `range`.
     pub fn overlaps(&self, range: AddrRange<B::Addr>) -> bool {
         let range = VmRange::new(number(range.start), number(range.end));
         self.guard().vmas_in(range).next().is_some()
@@ -91,8 +91,9 @@ impl<B: MappingBackend> MemorySet<B> {
         Some(self.area(&vma))
     }
 
-    /// Returns the lowest free range of `size` bytes from `hint` on, within `limit`. Its start and
-    /// its size are multiples of `align`, a power of two.
+    /// Returns the start of the lowest free range of `size` bytes at or above `hint`, within
+    /// `limit`. The start is a multiple of `align`. `align` must be a power of two, and `size` a
+    /// multiple of it.
     pub fn find_free_area(
         &self,
         hint: B::Addr,
@@ -117,8 +118,8 @@ impl<B: MappingBackend> MemorySet<B> {
         (end <= limit.end.into()).then(|| start.into())
     }
 
-    /// Maps an area. If it overlaps areas, `unmap_overlap` decides whether their parts are unmapped
-    /// first.
+    /// Maps an area. If it overlaps existing areas, `unmap_overlap` determines whether the
+    /// overlapping parts are unmapped first or the call fails.
     ///
     /// # Errors
     /// `InvalidParam` if the area is empty or not of whole pages; `AlreadyExists` if it overlaps an
@@ -157,7 +158,7 @@ impl<B: MappingBackend> MemorySet<B> {
         Err(MappingError::BadState)
     }
 
-    /// Unmaps the parts of all areas in a range.
+    /// Unmaps the parts of all areas within a range.
     ///
     /// # Errors
     /// `InvalidParam` if the range is not of whole pages or wraps; `BadState` if a backend refuses;
@@ -188,8 +189,9 @@ impl<B: MappingBackend> MemorySet<B> {
         self.unmap(B::Addr::from(0), all, page_table)
     }
 
-    /// Changes the flags of the parts of all areas in a range to what `update_flags` returns for
-    /// their flags; `None` leaves a part as it is. Parts of one area with equal flags become one.
+    /// Changes the flags of the parts of all areas within a range: `update_flags` returns the new
+    /// flags for the old ones, or `None` to leave a part unchanged. Neighbouring parts of one area
+    /// merge if their flags become equal.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap).
@@ -217,8 +219,8 @@ impl<B: MappingBackend> MemorySet<B> {
         Ok(())
     }
 
-    /// Returns the number of a record with `flags` for a part: its own, that of a neighbour which is
-    /// of the same area, or a new one.
+    /// Returns the number of a record with `flags` for a part: the part's own record, the record of
+    /// a neighbour from the same area, or a new record.
     fn record_with(&mut self, part: Part, flags: B::Flags) -> MappingResult<u64> {
         let own = self.records.get(part.number);
         let below = part.range.start.checked_sub(1);
@@ -245,7 +247,7 @@ impl<B: MappingBackend> MemorySet<B> {
         Ok(self.records.add(record)?)
     }
 
-    /// Returns the parts of all areas in a range.
+    /// Returns the parts of all areas within a range.
     fn parts(&self, range: VmRange) -> MappingResult<Vec<Part>> {
         let mut parts = Vec::new();
         if range.is_empty() {
@@ -262,7 +264,7 @@ impl<B: MappingBackend> MemorySet<B> {
         Ok(parts)
     }
 
-    /// Enters a part in the core. What was mapped there is replaced.
+    /// Maps a part in the core, in place of any existing mapping.
     fn enter(&mut self, part: Part) -> MappingResult {
         let file = File {
             writable: false,
@@ -285,7 +287,7 @@ impl<B: MappingBackend> MemorySet<B> {
         Ok(())
     }
 
-    /// Removes a part from the core.
+    /// Unmaps a part in the core.
     fn remove(&mut self, part: Part) -> MappingResult {
         let VmRange { start, .. } = part.range;
         self.space.munmap(self.mm, start, part.range.len_bytes())?;
@@ -294,17 +296,17 @@ impl<B: MappingBackend> MemorySet<B> {
     }
 }
 
-/// Returns the number of the record of an area.
+/// Returns the record number of a VMA.
 fn number_of(vma: &VmaView) -> u64 {
     vma.body.file.expect("every area maps a file").inode
 }
 
-/// Returns an address as a number of the core.
+/// Converts an address to the core's type.
 fn number<A: MemoryAddr>(addr: A) -> u64 {
     addr.into() as u64
 }
 
-/// Returns a range as a backend gets it.
+/// Converts a range to a start and a size, as a backend expects them.
 fn bounds<B: MappingBackend>(range: VmRange) -> (B::Addr, usize) {
     (
         B::Addr::from(range.start as usize),
@@ -312,7 +314,7 @@ fn bounds<B: MappingBackend>(range: VmRange) -> (B::Addr, usize) {
     )
 }
 
-/// Returns the range of `size` bytes from `start`, which must be of whole pages.
+/// Returns the range of `size` bytes at `start`; both must be multiples of the page size.
 fn pages<A: MemoryAddr>(start: A, size: usize) -> MappingResult<VmRange> {
     let (start, size) = (number(start), size as u64);
     let is_aligned = start.is_multiple_of(PAGE_SIZE) && size.is_multiple_of(PAGE_SIZE);

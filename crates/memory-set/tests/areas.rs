@@ -1,4 +1,4 @@
-//! The interface with a mock page table, and random operations beside the crate `memory_set`.
+//! Tests of the interface with a mock page table, and with random operations on both crates.
 
 use memory_addr::{AddrRange, VirtAddr};
 use vmarea_memory_set::{MappingBackend, MappingError, MemoryArea, MemorySet};
@@ -6,14 +6,15 @@ use vmarea_memory_set::{MappingBackend, MappingError, MemoryArea, MemorySet};
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
 
-/// Flags of each page; 0 for a page that is not mapped.
+/// Flags of each page; 0 for an unmapped page.
 type Table = [u8; PAGES];
 
-/// A backend that enters flags in the table and refuses to map twice or to change nothing.
+/// A backend that sets flags in the table, and refuses to map a mapped page or change an unmapped
+/// one.
 #[derive(Clone)]
 struct Direct;
 
-/// Changes the entries of a range if `allows` holds for each of them.
+/// Sets the entries of a range to `to` if `allows` returns true for all of them.
 fn change(
     table: &mut Table,
     (start, size): (VirtAddr, usize),
@@ -29,7 +30,7 @@ fn change(
     allowed
 }
 
-/// Implements the trait of one of the two crates.
+/// Implements the backend trait of one of the two crates.
 macro_rules! implement {
     ($backend:path) => {
         impl $backend for Direct {
@@ -148,7 +149,7 @@ fn what_is_wrong_is_refused_and_changes_nothing() {
     assert_eq!(areas(&set), [(8, 2, 1)]);
 }
 
-/// A backend for addresses that no table of this test has.
+/// A backend that accepts any address, including those for which the test has no page table.
 #[derive(Clone)]
 struct Anything;
 
@@ -181,7 +182,7 @@ fn the_upper_half_has_areas_too() {
     assert!(set.is_empty());
 }
 
-/// Returns the next number of a sequence (xorshift).
+/// Returns the next number of a pseudo-random sequence (xorshift).
 fn next(seed: &mut u64) -> usize {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;

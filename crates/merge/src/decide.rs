@@ -108,10 +108,10 @@ impl Decision<'_> {
         }
     }
 
-    /// Returns the page offset of the range if it does not merge. If only a pin keeps that page
-    /// offset from following a move, also returns the page offset of the new address. Unfaulted
-    /// anonymous memory gets the page offset of its new address when it moves. So does faulted
-    /// memory, if the policy allows it and no page is shared.
+    /// Returns the range's page offset without a merge, and the one it would get without pins. The
+    /// latter is `None` if pins make no difference. Anonymous memory that moves gets the page
+    /// offset of its new address if it is unfaulted. Faulted memory gets that page offset only if
+    /// the policy allows it, and no page is shared or pinned.
     fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>) -> (Pgoff, Option<Pgoff>) {
         let follows = Pgoff::of_addr(p.range.start);
         let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
@@ -138,10 +138,10 @@ struct Case<'a> {
     chooser: Chooser<'a>,
     p: &'a Proposal,
     pgoff: Pgoff,
-    /// True if the range extends the previous VMA, see [`MergeScope::Itself`].
+    /// True if the range extends the previous VMA (see [`MergeScope::Itself`]).
     grows: bool,
-    /// Page offset that the range would have if no page were pinned; `None` if no pin makes a
-    /// difference.
+    /// Page offset that the range would have if no page were pinned; `None` if it would be the
+    /// same.
     unpinned: Option<Pgoff>,
 }
 
@@ -183,8 +183,8 @@ impl Case<'_> {
         self.survivor(sides, p.anon_vma == other.anon_vma)
     }
 
-    /// Returns the anon_vma and page offset base that survive. `same_anon_vma` says whether the
-    /// parts that are compared have the same anon_vma.
+    /// Returns the surviving anon_vma and page offset base. If shared pages prevent the merge, the
+    /// refusal is `PageOffset` if `same_anon_vma` is true, otherwise `AnonVma`.
     fn survivor(&mut self, sides: Sides<'_>, same_anon_vma: bool) -> Result<Survivor, Refusal> {
         let survivor = self.chooser.survivor(self.p, sides);
         survivor.map_err(|obstacle| match obstacle {
@@ -194,8 +194,8 @@ impl Case<'_> {
         })
     }
 
-    /// Checks a merge with both neighbours, after a merge with each neighbour alone was found
-    /// possible. `alone` is the survivor of the merge with `prev` only.
+    /// Checks a merge with both neighbours, each of which can merge with the range on its own.
+    /// `alone` is the survivor of a merge with `prev` only.
     fn both(
         &mut self,
         prev: &VmaView,
@@ -205,8 +205,8 @@ impl Case<'_> {
         if next.body.has_close() {
             return Err(Refusal::CloseHook);
         }
-        // The reason of a refusal depends on the anon_vma that `prev` and the range have once they
-        // are merged.
+        // The reason for a refusal depends on the anon_vma that `prev` and the range have after
+        // they have been merged.
         let joined = if alone.holder == Some(prev.id) {
             prev.anon_vma
         } else {
@@ -215,8 +215,9 @@ impl Case<'_> {
         self.survivor(Sides::Both(prev, next), joined == next.anon_vma)
     }
 
-    /// Checks the anon_vmas. If only one side has an anon_vma, the length of the chain decides; if
-    /// the two sides have different ones, the policy decides.
+    /// Checks whether the anon_vmas permit a merge. If only one side has an anon_vma, the kernel's
+    /// rule on chains decides (`one_sided`). If the two sides have different ones, the policy
+    /// decides.
     fn same_anon_vma(&self, other: &VmaView) -> Result<(), Refusal> {
         let p = self.p;
         let joins = match (p.anon_vma, other.anon_vma) {
@@ -258,8 +259,8 @@ impl Case<'_> {
     }
 }
 
-/// Compares two bodies field by field, in Linux's order. The function does not compile if it misses
-/// a field of [`VmaBody`].
+/// Compares two bodies field by field, in Linux's order. Omitting a field of [`VmaBody`] here is a
+/// compile error.
 fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     let VmaBody {
         flags: flags_a,
@@ -295,8 +296,8 @@ fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the refusal for a difference of flags: Linux has one check for all flags, reported here
-/// with different reasons.
+/// Returns the refusal for flags that differ. Linux compares all flags in one check; this function
+/// distinguishes several reasons.
 fn flags_apart(differ: VmFlags) -> Refusal {
     let only = |flags: VmFlags| (differ - flags).is_empty();
     if only(VmFlags::ACCESS) {

@@ -1,8 +1,8 @@
-//! The merge decision: a pure function of snapshots of the VMAs before, in and after a range.
+//! The merge decision: a pure function of snapshots of a range, its VMA and its neighbours.
 //!
 //! The crate decides which VMAs may merge under a [`Policy`](policy::Policy), and gives the reason
-//! for each refusal. It reads [`VmaView`]s and modifies nothing, so it also serves those who have
-//! VMAs of their own, or only what `/proc/PID/smaps` shows ([`partial_view`]).
+//! for each refusal. It only reads [`VmaView`]s, so a program with its own VMA implementation can
+//! use it too. For VMAs that are known only from `/proc/PID/smaps`, see [`partial_view`].
 //!
 //! ```
 //! use vmarea_merge::policy::Policy;
@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Every call that creates or changes a mapping asks whether the range can merge with a neighbour.
-//! The result is a [`Plan`] and, for each side, the reason for a refusal.
+//! The result is a [`Plan`] if it can, and the reason for each refused merge.
 //!
 //! # Picture
 //! ```text
@@ -37,9 +37,8 @@
 //!   PPPPPPPPPPPP JoinAcross            (PrevTakesAll, NextTakesAll: without the ----)
 //! ```
 //!
-//! Some policies allow more merges than Linux. Such a merge changes the pages of a VMA whose
-//! anon_vma does not survive, and pages that need another page offset. The decision queries
-//! [`Evidence`] to find out whether these pages may change.
+//! Some policies allow more merges than Linux does. Such merges give pages another anon_vma or page
+//! offset. The decision queries [`Evidence`] to find out whether these pages may be changed.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `is_mergeable_vma`, `is_mergeable_anon_vma`, `can_vma_merge_before`, `_after`,
@@ -79,14 +78,14 @@ pub struct Proposal {
     pub body: VmaBody,
     /// The anon_vma of the range's pages; `None` if the range is unfaulted.
     pub anon_vma: Option<AnonVmaId>,
-    /// The VMA that contains the range now; `None` for a new range.
+    /// The VMA that already contains the range; `None` for a new range.
     pub middle: Option<VmaView>,
     /// The source VMA of an `mremap` to a new range, clipped to the pages that move.
     pub copied_from: Option<VmaView>,
 }
 
 impl Proposal {
-    /// Proposes a new range without pages.
+    /// Creates a proposal for a new range without pages.
     pub fn unfaulted(range: VmRange, pgoff: Pgoff, body: VmaBody) -> Proposal {
         Proposal {
             range,
@@ -98,8 +97,8 @@ impl Proposal {
         }
     }
 
-    /// Returns the neighbours that the range touches. If the range is part of a VMA, it touches no
-    /// neighbour on a side on which that VMA continues.
+    /// Returns the neighbours that the range touches. On a side where the range's own VMA extends
+    /// beyond the range, there is no such neighbour.
     pub(crate) fn adjacent<'v>(
         &self,
         prev: Option<&'v VmaView>,
@@ -114,7 +113,7 @@ impl Proposal {
         ]
     }
 
-    /// Proposes an existing VMA with its present attributes.
+    /// Creates a proposal for an existing VMA with its present attributes.
     pub fn unchanged(vma: &VmaView) -> Proposal {
         Proposal {
             range: vma.range,
@@ -132,13 +131,13 @@ impl Proposal {
 pub enum MergeScope {
     /// Both neighbours.
     Both,
-    /// Both neighbours, the next VMA first: the previous VMA must then match the next one, as if
-    /// the range had its anon_vma (`mmap` of 6.1).
+    /// Both neighbours, but the next VMA has priority: if it has an anon_vma that the previous VMA
+    /// does not share, the range merges with the next VMA only (`mmap` in 6.1).
     NextFirst,
-    /// Only the previous VMA: the heap grows by `brk` and never merges with the VMA after it.
+    /// Only the previous VMA: `brk` extends the heap and never merges it with the VMA after it.
     PrevOnly,
-    /// Only the previous VMA, which is the mapping that grows. Because nothing is merged, a `close`
-    /// hook cannot prevent the growth.
+    /// Only the previous VMA, the mapping that grows. Growth is not a merge, so a `close` hook does
+    /// not prevent it.
     Itself,
 }
 
@@ -147,30 +146,30 @@ pub enum MergeScope {
 pub struct Verdict {
     /// The plan to carry out; `None` if the range merges with neither side.
     pub plan: Option<Plan>,
-    /// Reason why the range does not merge with the previous VMA. `None` if it merges, or if no
-    /// such VMA is adjacent.
+    /// Reason why the range does not merge with the previous VMA. `None` if it merges, or if that
+    /// VMA is not adjacent.
     pub left: Option<Refusal>,
-    /// Reason why the range does not merge with the next VMA. `None` if it merges, or if no such
-    /// VMA is adjacent and in scope.
+    /// Reason why the range does not merge with the next VMA. `None` if it merges, if that VMA is
+    /// not adjacent, or if the [`MergeScope`] excludes it.
     pub right: Option<Refusal>,
-    /// Reason why the two neighbours do not merge with each other although each of them may merge
-    /// with the range. One of `left` and `right` is then the same.
+    /// Reason why the two neighbours do not merge, although each alone could merge with the range.
+    /// Either `left` or `right` then contains the same reason.
     pub apart: Option<Refusal>,
-    /// Page offset of the range. If faulted pages may follow a move under the policy, this is the
-    /// page offset of the new address.
+    /// Page offset of the range. After a move, this is the page offset of the new address if the
+    /// policy permits that change.
     pub pgoff: Pgoff,
 }
 
-/// Information about pages that is expensive to get, requested only if a policy needs it.
+/// Source of information about pages; queried only if a policy needs it, because it is expensive.
 pub trait Evidence {
     /// Reports how the pages of `range`, which is part of `vma`, are shared with other processes.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing;
 }
 
-/// Sharing of the pages of a range with other processes.
+/// How the pages of a range are shared with other processes, and how many are pinned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sharing {
-    /// True if the anon_vma has a parent, or if a VMA with another anon_vma has it in its chain.
+    /// True if the anon_vma has a parent, or is in the chain of a VMA with another anon_vma.
     pub family: bool,
     /// Number of pages that another process maps as well.
     pub pages: u64,
@@ -179,7 +178,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Result for pages that are neither shared nor pinned.
+    /// Value for pages that are neither shared nor pinned.
     pub const NONE: Sharing = Sharing {
         family: false,
         pages: 0,

@@ -44,7 +44,7 @@ impl MergeOutcome {
         }
     }
 
-    /// Returns the outcome if the merge was not made although it was allowed.
+    /// Returns the outcome of a merge attempt that was given up because of `why`, although allowed.
     pub fn given_up(self, why: GivenUp) -> MergeOutcome {
         match (self, why) {
             (MergeOutcome::Failed | MergeOutcome::AvFailed, _) => self,
@@ -65,35 +65,37 @@ impl MergeOutcome {
     }
 }
 
-/// Why a merge that was allowed was not made.
+/// Reason why an allowed merge was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivenUp {
-    /// A page could not take another owner.
+    /// A page could not be given another anon_vma or page offset.
     Page,
-    /// There was not enough memory, or too little commit charge was left.
+    /// Not enough memory or commit charge was available.
     Memory,
 }
 
-/// Outcomes of one merge attempt: the range with each neighbour, and one neighbour with the other.
-/// An entry is `None` if a VMA is not adjacent or was not considered.
+/// Outcomes of the comparisons in one merge attempt. An entry is `None` if a VMA is not adjacent or
+/// was not considered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcomes {
-    /// The range with the previous VMA.
+    /// Outcome for the range and the previous VMA.
     pub prev: Option<MergeOutcome>,
-    /// The range with the next VMA.
+    /// Outcome for the range and the next VMA.
     pub next: Option<MergeOutcome>,
-    /// The two neighbours with each other; `None` unless each of them may merge with the range.
+    /// Outcome for the two neighbours; `None` unless each of them may merge with the range.
     pub both: Option<MergeOutcome>,
 }
 
 impl Outcomes {
-    /// Returns the outcomes of a verdict on a proposal between the VMAs before and after it.
+    /// Returns the outcomes for a proposal between `prev` and `next` that was decided with
+    /// `verdict`.
     pub fn of(p: &Proposal, [prev, next]: [Option<&VmaView>; 2], verdict: &Verdict) -> Outcomes {
         let [prev, next] = p.adjacent(prev, next);
         let Verdict {
             left, right, apart, ..
         } = *verdict;
-        // Where the neighbours stay apart, each of them alone would merge with the range.
+        // If the neighbours do not merge with each other, each of them alone would merge with the
+        // range.
         let alone = |refusal: Option<Refusal>| refusal.filter(|_| apart.is_none());
         let of = |v: &VmaView, refusal| MergeOutcome::of(p.anon_vma, v, alone(refusal));
         let both = prev.zip(next).filter(|_| alone(left.or(right)).is_none());
@@ -104,7 +106,8 @@ impl Outcomes {
         }
     }
 
-    /// Returns the outcomes that decide whether the borders before and after the range disappear.
+    /// Returns, for each border of the range, the outcome that decides whether the border
+    /// disappears.
     pub fn of_borders(self) -> [Option<MergeOutcome>; 2] {
         [self.prev, self.both.or(self.next)]
     }
@@ -183,8 +186,8 @@ pub struct Attempt<'a> {
     pub next: Option<&'a VmaView>,
     /// The decision.
     pub verdict: &'a Verdict,
-    /// Source of information about pages. An observer can use it to try another policy on the same
-    /// state.
+    /// Source of information about pages. An observer can use it to decide the attempt again under
+    /// another policy.
     pub evidence: &'a dyn Evidence,
 }
 
@@ -195,8 +198,9 @@ impl Attempt<'_> {
     }
 }
 
-/// An observer of merge attempts. It is called with `mmap_lock` held and must not call back.
+/// An observer of merge attempts. It is called with `mmap_lock` held and must not call into the
+/// address space.
 pub trait Observer: Send + Sync {
-    /// Called after an attempt was decided, before it is carried out.
+    /// Called when an attempt has been decided, before it is carried out.
     fn attempt(&self, attempt: &Attempt<'_>);
 }

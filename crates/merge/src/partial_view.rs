@@ -1,11 +1,10 @@
-//! The merge decision for two neighbours if some of their attributes are not known.
+//! The merge decision for two neighbours when some of their attributes are unknown.
 //!
-//! An outside observer knows some attributes of a VMA and not others. This module first runs the
-//! merge decision with all hidden attributes assumed equal: a refusal is then caused by the known
-//! attributes alone. Then it runs the decision once for each hidden attribute, assumed different,
-//! to find the refusal that this difference would cause. The checks are not duplicated here. Not
-//! implemented: a guess at which hidden attribute is the probable cause, because that requires
-//! experience and not rules.
+//! An outside observer knows only some attributes of a VMA. This module first runs the merge
+//! decision with all hidden attributes assumed equal: a refusal is then due to the known attributes
+//! alone. It then runs the decision once for each hidden attribute, with that attribute assumed
+//! different, to find the refusal that this difference would cause. The module does not guess which
+//! hidden attribute is the probable cause: that requires experience, not rules.
 
 use crate::policy::Policy;
 use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
@@ -41,23 +40,23 @@ impl Hidden {
         .union(VmFlags::SHARED);
 }
 
-/// Why two neighbours are separate, as far as this can be determined.
+/// Why two neighbours are separate, as far as the known attributes show.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Explanation {
     /// The refusal that keeps the neighbours apart, whatever the hidden attributes are.
     Apart(Refusal),
-    /// The known attributes match: one of these refusals may apply, or none. They are in the order
-    /// of the checks, without duplicates.
+    /// The known attributes match, so either one of these refusals applies or none does. The
+    /// refusals are in the order of the checks, without duplicates.
     OneOf(Candidates),
     /// Nothing keeps the neighbours apart: the next call that affects their border merges them.
     Together,
 }
 
-/// Refusals that hidden attributes may cause.
+/// Refusals that the hidden attributes could cause.
 pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 
-/// Explains why two adjacent VMAs are separate if some attributes are hidden. The values of the
-/// attributes in `hidden` are ignored in `a` and `b`.
+/// Explains why two adjacent VMAs are separate when some attributes are hidden. The values of the
+/// `hidden` attributes in `a` and `b` are ignored.
 ///
 /// The VMAs are kept apart only if [both directions](Decision::refusal) are refused.
 pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
@@ -96,7 +95,7 @@ fn anon_vma(number: u64) -> Option<AnonVmaId> {
     AnonVmaId::from_bits(number)
 }
 
-/// Returns the pair with its hidden attributes made equal.
+/// Returns both views with the hidden attributes made equal.
 fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
     let (mut a, mut b) = (*a, *b);
     if hidden.contains(Hidden::POLICY) {

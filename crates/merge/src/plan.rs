@@ -69,10 +69,10 @@ pub struct Plan {
     pub pgoff: Pgoff,
     /// VMAs that are removed.
     pub remove: [Option<VmaId>; 2],
-    /// A VMA that loses a part: its new address range and page offset.
+    /// The VMA that loses a part, with its new address range and page offset.
     pub shrink: Option<(VmaId, VmRange, Pgoff)>,
-    /// The VMA whose anon_vma and chain the target gets; `None` if no VMA has an anon_vma. The
-    /// pages of the other VMAs, and pages whose page offset does not fit the target's, are changed.
+    /// The VMA whose anon_vma and chain the target gets; `None` if no VMA has an anon_vma. Pages
+    /// with another anon_vma, or with a page offset that does not fit the target's, are changed.
     pub anon_from: Option<VmaId>,
     /// Number of shared pages that have to be copied before they can be changed.
     pub copies: u64,
@@ -87,8 +87,8 @@ impl Plan {
         givers
     }
 
-    /// Checks whether the plan involves the VMA: as the target, or as a VMA that is removed or
-    /// shrinks.
+    /// Checks whether the plan involves the VMA, either as the target or by removing or shrinking
+    /// it.
     pub fn takes(&self, id: VmaId) -> bool {
         self.target == id
             || self.remove.contains(&Some(id))

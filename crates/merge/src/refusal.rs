@@ -29,7 +29,7 @@ pub enum Refusal {
     Pinned,
     /// Both VMAs map the same file, but their file offsets are not contiguous.
     FileOffset,
-    /// A `close` hook does not allow a VMA to be removed.
+    /// A VMA has a `close` hook that prevents the merge.
     CloseHook,
     /// The model does not cover the cause.
     Opaque,

@@ -18,12 +18,12 @@ use crate::types::{Pgoff, VmRange, VmaId};
 use crate::view::VmaView;
 use crate::{Evidence, Proposal, Sharing};
 
-/// Page offset base: the number of pages to add to an address to get the page offset there.
+/// Page offset base: the page offset at an address minus the page number of that address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct PgoffBase(u64);
 
 impl PgoffBase {
-    /// Base of a VMA whose page offsets are its page numbers.
+    /// Base of a VMA whose page offsets equal its page numbers.
     const ADDRESS: PgoffBase = PgoffBase(0);
 
     pub(super) fn of(pgoff: Pgoff, addr: u64) -> PgoffBase {
@@ -50,7 +50,7 @@ pub(super) struct Survivor {
     /// The VMA whose anon_vma survives; `None` if none of the VMAs has an anon_vma.
     pub(super) holder: Option<VmaId>,
     pub(super) base: PgoffBase,
-    /// Number of shared pages in the other VMAs that have to be copied.
+    /// Number of the other VMAs' shared pages that have to be copied.
     pub(super) copies: u64,
 }
 
@@ -60,7 +60,7 @@ struct Part<'a> {
     vma: &'a VmaView,
     /// Current address range of the pages.
     range: VmRange,
-    /// Page offset base of the pages in the merged VMA if their page offsets do not change.
+    /// Page offset base of the pages if the merge does not change their page offsets.
     base: PgoffBase,
 }
 
@@ -95,9 +95,9 @@ type Asked = (VmaId, VmRange, Sharing);
 /// Why the pages of a range must not get another anon_vma or page offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Obstacle {
-    /// The policy changes no pages, or too many of them are shared.
+    /// The policy does not allow pages to be changed, or too many pages are shared.
     Shared,
-    /// Some pages are pinned; if they were not, `copies` pages would have to be copied.
+    /// Some pages are pinned; without the pins, `copies` pages would have to be copied.
     Pinned {
         /// Number of shared pages.
         copies: u64,
@@ -121,7 +121,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Returns the anon_vma and page offset base that the range and the neighbours can all have.
+    /// Chooses the anon_vma and page offset base of the merged VMA that need the fewest copies.
     ///
     /// # Errors
     /// No such combination exists; the obstacle is `Pinned` if one would exist without the pins.
@@ -179,8 +179,8 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Returns the number of shared pages that change under `holder`'s anon_vma and `base`, unless
-    /// some pages must not change, or too many are shared.
+    /// Returns the number of shared pages to copy if `holder`'s anon_vma and `base` survive. Fails
+    /// if some pages must not change, or too many are shared.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],

@@ -10,11 +10,11 @@ pub struct VmaBody {
     pub flags: VmFlags,
     /// The mapped file, if there is one.
     pub file: Option<MappedFile>,
-    /// Number that stands for the memory policy; 0 for the task's policy.
+    /// Number that identifies the memory policy; 0 for the task's policy.
     pub policy: u32,
-    /// Number that stands for the name set with `PR_SET_VMA`; 0 for none.
+    /// Number that identifies the name set with `PR_SET_VMA`; 0 for none.
     pub name: u32,
-    /// Number that stands for the userfaultfd context; 0 for none.
+    /// Number that identifies the userfaultfd context; 0 for none.
     pub uffd: u32,
 }
 
@@ -76,7 +76,7 @@ impl VmaView {
         )
     }
 
-    /// Returns the page offset that follows the last page of the VMA.
+    /// Returns the page offset immediately after the last page of the VMA.
     pub fn pgoff_end(&self) -> Pgoff {
         self.pgoff_at(self.range.end)
     }

@@ -1,9 +1,10 @@
 //! Child processes that make real system calls and memory accesses on command.
 //!
-//! An [`Oracle`] is a group of up to [`PROCESSES`] processes, each with its own address space.
-//! They execute commands and report the result, the error or the signal, so that tests and
-//! experiments can compare the core with the running kernel. They start as copies of this process
-//! without its heap. The caller decides which calls to make and what they should return.
+//! An [`Oracle`] is a group of up to [`PROCESSES`] processes, each with its own address space. The
+//! processes execute commands and report the result, the error or the signal, so that tests and
+//! experiments can compare the core with the running kernel. The first process starts as a copy of
+//! this process without the heap. The caller decides which calls to make and which results to
+//! expect.
 //!
 //! # Picture
 //! ```text
@@ -26,14 +27,14 @@ use vmarea_linux_sys::oracle::channel::{self, CHILD, Channel, Slot, TESTER, comm
 use vmarea_linux_sys::oracle::{executor, read_remote};
 use vmarea_process::maps::MapName;
 
-/// Maximum number of processes at a time.
+/// Maximum number of processes that exist at the same time.
 pub const PROCESSES: usize = channel::SLOTS;
-/// Anonymous mappings of at least this size are unmapped from the copy, like its heap.
+/// Minimum size of the anonymous mappings that are unmapped from the copy, as is the heap.
 const LARGE: u64 = 1 << 20;
 /// Maximum duration of a command, in seconds.
 const TIMEOUT_S: i64 = 20;
 
-/// Result of an access to memory.
+/// Result of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// The eight bytes that were read; 0 for a write.
@@ -42,7 +43,7 @@ pub enum Access {
     Signal {
         /// `SIGSEGV` or `SIGBUS`.
         signal: i32,
-        /// `SEGV_MAPERR`, `SEGV_ACCERR`, `BUS_ADRERR` ...
+        /// `SEGV_MAPERR`, `SEGV_ACCERR`, `BUS_ADRERR` or another code.
         code: i32,
     },
 }
@@ -69,7 +70,7 @@ pub struct Went {
     pub stopped: Option<i64>,
 }
 
-/// Why a process did not return a result.
+/// Reason why a process did not return a result.
 #[derive(Debug, thiserror::Error)]
 pub enum OracleError {
     /// The processes could not be started.
@@ -82,7 +83,7 @@ pub enum OracleError {
         process: usize,
         /// Wait status of the process, as text.
         how: String,
-        /// The command that it was executing.
+        /// The command that the process was executing.
         what: String,
     },
     /// A process does not respond.
@@ -90,10 +91,10 @@ pub enum OracleError {
     Stuck {
         /// Number of the process.
         process: usize,
-        /// The command that it was executing.
+        /// The command that the process was executing.
         what: String,
     },
-    /// The process does not exist, or exists already.
+    /// The process does not exist, or a process with this number already exists.
     #[error("test process {0} does not exist, or exists already")]
     NoProcess(usize),
     /// The memory of a process cannot be read.
@@ -106,10 +107,10 @@ pub enum OracleError {
     },
 }
 
-/// Creates a file with `memfd_secret` that `execve` closes.
+/// Creates a close-on-exec file with `memfd_secret`.
 ///
 /// # Errors
-/// `ENOSYS` if the kernel lacks it or does not permit it.
+/// `ENOSYS` if the kernel lacks `memfd_secret` or does not permit it.
 pub fn memfd_secret() -> io::Result<OwnedFd> {
     vmarea_linux_sys::oracle::memfd_secret()
 }
@@ -141,7 +142,7 @@ impl Oracle {
         self.pids.get(process)?.map(Pid::as_raw)
     }
 
-    /// Makes a system call in a process. Returns its result, or its errno.
+    /// Makes a system call in a process. Returns the call's result or errno.
     ///
     /// # Errors
     /// [`OracleError`] if the process does not exist or the call ended it.
@@ -166,9 +167,9 @@ impl Oracle {
         })
     }
 
-    /// Makes a system call `series.times` times in a process and measures the time.
+    /// Makes a system call `series.times` times in a process and measures the duration.
     ///
-    /// Stops at the first call that is refused. Uses the scratch memory.
+    /// Stops at the first call that fails. Overwrites the scratch memory.
     ///
     /// # Errors
     /// [`OracleError`] if the process does not exist, the call ended it, or it took too long.
@@ -185,9 +186,9 @@ impl Oracle {
         self.series(process, command::CALLS, series, &what)
     }
 
-    /// Writes eight bytes repeatedly in a process.
+    /// Writes eight bytes to a process's memory repeatedly.
     ///
-    /// The first argument of the series is the address, the second is the value.
+    /// The first argument of the series is the address, and the second is the value.
     ///
     /// # Errors
     /// Those of [`calls`](Self::calls).
@@ -218,7 +219,8 @@ impl Oracle {
         })
     }
 
-    /// Stores words in the scratch memory of a process. Returns their address in the process.
+    /// Stores words in a process's scratch memory. Returns the address of the words in that
+    /// process.
     pub fn scratch(&mut self, process: usize, words: &[u64]) -> Result<u64, OracleError> {
         let slot = self.slot(process)?;
         for (to, &from) in slot.scratch.iter().zip(words) {
@@ -227,12 +229,12 @@ impl Oracle {
         Ok(slot.scratch_address())
     }
 
-    /// Reads eight bytes in a process.
+    /// Reads eight bytes from a process's memory.
     pub fn read(&mut self, process: usize, addr: u64) -> Result<Access, OracleError> {
         self.access(process, command::READ, addr, 0)
     }
 
-    /// Writes eight bytes in a process.
+    /// Writes eight bytes to a process's memory.
     pub fn write(&mut self, process: usize, addr: u64, value: u64) -> Result<Access, OracleError> {
         self.access(process, command::WRITE, addr, value)
     }
@@ -257,7 +259,8 @@ impl Oracle {
         })
     }
 
-    /// Makes `process` fork; the copy becomes `child`. Returns the errno if Linux refuses.
+    /// Makes `process` fork; the new process has the number `child`. Returns the errno if `fork`
+    /// fails.
     pub fn fork(&mut self, process: usize, child: usize) -> Result<Result<(), i32>, OracleError> {
         if self.pids.get(child) != Some(&None) {
             return Err(OracleError::NoProcess(child));
@@ -275,7 +278,7 @@ impl Oracle {
         Ok(Ok(()))
     }
 
-    /// Ends a process and waits for its exit.
+    /// Kills a process and waits for its exit.
     pub fn exit(&mut self, process: usize) -> Result<(), OracleError> {
         self.slot(process)?;
         if let Some(pid) = self.pids[process].take() {
@@ -284,7 +287,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Copies `len` bytes from each of `addresses` in a process, until a read fails.
+    /// Copies `len` bytes from each of `addresses` in a process's memory, up to the first failed
+    /// read.
     ///
     /// Returns the number of bytes copied.
     pub fn memory(
@@ -359,9 +363,9 @@ fn end(pid: Pid) {
     let _ = waitpid(pid, None);
 }
 
-/// Returns the memory ranges of this process that the copy does not need, and its heap's start.
+/// Returns the memory ranges of this process that the copy unmaps, and the start of the heap.
 ///
-/// A range is a start and a length. The start of the heap is 0 if there is no heap.
+/// A range consists of a start and a length. The start of the heap is 0 if there is no heap.
 fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {
     let text = std::fs::read("/proc/self/maps")?;
     let here = &raw const text as u64;

@@ -9,7 +9,7 @@ use vmarea_repair::{MadviseFlags, Options, Owner, RepairError};
 
 use crate::{Settings, VARIABLE, collector};
 
-/// `struct vmarea_merge_options`.
+/// C structure `struct vmarea_merge_options`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CMergeOptions {
@@ -17,12 +17,14 @@ pub struct CMergeOptions {
     pub max_pause_us: u64,
     /// Maximum number of shared pages that may be copied.
     pub copy_pages: u64,
-    /// Bit 0: no flag was ever set by `madvise` in the range. Bit 1: other threads may unmap, move
+    /// Facts about the range, one per bit.
+    ///
+    /// Bit 0: `madvise` has never set a flag in the range. Bit 1: other threads might unmap, move
     /// or protect parts of the range during the call.
     pub flags: u64,
 }
 
-/// `struct vmarea_merge_report`.
+/// C structure `struct vmarea_merge_report`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CMergeReport {
@@ -30,13 +32,13 @@ pub struct CMergeReport {
     pub before: u64,
     /// Number of mappings in the range after the merge.
     pub after: u64,
-    /// Bytes of address space that were replaced.
+    /// Number of bytes of address space that were replaced.
     pub bytes: u64,
     /// Number of pages copied.
     pub copied: u64,
-    /// Number of forks during the merge whose children were given the missing pages.
+    /// Number of forks during the merge whose children had to be given pages that were missing.
     pub forks: u64,
-    /// Duration of the longest piece, in nanoseconds.
+    /// Duration of the longest piece of the merge, in nanoseconds.
     pub longest_pause_ns: u64,
     /// Duration of the whole merge, in nanoseconds.
     pub total_ns: u64,
@@ -47,9 +49,10 @@ const MAY_CHANGE: u64 = 2;
 
 /// Joins neighbouring mappings between `start` and `start + len` that could be one mapping.
 /// `options` and `report` may be null. Returns 0 or a negative errno: `-EINVAL` if the range is
-/// empty or not made of whole pages, `-EPERM` without permission to use userfaultfd, `-ENOSYS`
-/// before Linux 6.8, `-ETIME` if the pause is too short, else the errno of a system call that
-/// should not have failed (`-EIO` if there is none). [`vmarea_last_error`] returns the message.
+/// empty or not made of whole pages, `-EPERM` if the caller is not permitted to use userfaultfd,
+/// `-ENOSYS` before Linux 6.8, `-ETIME` if the maximum pause is too short, and otherwise the errno
+/// of the system call that failed unexpectedly (`-EIO` if there is none). [`vmarea_last_error`]
+/// returns the message.
 ///
 /// # Safety
 /// `options` and `report` are null or point to valid structures of their types.
@@ -121,8 +124,10 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Returns the message of the last `vmarea_merge_range` that failed in the calling thread: one line
-/// that ends with a zero byte, valid until the next failure; empty if no call has failed.
+/// Returns the message of the last `vmarea_merge_range` call that failed in the calling thread.
+///
+/// The message is one line, terminated by a zero byte. It is valid until the next failure, and
+/// empty if no call has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn vmarea_last_error() -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())

@@ -1,13 +1,14 @@
 //! The thread that merges mappings when their number exceeds a threshold.
 //!
 //! The thread counts the mappings at intervals long enough that counting takes at most a fiftieth
-//! of one processor, and repairs the whole address space if there are too many. After a repair that
-//! did not help, the thread waits longer each time, unless many mappings are added, so that it does
-//! not retry mappings that cannot be joined. If descriptors or memory ran out, it retries a moment
-//! later.
+//! of one processor's time. If there are too many mappings, the thread repairs the whole address
+//! space. Each repair that does not help lengthens the wait before the next one, so that the thread
+//! does not retry mappings that cannot be joined; many new mappings end the wait early. If
+//! descriptors or memory run out, the thread retries a moment later.
 //!
-//! The thread's descriptor table is separate from the program's: the program may close every
-//! descriptor that it did not open (`close_range`) and may get the same numbers again.
+//! The thread's descriptor table is separate from the program's, because the program can close
+//! every descriptor that it did not open (`close_range`), and new files of the program can then get
+//! the same descriptor numbers.
 
 use std::io::Write;
 use std::thread;
@@ -19,17 +20,18 @@ use crate::Settings;
 
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
-/// Minimum interval after descriptors or memory ran out.
+/// Minimum wait before the next attempt after descriptors or memory ran out.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Ratio of the counting interval to the time that counting takes.
 const COUNTING: u32 = 50;
-/// Number of consecutive failures to stop the threads after which the collector gives up. A thread
-/// that waits in `vfork` does not stop for a while; a traced thread never does.
+/// Number of consecutive failures to stop the program's threads before the collector gives up.
+///
+/// A thread that waits in `vfork` does not stop for a while; a traced thread never does.
 const TRIES: u32 = 10;
-/// Address range that contains the user addresses of every machine.
+/// Address range that contains all user addresses on every machine.
 const EVERYTHING: std::ops::Range<u64> = 0..1 << 56;
 
-/// Starts the thread with all signals blocked, so that the program's threads receive them.
+/// Starts the thread with all signals blocked, so that the program's own threads receive them.
 pub(crate) fn start(settings: Settings) {
     let quiet = vmarea_repair::NoSignals::begin();
     // If no thread can be started, the program simply runs without merging.
@@ -83,7 +85,7 @@ fn merge(merger: &mut Option<Merger>, options: Options) -> Result<Report, Repair
     merger.merge(EVERYTHING)
 }
 
-/// State that determines how long the thread waits after repairs that did not help.
+/// State that determines how long the thread waits after a repair that did not help.
 #[derive(Debug, Default)]
 struct Backoff {
     wait: Duration,
@@ -92,12 +94,12 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// True if enough time has passed, or if there are many new mappings.
+    /// True if the thread has waited long enough, or if there are many new mappings.
     fn allows(&self, count: u64, now: Instant) -> bool {
         count > self.left + self.left / 8 || self.until.is_none_or(|until| now >= until)
     }
 
-    /// Sets the wait after a repair that began at `begun` and returned `report`.
+    /// Sets how long to wait after a repair that began at `begun` and returned `report`.
     fn learn(&mut self, report: &Report, begun: Instant) {
         // If the repair removed at least a tenth of the mappings, the thread continues at the same
         // pace.

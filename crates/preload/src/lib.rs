@@ -1,9 +1,10 @@
 //! A shared object that keeps the mappings of a running program merged.
 //!
-//! `vmarea run --keep-merged` loads the shared object with `LD_PRELOAD`. It then starts a thread
-//! that merges mappings whenever their number exceeds a threshold. Allocators and runtimes can link
-//! the shared object and call `vmarea_merge_range` from C. `vmarea_repair` does all the work; this
-//! crate contains only the entry points and replaces no function of the program.
+//! `vmarea run --keep-merged` loads the shared object with `LD_PRELOAD`. When loaded in this way,
+//! the shared object starts a thread that merges mappings whenever their number exceeds a
+//! threshold. Allocators and runtimes can link the shared object and call `vmarea_merge_range` from
+//! C. `vmarea_repair` does all the work; this crate contains only the entry points and replaces no
+//! function of the program.
 //!
 //! # Linux
 //! The child of a fork does not inherit the merging thread. After `execve` the object is loaded
@@ -19,13 +20,13 @@ use std::time::Duration;
 /// File name of the shared object.
 pub const FILE_NAME: &str = "libvmarea_preload.so";
 
-/// Environment variable that configures the thread: see [`Settings`].
+/// Environment variable that configures the merging thread; see [`Settings`].
 pub const VARIABLE: &str = "VMAREA_KEEP_MERGED";
 
-/// Threshold and pause of the thread that merges mappings.
+/// Threshold and maximum pause for the thread that merges mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Number of mappings above which the thread merges.
+    /// Number of mappings above which the thread merges them.
     pub threshold: u64,
     /// Maximum time for which a thread of the program may be blocked.
     pub max_pause: Duration,
@@ -37,7 +38,7 @@ impl Settings {
         format!("{},{}", self.threshold, self.max_pause.as_micros())
     }
 
-    /// Parses a value of [`VARIABLE`]; `None` if the value is malformed.
+    /// Parses a value of [`VARIABLE`]; returns `None` if the value is malformed.
     pub fn from_value(value: &str) -> Option<Settings> {
         let (threshold, micros) = value.split_once(',')?;
         Some(Settings {

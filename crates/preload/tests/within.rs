@@ -1,10 +1,10 @@
-//! Repairs of a process by itself.
+//! Tests in which a process repairs its own mappings.
 //!
 //! A C program splits its memory into many mappings, merges them while its threads write to them,
 //! and checks every byte.
 //!
-//! The program is linked with the object, as an allocator would be. It needs permission to use
-//! userfaultfd and Linux 6.8; otherwise the tests print a note and pass.
+//! The program is linked with the shared object, as an allocator would be. It needs Linux 6.8 and
+//! permission to use userfaultfd; without them the tests print a note and pass.
 
 use vmarea_test_support::leash;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Returns the path of the object: cargo puts it next to this test's folder or into it.
+/// Returns the path of the shared object, which is in this test's folder or in its parent folder.
 fn object() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("a folder");
@@ -74,7 +74,7 @@ fn heap(arguments: &[&str]) -> HashMap<String, f64> {
     run(Command::new(program()).args(arguments))
 }
 
-/// Lets the collector keep the program below `threshold` mappings.
+/// Configures the collector to keep the program below `threshold` mappings.
 fn kept_merged(program: &mut Command, threshold: u64) -> &mut Command {
     let settings = vmarea_preload::Settings {
         threshold,
@@ -122,7 +122,7 @@ fn four_threads_lose_no_update_over_many_merges() {
     assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
 }
 
-/// An address that a merge unmaps for a moment could be given to one of these threads.
+/// The kernel could give one of these threads an address that a merge unmaps for a moment.
 #[test]
 fn threads_that_map_meanwhile_keep_what_they_are_given() {
     if !may_repair() {
@@ -136,7 +136,7 @@ fn threads_that_map_meanwhile_keep_what_they_are_given() {
     }
 }
 
-/// For each kind of fork, runs rounds of one merge with a fork at some moment of it.
+/// For each kind of fork, runs rounds of one merge during which the program forks.
 fn forks(kinds: &[&str], rounds: &str) {
     // First the caller owns the range; then any thread may change it.
     forks_of(kinds, rounds, ["1", "3"]);
@@ -164,7 +164,7 @@ fn forks_that_go_round_the_library_are_completed() {
     forks(&["clone", "clone-forks"], "15");
 }
 
-/// The kernel reports a fork with a new descriptor, for which there may be no free number.
+/// The kernel reports a fork through a new descriptor, but all descriptor numbers may be in use.
 #[test]
 fn forks_of_a_program_without_descriptors_are_completed() {
     forks(&["clone-full"], "15");
@@ -225,7 +225,7 @@ fn a_program_that_knows_nothing_of_it_is_kept_merged() {
     }
 }
 
-/// Script that closes all descriptors; its own files then get the collector's numbers.
+/// Script that closes all descriptors, so that files that it opens get the collector's numbers.
 const CLOSES: &str = r#"
 import ctypes, os, socket, time
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,8 @@
-//! Benchmark of a list of mappings: parsing it, and explaining its boundaries.
+//! Benchmark for parsing a list of mappings, and for explaining the boundaries in it.
 //!
-//! Prints the nanoseconds per mapping at several lengths, and the ratio to splitting the same text
-//! into words. The rounds alternate in one run and the median of each is taken.
+//! For lists of several lengths, prints the nanoseconds per mapping, and their ratio to the time
+//! for splitting the same text into words. Each round measures all operations, and the median over
+//! all rounds is used.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use vmarea_process::{Process, boundaries};
 const ROUNDS: usize = 9;
 const LENGTHS: [usize; 3] = [100, 1_000, 65_000];
 
-/// Returns a list in the format of `/proc/PID/maps`: anonymous memory, guards and files in turn.
+/// Returns a list in the format of `/proc/PID/maps`, of anonymous memory, guards and files in turn.
 fn list(mappings: usize) -> String {
     let mut text = String::new();
     for n in 0..mappings {
@@ -27,14 +28,14 @@ fn list(mappings: usize) -> String {
     text
 }
 
-/// Returns the nanoseconds that `f` takes.
+/// Returns the duration of `f` in nanoseconds.
 fn time<T>(f: impl FnOnce() -> T) -> f64 {
     let begin = Instant::now();
     black_box(f());
     begin.elapsed().as_secs_f64() * 1e9
 }
 
-/// Returns the median of one column of the rounds, per item.
+/// Returns the median over all rounds of the time in one column, divided by the number of items.
 fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
     let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
     times.sort_by(f64::total_cmp);

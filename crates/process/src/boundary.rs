@@ -1,9 +1,10 @@
-//! Boundaries: the reason why two neighbouring mappings are separate, one per pair of neighbours.
+//! Boundaries between neighbouring mappings, each with the reason why the two are separate.
 //!
-//! The core's merge decision names the kernel rule that keeps a pair apart. If some attributes of
-//! the pair cannot be read, the decision names every possible rule, and a heuristic picks the most
-//! likely one. Two reasons are not kernel rules: free space between two mappings, and a guard page.
-//! A guard page is a permission difference with its own remedy.
+//! The core's merge decision determines the kernel rule that keeps two mappings apart. If some
+//! attributes of the mappings cannot be read, the decision returns every possible rule, and a
+//! heuristic selects the most likely one. Two reasons are not kernel rules: free space between the
+//! mappings, and a guard page. The kernel only sees different permissions at a guard page, but a
+//! guard page has its own remedy.
 //!
 //! # Invariants
 //! B1  a list of N mappings has N - 1 boundaries: the counts of all reasons add up to N - 1
@@ -25,7 +26,7 @@ pub struct Boundary {
     pub reason: Reason,
     /// Certainty of the reason.
     pub certainty: Certainty,
-    /// If the reason is only likely: every possible rule, including the reason.
+    /// All possible rules, including the reported one, if the reason is only likely.
     pub candidates: Vec<Refusal>,
     /// Remedy that removes the boundary.
     pub remedy: Option<Remedy>,
@@ -34,8 +35,8 @@ pub struct Boundary {
 impl Boundary {
     /// Explains the boundary between two neighbours.
     ///
-    /// For a guard, [`boundaries`] also checks the mapping on the other side of the guard before it
-    /// keeps [`Remedy::Guards`].
+    /// For a guard, this function checks only one side; [`boundaries`] also checks the mapping on
+    /// the other side, and may remove [`Remedy::Guards`].
     pub fn between(policy: &Policy, a: &Mapping, b: &Mapping) -> Boundary {
         if a.entry.end != b.entry.start {
             return Boundary::certain(Reason::Gap);
@@ -77,7 +78,7 @@ impl Boundary {
         }
     }
 
-    /// Returns the name of the reason, followed by `?` if the reason is not certain.
+    /// Returns the name of the reason, with `?` appended if the reason is not certain.
     pub fn label(&self) -> String {
         let name = self.reason.name();
         match self.certainty {
@@ -97,11 +98,11 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
     all
 }
 
-/// Returns the reason to report for a certain `refusal`.
+/// Returns the reason to report for a `refusal` that is certain.
 ///
-/// The kernel compares permissions and all other flags in one check, and a writable mapping is also
-/// charged (`VM_ACCOUNT`). If the permissions differ, the reason is therefore the permission or a
-/// guard.
+/// The kernel compares permissions and all other flags in one check, and a writable mapping also
+/// has a commit charge (`VM_ACCOUNT`). If the permissions differ, the reason is therefore the
+/// permissions or a guard.
 fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
@@ -115,7 +116,7 @@ fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     }
 }
 
-/// Returns the rule that is most frequent in practice among the candidates.
+/// Returns the candidate that is most frequent in practice.
 fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     let flags = pair.a.body.flags;
     let order = if pair.a.body.file.is_some() {
@@ -136,10 +137,10 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
     known.unwrap_or(candidates[0])
 }
 
-/// Keeps [`Remedy::Guards`] only for the boundaries that disappear when a guard is replaced.
+/// Keeps [`Remedy::Guards`] only for boundaries that disappear when their guard is replaced.
 ///
-/// A guard is replaced only between two mappings with the same permissions. If it could join both
-/// of them but they have different anon_vmas, it joins only the lower one.
+/// A guard is replaced only between two mappings with equal permissions. If the guard could join
+/// both mappings but these have different anon_vmas, the guard joins only the lower mapping.
 fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     for (n, guard) in mappings.iter().enumerate() {
         if guard.entry.perms.read || guard.entry.perms.write || guard.entry.perms.exec {
@@ -168,13 +169,14 @@ fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     }
 }
 
-/// True if the guard is small enough, and both neighbours are writable with equal permissions.
+/// Checks whether the guard is small enough, and both neighbours are writable with equal
+/// permissions.
 fn is_replaced(below: &Mapping, between: &Mapping, above: &Mapping) -> bool {
     let perms = below.entry.perms;
     perms == above.entry.perms && perms.write && between.range().pages() <= guard::MOST_GUARD_PAGES
 }
 
-/// True if one mapping could contain both neighbours if the guard between them were a marker.
+/// Checks whether both neighbours could be one mapping if the guard between them were a marker.
 fn joins_both(below: &Mapping, above: &Mapping) -> bool {
     let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
     let both = [anon_vma(below), anon_vma(above)];

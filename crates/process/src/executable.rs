@@ -1,9 +1,9 @@
 //! Checks whether an executable loads an object through `LD_PRELOAD`.
 //!
-//! The dynamic loader handles `LD_PRELOAD`. Three kinds of program silently ignore the variable: a
-//! program without a dynamic loader, a program whose file raises its privileges, and a 32-bit
-//! program. Only the file is read; nothing is run. The programs that the executable starts are
-//! deliberately not checked: they may be of any kind.
+//! The dynamic loader handles `LD_PRELOAD`. Three kinds of program ignore the variable silently: a
+//! program without a dynamic loader, a program whose file grants additional privileges, and a
+//! 32-bit program. This module only reads the file; it does not run it. Programs that the
+//! executable starts are deliberately not checked.
 //!
 //! # Linux
 //! `execve(2)` and `ld.so(8)`. A script is judged by its interpreter, up to the kernel's limit on
@@ -24,7 +24,8 @@ pub enum TakesNone {
     Static(PathBuf),
     /// The program is a 32-bit program.
     Bits32(PathBuf),
-    /// The program's file raises its privileges (set-user-ID, set-group-ID, capabilities).
+    /// The program's file grants additional privileges (set-user-ID, set-group-ID, or
+    /// capabilities).
     Privileged(PathBuf),
 }
 
@@ -42,16 +43,16 @@ impl fmt::Display for TakesNone {
     }
 }
 
-/// Maximum depth of scripts whose interpreters are scripts, as in the kernel.
+/// Maximum depth of nested script interpreters, as in the kernel.
 const DEPTH: usize = 5;
-/// Maximum length of a script's first line that the kernel reads.
+/// Maximum number of bytes that the kernel reads from a script's first line.
 const LINE_BYTES: usize = 256;
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const CLASS_32: u8 = 1;
 const PT_INTERP: u32 = 3;
 
-/// Resolves `program` like a shell: a name with a slash is a path, any other name is searched for
-/// in the folders of `PATH`.
+/// Resolves `program` like a shell: a name that contains a slash is a path, and any other name is
+/// looked up in the directories in `PATH`.
 pub fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(PathBuf::from(program));
@@ -67,7 +68,7 @@ pub fn find(program: &OsStr) -> Option<PathBuf> {
 
 /// Returns the reason why the program in the file `path` ignores `LD_PRELOAD`.
 ///
-/// The result is `None` if the program loads the object or if the kind of program is unknown.
+/// The result is `None` if the program loads the object, or if the kind of the program is unknown.
 ///
 /// # Errors
 /// Any error from reading the file.
@@ -88,7 +89,7 @@ pub fn takes_none(path: &Path) -> io::Result<Option<TakesNone>> {
     Ok(None)
 }
 
-/// Returns the interpreter that a script names.
+/// Returns the interpreter named in a script's first line.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start
         .strip_prefix(b"#!")?
@@ -112,7 +113,7 @@ fn of_elf(file: &mut File, start: &[u8], path: PathBuf) -> io::Result<Option<Tak
     Ok(gives_rights(file, &path)?.then_some(TakesNone::Privileged(path)))
 }
 
-/// True if a 64-bit program names a dynamic loader.
+/// Checks whether a 64-bit program specifies a dynamic loader.
 fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
     let half = |at: usize| u16::from_le_bytes([start[at], start[at + 1]]);
     let mut word = [0; 8];
@@ -131,11 +132,10 @@ fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// True if the kernel runs the program with privileges that the caller lacks.
+/// Checks whether the kernel would run the program with privileges that the caller lacks.
 fn gives_rights(file: &File, path: &Path) -> io::Result<bool> {
     const SET_UID: u32 = 0o4000;
-    /// The set-group-ID and group-execute bits; without the latter, set-group-ID has another
-    /// meaning.
+    /// Set-group-ID and group-execute bits. If only set-group-ID is set, it grants no privileges.
     const SET_GID: u32 = 0o2010;
     let (of_file, own) = (file.metadata()?, fs::metadata("/proc/self")?);
     let is_other_user = of_file.mode() & SET_UID != 0 && of_file.uid() != own.uid();
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Builds a 64-bit program with one program header of this type, or a 32-bit program.
+    /// Builds a 64-bit ELF file with one program header of type `kind`, or a 32-bit ELF file.
     fn elf(class: u8, kind: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..4].copy_from_slice(ELF_MAGIC);

@@ -1,9 +1,9 @@
-//! Guard pages: which mappings count as guards, and which of them can become markers.
+//! Guards: which mappings are classified as guards, and which guards can become markers.
 //!
 //! A guard is a small inaccessible range next to memory that the program uses, for example at the
 //! end of a thread's stack. A guard that is a separate mapping adds a boundary on each side. Since
-//! Linux 6.13 a guard can be a marker in the page table instead (`MADV_GUARD_INSTALL`), inside one
-//! mapping.
+//! Linux 6.13, a guard can instead be a marker in the page table within a larger mapping
+//! (`MADV_GUARD_INSTALL`).
 
 use crate::pair::{Pair, is_plain};
 use vmarea_merge::partial_view::{Explanation, Hidden, explain};
@@ -11,10 +11,10 @@ use vmarea_merge::policy::Policy;
 use vmarea_merge::types::VmFlags;
 use vmarea_merge::view::VmaView;
 
-/// Maximum size in bytes of a guard, which must also not be larger than its neighbour.
+/// Maximum size of a guard in bytes. In addition, a guard must not be larger than its neighbour.
 const GUARD_BYTES: u64 = 1 << 20;
 
-/// Maximum size in pages of a guard that can become a marker; a larger range is a reservation.
+/// Maximum size in pages of a guard that can become a marker. A larger range is a reservation.
 pub const MOST_GUARD_PAGES: u64 = 64;
 
 /// Position of a mapping in a pair.
@@ -26,7 +26,7 @@ pub(crate) enum Side {
     Upper,
 }
 
-/// Returns which of the two mappings is a guard for the other, if any.
+/// Returns which of the two mappings is a guard next to the other; `None` if neither is.
 pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
     let is_guard = |one: &VmaView, other: &VmaView| {
         let len = one.range.len_bytes();
@@ -44,11 +44,12 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
     }
 }
 
-/// True if the guard would merge with its neighbour once it is accessible, so that a marker in the
-/// page table can replace it.
+/// Checks whether the guard would merge with its neighbour if it were accessible. If so, a marker
+/// in the page table can replace the guard.
 ///
-/// The guard gets its neighbour's permissions, and with them a commit charge, before the marker is
-/// installed: a marker in a separate mapping would give that mapping an anon_vma of its own.
+/// Before the marker is installed, the guard is given its neighbour's permissions and therefore a
+/// commit charge, so that it merges: a marker in a separate mapping would give that mapping an
+/// anon_vma of its own.
 pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     if pair.hidden.contains(Hidden::FLAGS) {
         return false;
@@ -57,7 +58,7 @@ pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
 }
 
-/// Returns the pair as if the guard had the permissions and the charge of its neighbour.
+/// Returns the pair with the guard's permissions and commit charge replaced by its neighbour's.
 fn opened(pair: &Pair<'_>) -> (VmaView, VmaView) {
     const TAKEN: VmFlags = VmFlags::ACCESS.union(VmFlags::ACCOUNT);
     let (mut a, mut b) = (pair.a, pair.b);

@@ -1,10 +1,10 @@
-//! Model of a live Linux process and of its mappings, with reasons why they are separate.
+//! Model of a live Linux process and its mappings, and why neighbouring mappings are separate.
 //!
 //! This crate reads `/proc` (maps, smaps, pagemap, limits, credentials, the executable) and,
-//! through a BPF iterator, the kernel view: fields of `mm_struct` and `vm_area_struct`. It builds
-//! one model of the process. For each pair of neighbouring mappings, it decides why the two are
-//! separate and which remedy would merge them. `explain`, `top`, `show` and `repair` all use that
-//! decision. This crate never changes a process; only `repair` does.
+//! through a BPF iterator, the kernel view: fields of `mm_struct` and `vm_area_struct`. From this
+//! data, it builds a model of the process. For each pair of neighbouring mappings, it determines
+//! why the two are separate and which remedy would merge them. `explain`, `top`, `show` and
+//! `repair` all use these results. This crate never changes a process; `repair` does.
 //!
 //! # Picture
 //! ```text

@@ -1,8 +1,8 @@
-//! A mapping of a process with all known attributes.
+//! A mapping of a process, with all known attributes of the mapping.
 //!
 //! The line of `/proc/PID/maps` is always present. Flags come from the kernel view or from `smaps`;
-//! anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. An
-//! attribute that was not read is `None`, never a guess.
+//! the anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. An
+//! attribute that has not been read is `None`, never a guess.
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
@@ -20,21 +20,21 @@ pub struct Resident {
 /// A mapping and its known attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mapping {
-    /// The line of `/proc/PID/maps`.
+    /// The mapping's line in `/proc/PID/maps`.
     pub entry: MapsEntry,
     /// `vm_flags`, if known.
     pub flags: Option<VmFlags>,
-    /// The VMA in the kernel view, if that was read.
+    /// The VMA in the kernel view, if the view has been read.
     ///
-    /// In a replay, numbers assigned by the replay replace the kernel's addresses.
+    /// In a replay, numbers assigned by the replay take the place of kernel addresses.
     pub kernel: Option<ViewVma>,
-    /// Resident memory of the mapping, if that was read.
+    /// Resident memory of the mapping, if it has been read.
     pub resident: Option<Resident>,
 }
 
 impl Mapping {
-    /// Creates a mapping whose flags were not changed by `madvise` or a similar call, as the caller
-    /// guarantees.
+    /// Creates a mapping; the caller guarantees that no `madvise` or similar call changed its
+    /// flags.
     pub fn without_advice(entry: MapsEntry) -> Mapping {
         let mut mapping = Mapping::from(entry);
         // Flags of nearly every private anonymous mapping, in addition to its permissions.
@@ -47,7 +47,8 @@ impl Mapping {
         VmRange::new(self.entry.start, self.entry.end)
     }
 
-    /// Returns the flags of the mapping, or if unknown only those that the permissions imply.
+    /// Returns the flags of the mapping; if they are unknown, only those implied by the
+    /// permissions.
     pub fn flags(&self) -> VmFlags {
         self.flags.unwrap_or_else(|| {
             let perms = self.entry.perms;
@@ -60,7 +61,7 @@ impl Mapping {
         })
     }
 
-    /// True if the mapping has a file, including the internal file behind shared memory.
+    /// Checks whether the mapping has a file, including the internal file of shared memory.
     pub fn has_file(&self) -> bool {
         match self.kernel {
             Some(vma) => vma.file != 0,
@@ -73,7 +74,7 @@ impl Mapping {
         }
     }
 
-    /// True if other processes may share pages of the mapping since a fork.
+    /// Returns true if, since a fork, other processes may share pages of the mapping.
     pub fn is_forked(&self) -> bool {
         self.kernel.is_some_and(|vma| vma.is_forked())
     }

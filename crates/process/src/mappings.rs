@@ -1,8 +1,8 @@
-//! The mappings of a running process: `/proc` and the kernel view, read until they agree.
+//! Mappings of a running process, from `/proc` and the kernel view, read until the two agree.
 //!
-//! A running process may change between the two reads. Both are repeated a few times; a mapping
-//! that still differs after the last attempt keeps only the data from `/proc`. The process is
-//! deliberately not stopped.
+//! A running process may change between the read of `/proc` and that of the kernel view. Both reads
+//! are repeated up to a limit; a mapping that still differs after the last attempt has only the
+//! data from `/proc`. The process is deliberately not stopped.
 
 use crate::mapping::Mapping;
 use crate::maps;
@@ -10,7 +10,7 @@ use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
 use vmarea_merge::types::VmFlags;
 
-/// Maximum number of attempts to read a list and a view that agree.
+/// Maximum number of attempts to read a list and a kernel view that agree.
 const ATTEMPTS: usize = 4;
 
 /// Source of the mappings.
@@ -30,7 +30,8 @@ pub enum Source {
 
 /// Whether `smaps` is read instead of `maps`.
 ///
-/// Reading `smaps` takes seconds for a big process and holds its `mmap_lock` during the whole read.
+/// Reading `smaps` takes seconds for a large process and holds its `mmap_lock` during the whole
+/// read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Smaps {
     /// Never read `smaps`.
@@ -41,23 +42,24 @@ pub enum Smaps {
     Always,
 }
 
-/// Mappings of a process by address, without `[vsyscall]`, which is not a VMA of the process.
+/// Mappings of a process, ordered by address, without `[vsyscall]`, which is not one of its VMAs.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     /// The mappings.
     pub list: Vec<Mapping>,
     /// Source of the mappings.
     pub source: Source,
-    /// Number of lines omitted from the list.
+    /// Number of lines that were removed from the list.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read; only their lines in the list are known.
+    /// Number of mappings that changed during the read; for them, only the line in the list is
+    /// known.
     pub changed: u64,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
 }
 
 impl Mappings {
-    /// Reads the mappings of process `pid`, with the kernel view if `kernel` is given.
+    /// Reads the mappings of process `pid`, including the kernel view if `kernel` is `Some`.
     ///
     /// The list is empty for a process that has no address space.
     ///
@@ -98,9 +100,10 @@ impl Mappings {
         }
     }
 
-    /// Reads only the list of process `pid`, whose mappings have no flags from `madvise`.
+    /// Reads only the list of process `pid`, whose mappings have no flags set by `madvise`.
     ///
-    /// The caller guarantees that `madvise` and similar calls set no flag on any of the mappings.
+    /// The caller guarantees that no `madvise` or similar call has set a flag on any of the
+    /// mappings.
     ///
     /// # Errors
     /// Same as [`maps::read`].
@@ -120,7 +123,7 @@ impl Mappings {
         Ok(Mappings::new(list.collect(), Source::Smaps))
     }
 
-    /// Wraps a list and removes `[vsyscall]` from it.
+    /// Creates `Mappings` from a list, without `[vsyscall]`.
     pub(crate) fn new(mut list: Vec<Mapping>, source: Source) -> Mappings {
         let all = list.len();
         list.retain(|mapping| !mapping.entry.is_vsyscall());
@@ -133,7 +136,7 @@ impl Mappings {
     }
 }
 
-/// Adds the VMA of the same range to each mapping; returns the number of mappings without a VMA.
+/// Adds to each mapping the VMA with the same range; returns the number of mappings without one.
 fn add_view(list: &mut [Mapping], view: &[ViewVma]) -> u64 {
     let mut view = view.iter().peekable();
     let mut missing = 0;

@@ -10,7 +10,7 @@ pub const PRESENT: u64 = 1 << 63;
 pub const SWAPPED: u64 = 1 << 62;
 /// A guard marker replaces the page.
 pub const GUARD: u64 = 1 << 58;
-/// The page is present and mapped nowhere else.
+/// The page is present, and no other page-table entry maps it.
 pub const EXCLUSIVE: u64 = 1 << 56;
 /// The page exists, in memory or in swap.
 pub const FILLED: u64 = PRESENT | SWAPPED;

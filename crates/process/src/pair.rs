@@ -1,5 +1,5 @@
-//! Two neighbouring mappings as input to the merge decision, in which unreadable attributes are
-//! marked as hidden.
+//! Two neighbouring mappings as input to the merge decision; unreadable attributes are marked
+//! hidden.
 //!
 //! # Linux
 //! Names and policies are compared by content (`anon_vma_name_eq`, `mpol_equal`), userfaultfd
@@ -21,16 +21,16 @@ pub struct Pair<'a> {
     pub a: VmaView,
     /// The upper mapping as input to the decision.
     pub b: VmaView,
-    /// Attributes of the two mappings that could not be read, and therefore cannot be compared.
+    /// Attributes that could not be read for at least one mapping, and so cannot be compared.
     pub hidden: Hidden,
-    /// True if a driver created one or both of the mappings.
+    /// True if a device driver created at least one of the mappings.
     ///
-    /// Such a mapping is probably special, and its flags cannot be read.
+    /// A mapping created by a driver probably has special flags, but its flags cannot be read.
     pub by_driver: bool,
 }
 
 impl<'a> Pair<'a> {
-    /// Builds the pair from all visible attributes of the two mappings.
+    /// Builds the pair from all known attributes of the two mappings.
     pub fn of(a: &'a Mapping, b: &'a Mapping) -> Pair<'a> {
         let mappings = [a, b];
         let mut pair = Pair {
@@ -71,7 +71,8 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// True if both mappings are private and anonymous, without a flag that rules out a remedy.
+    /// Checks whether both mappings are private anonymous memory without flags that rule out a
+    /// remedy.
     pub(crate) fn is_plain(&self) -> bool {
         is_plain(&self.a) && is_plain(&self.b)
     }
@@ -86,7 +87,8 @@ impl<'a> Pair<'a> {
         };
     }
 
-    /// Sets both policies; returns true if they are separate objects that appear equal.
+    /// Sets both memory policies; returns true if they are separate objects whose known members are
+    /// equal.
     fn set_policies(&mut self) -> bool {
         let [a, b] = self.mappings.map(|mapping| mapping.kernel);
         let Some((a, b)) = a.zip(b) else {
@@ -126,7 +128,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Converts one mapping; names, policies and file identities are set per pair.
+/// Converts one mapping; names, memory policies and file identities are set later, for the pair.
 fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
@@ -158,7 +160,7 @@ fn view(mapping: &Mapping) -> VmaView {
     }
 }
 
-/// True if the mapping is private and anonymous, without a flag that rules out a remedy.
+/// Checks whether the mapping is private anonymous memory without flags that rule out a remedy.
 pub(crate) fn is_plain(view: &VmaView) -> bool {
     const UNTOUCHABLE: VmFlags = VmFlags::SPECIAL
         .union(VmFlags::UFFD_ANY)
@@ -177,7 +179,7 @@ pub(crate) fn is_plain(view: &VmaView) -> bool {
     no_file && view.body.uffd == 0 && !view.body.flags.intersects(UNTOUCHABLE)
 }
 
-/// True for `[vdso]`, `[vvar]` and similar mappings, and for hugetlb pages: they never merge.
+/// Returns true for hugetlb, `[vdso]`, `[vvar]` and similar mappings, which never merge.
 fn made_by_kernel(entry: &MapsEntry) -> bool {
     matches!(entry.name, MapName::Special(_)) || of_hugetlbfs(entry)
 }
@@ -186,7 +188,7 @@ fn of_hugetlbfs(entry: &MapsEntry) -> bool {
     kind(entry, VmFlags::empty()) == FileKind::Hugetlb
 }
 
-/// True for a device, or for a file that some part of the kernel created for internal use.
+/// Returns true for a device, or for a file that a kernel subsystem created for internal use.
 fn of_driver(entry: &MapsEntry) -> bool {
     const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
     const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];

@@ -1,8 +1,8 @@
-//! Model of a process at one moment: its mappings, its limit, and the merge rules of its kernel.
+//! Model of a process at one point in time: mappings, mapping limit, and the kernel's merge rules.
 //!
-//! One model covers four sources: a running process with or without the kernel view, a pasted list
-//! of mappings, and a point in a replay (which `explain` and `report` fill in). The decisions are
-//! made elsewhere ([`crate::boundary`], [`crate::remedy`]).
+//! The model has one of four sources: a running process with or without the kernel view, a pasted
+//! list of mappings, or a point in a replay (for which `explain` and `report` create the model).
+//! The decisions are made elsewhere ([`crate::boundary`], [`crate::remedy`]).
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
@@ -13,28 +13,29 @@ use std::io;
 use vmarea_merge::policy::Policy;
 use vmarea_merge::types::VmRange;
 
-/// A process and all data that was read about it.
+/// A process, with all data that was read about it.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Process ID; `None` for a pasted list or a recording.
     pub pid: Option<i32>,
-    /// Name of the program or of the pasted file, or the recorded command.
+    /// Name of the program or of the pasted file, or the command that was recorded.
     pub name: String,
     /// Source of the mappings.
     pub source: Source,
-    /// Merge rules of the kernel that the process runs on.
+    /// Merge rules of the kernel on which the process runs.
     pub policy: Policy,
-    /// Maximum number of mappings that the process may have.
+    /// Maximum number of mappings per process (`vm.max_map_count`).
     pub limit: u64,
-    /// Mappings by address, without `[vsyscall]`, which is not a VMA of the process.
+    /// Mappings by address, without `[vsyscall]`, which is not one of the process's VMAs.
     pub mappings: Vec<Mapping>,
-    /// Number of mappings of the whole process, even after [`Process::narrow`].
+    /// Number of mappings in the whole process, even after [`Process::narrow`].
     pub total: u64,
-    /// Number of lines in the list that do not count as mappings.
+    /// Number of lines in the list that are not counted as mappings.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read; only their lines in the list are known.
+    /// Number of mappings that changed during the read; for them, only the line in the list is
+    /// known.
     pub changed: u64,
-    /// Private bytes of the whole process, if known.
+    /// Number of private bytes in the whole process, if known.
     pub anonymous_bytes: Option<u64>,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
@@ -43,7 +44,7 @@ pub struct Process {
 /// Whether to read the kernel view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AskKernel {
-    /// Read the view if that is permitted.
+    /// Read the view if the kernel permits it.
     #[default]
     Try,
     /// Never read the view.
@@ -55,7 +56,7 @@ pub enum AskKernel {
 pub enum ProcessError {
     /// There is no such process.
     NoProcess(i32),
-    /// The caller may not inspect the process.
+    /// The caller has no permission to inspect the process.
     Forbidden(i32),
     /// The process exited during the read.
     Ended(i32),
@@ -163,7 +164,7 @@ impl Process {
         Ok(process)
     }
 
-    /// Creates a process model from `mappings`, without reading other data.
+    /// Creates a process model from `mappings` without reading further data.
     pub fn of(name: String, mappings: Mappings) -> Process {
         Process {
             pid: None,
@@ -205,7 +206,7 @@ fn without_mappings(pid: i32) -> ProcessError {
     }
 }
 
-/// Converts line ends to those of Linux: another system's editor may have saved the copy.
+/// Removes carriage returns, which an editor on another system may have added to the copy.
 fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
     let text = text.trim_ascii();
     let mut plain = Vec::with_capacity(text.len() + 1);

@@ -1,9 +1,9 @@
-//! The processes of this machine, and what is cheap to read about them: name, state and size, and
-//! the system's limit on mappings per process.
+//! The processes of this machine, and data about them that is cheap to read: names, states, sizes,
+//! and the system's limit on mappings per process.
 //!
-//! Every function takes microseconds per process regardless of its size: no page table is walked,
-//! so `smaps` and similar files are never read. The mappings themselves are read by
-//! [`crate::maps`].
+//! Every function takes a few microseconds per process, regardless of the process's size: no page
+//! table is walked, so `smaps` and similar files are never read. The module [`crate::maps`] reads
+//! the mappings.
 
 use std::fs;
 use std::io;
@@ -17,20 +17,20 @@ pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 pub struct Facts {
     /// Name of the first thread.
     pub name: String,
-    /// State letter: `Z` for a process that has exited but was not waited for.
+    /// State letter, such as `Z` for a zombie.
     pub state: char,
-    /// Private bytes in memory or in swap; `None` for a process without an address space.
+    /// Number of private bytes in memory or in swap; `None` for a process without an address space.
     pub anonymous_bytes: Option<u64>,
 }
 
 impl Facts {
-    /// True if the process has exited.
+    /// Returns true if the process has exited.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// Reads the data about process `pid`.
+/// Reads the status of process `pid`.
 ///
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process.
@@ -72,9 +72,10 @@ fn bytes(value: &str) -> Option<u64> {
 pub struct Stat {
     /// Name of the first thread.
     pub name: String,
-    /// True for a kernel thread (`PF_KTHREAD`).
+    /// True if the process is a kernel thread (`PF_KTHREAD`).
     pub of_kernel: bool,
-    /// Start time in clock ticks since boot; together with the process ID it identifies a process.
+    /// Start time in clock ticks since boot; together with the process ID, it identifies the
+    /// process.
     pub started: u64,
     /// Size of the address space in bytes; 0 for a kernel thread and for a process that has exited.
     pub virtual_bytes: u64,
@@ -106,7 +107,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// True if `/proc` shows processes; false if nothing or another file system is mounted there.
+/// Returns true if `/proc` lists processes; false if nothing or another file system is mounted
+/// there.
 pub fn are_shown() -> bool {
     fs::metadata("/proc/self/status").is_ok()
 }
@@ -124,9 +126,9 @@ pub fn list() -> io::Result<Vec<i32>> {
     Ok(pids)
 }
 
-/// True if the process IDs in `/proc` belong to this process's own pid namespace.
+/// Returns true if the process IDs in `/proc` are those of this process's own pid namespace.
 ///
-/// `/proc` may have been mounted for another pid namespace; the same ID then means another process.
+/// If `/proc` was mounted for another pid namespace, the same ID denotes another process.
 pub fn numbers_are_ours() -> bool {
     let own = fs::read_link("/proc/self").ok();
     own.is_some_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
@@ -134,14 +136,14 @@ pub fn numbers_are_ours() -> bool {
 
 /// Returns the maximum number of mappings per process (`vm.max_map_count`).
 ///
-/// If the file cannot be read, the result is the default of Linux.
+/// If the file cannot be read, the result is Linux's default.
 pub fn max_map_count() -> u64 {
     let text = fs::read_to_string("/proc/sys/vm/max_map_count").ok();
     text.and_then(|text| text.trim().parse().ok())
         .unwrap_or(DEFAULT_MAX_MAP_COUNT)
 }
 
-/// Returns major and minor version of the running kernel; `None` if its release has another form.
+/// Returns the running kernel's major and minor version; `None` if the release string is unusual.
 pub fn kernel_version() -> Option<(u32, u32)> {
     let uname = rustix::system::uname();
     let release = uname.release().to_string_lossy().into_owned();
@@ -149,7 +151,7 @@ pub fn kernel_version() -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Returns the rules of the running kernel, or of the newest known one if the version is unknown.
+/// Returns the running kernel's rules, or the newest known rules if its version is unknown.
 pub fn kernel_policy() -> Policy {
     kernel_version().map_or(Policy::LINUX, Policy::for_kernel)
 }

@@ -1,4 +1,4 @@
-//! Reasons why two neighbouring mappings are separate, and the certainty of a reason.
+//! Reasons why two neighbouring mappings are separate, and the certainty of these reasons.
 
 use vmarea_merge::Refusal;
 
@@ -7,16 +7,16 @@ use vmarea_merge::Refusal;
 pub enum Reason {
     /// Free space between the two mappings.
     Gap,
-    /// One of the two mappings is a guard: it is small, inaccessible and next to a larger mapping.
+    /// One of the two mappings is a guard: a small inaccessible mapping next to a larger mapping.
     Guard,
     /// A kernel rule keeps the two mappings apart.
     Rule(Refusal),
-    /// Nothing keeps the mappings apart: the next call that touches the boundary merges them.
+    /// Nothing keeps the mappings apart. The next call that touches the boundary merges them.
     Nothing,
 }
 
 impl Reason {
-    /// Returns the short name, as in reports.
+    /// Returns the short name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Gap => "gap",
@@ -26,7 +26,7 @@ impl Reason {
         }
     }
 
-    /// Returns the meaning of the reason in a few words.
+    /// Returns a short description of the reason.
     pub fn words(self) -> &'static str {
         match self {
             Reason::Gap => "free space between",
@@ -57,8 +57,8 @@ impl Reason {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// The reason was observed and is sufficient to keep the two mappings apart.
+    /// The reason was observed, and it is sufficient to keep the two mappings apart.
     Certain,
-    /// The true reason is hidden; the reported one is the most frequent of all possible reasons.
+    /// The actual reason is hidden; the reported one is the most frequent of all possible reasons.
     Likely,
 }

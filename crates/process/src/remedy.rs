@@ -1,11 +1,12 @@
-//! Remedies that remove a boundary: the one decision that `explain`, `top` and `repair` share.
+//! Remedies that remove a boundary; `explain`, `top` and `repair` share this decision.
 //!
 //! The remedy of a [`Boundary`](crate::Boundary) is the method by which the two neighbours can
 //! become one mapping. To choose a remedy, this module runs the core's merge decision on the pair
-//! as it would be after the remedy. [`unmovable`] explains why the pages of one mapping cannot be
+//! as it would be after the remedy. [`unmovable`] returns why the pages of a mapping cannot be
 //! moved. These decisions use only facts that are known without stopping the process; `repair` may
-//! still refuse because of obstacles that appear only during the attempt (pinned or shared pages,
-//! guard markers). The cost of a remedy is not considered here; `explain` estimates it.
+//! still fail because of obstacles that are only detected during the attempt (pinned or shared
+//! pages, guard markers). The cost of a remedy is not considered here; `explain` estimates the
+//! cost.
 
 use crate::guard;
 use crate::mapping::Mapping;
@@ -18,7 +19,7 @@ use vmarea_merge::policy::Policy;
 use vmarea_merge::types::VmFlags;
 use vmarea_merge::view::VmaView;
 
-/// Flags that `mmap` and `madvise` can set on a fresh mapping.
+/// Flags that `mmap` and `madvise` can set on a new mapping.
 const CAN_BE_GIVEN: VmFlags = VmFlags::READ
     .union(VmFlags::WRITE)
     .union(VmFlags::EXEC)
@@ -36,25 +37,25 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
 
 /// Flags that a remedy clears.
 ///
-/// The other flags of `madvise` are not cleared: they change the memory that a fork or a reader
-/// sees, or their purpose cannot be determined from outside the process.
+/// Other flags set by `madvise` are not cleared, because they change the memory that a forked child
+/// or a reader sees, or because their purpose cannot be determined from outside the process.
 const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
-/// Flags that would be lost if a fresh mapping replaced an empty one.
+/// Flags that would be lost if a new mapping replaced an empty one.
 const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);
 
 /// Method that removes a boundary.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Remedy {
-    /// Move the pages out and back, which unifies their anon_vma and page offsets.
+    /// Moves the pages out and back, so that they get one anon_vma and contiguous page offsets.
     Merge,
-    /// Same as [`Remedy::Merge`], but pages may be shared after a fork and must then be copied.
+    /// Same as [`Remedy::Merge`], but pages that a fork may have shared must be copied.
     Copy,
-    /// Replace guard mappings by page-table guard markers (`MADV_GUARD_INSTALL`).
+    /// Replaces guard mappings with guard markers in the page table (`MADV_GUARD_INSTALL`).
     Guards,
-    /// Clear flags (`MADV_DOFORK` and similar advice).
+    /// Clears flags (`MADV_DOFORK` and similar advice).
     Flags,
-    /// Replace empty ranges without access by one fresh mapping.
+    /// Replaces empty, inaccessible ranges with one new mapping.
     Empties,
 }
 
@@ -68,7 +69,7 @@ impl Remedy {
         Remedy::Empties,
     ];
 
-    /// Returns the short name, as in reports and in `merge --fix`.
+    /// Returns the short name used in reports and in `merge --fix`.
     pub fn name(self) -> &'static str {
         match self {
             Remedy::Merge => "merge",
@@ -79,13 +80,13 @@ impl Remedy {
         }
     }
 
-    /// True if the remedy moves or copies pages to a fresh mapping.
+    /// Returns true if the remedy moves or copies pages to a new mapping.
     pub fn takes_pages(self) -> bool {
         matches!(self, Remedy::Merge | Remedy::Copy)
     }
 }
 
-/// Reason why the pages of a mapping cannot be moved to a fresh mapping.
+/// Reason why the pages of a mapping cannot be moved to a new mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmovable {
     /// The mapping is not plain anonymous memory.
@@ -96,15 +97,15 @@ pub enum Unmovable {
     Userfaultfd,
     /// The mapping is locked.
     Locked,
-    /// The mapping is not writable, and the kernel moves pages of writable mappings only.
+    /// The mapping is not writable; the kernel moves only pages of writable mappings.
     NotWritable,
     /// The mapping has a memory policy.
     Policy,
-    /// The mapping has flags that cannot be set on a fresh mapping.
+    /// The mapping has flags that cannot be set on a new mapping.
     Special,
 }
 
-/// Returns the reason why pages of a mapping cannot be moved; `None` if no obstacle is known.
+/// Returns why the pages of a mapping cannot be moved; `None` if no obstacle is known.
 pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
     let entry = &mapping.entry;
     let no_inode = entry.ino == 0 && entry.dev == 0;
@@ -131,7 +132,8 @@ pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
     }
 }
 
-/// Returns the remedy for the boundary between two mappings; `reason` is why they are separate.
+/// Returns the remedy for the boundary between two mappings, which are separate because of
+/// `reason`.
 pub(crate) fn of(
     policy: &Policy,
     pair: &Pair<'_>,
@@ -181,7 +183,7 @@ fn is_movable(pair: &Pair<'_>) -> bool {
     pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// True if the pair would merge without `flags`, at the latest after its pages were moved.
+/// Checks whether the pair would merge without `flags`, if necessary after its pages were moved.
 fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     let (mut a, mut b) = (pair.a, pair.b);
     a.body.flags -= flags;
@@ -189,7 +191,7 @@ fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     joins(policy, pair, &a, &b)
 }
 
-/// True if the pair would merge if the upper mapping had the flags of the lower one.
+/// Checks whether the pair would merge if the upper mapping had the lower mapping's flags.
 fn joins_with_flags_of_lower(policy: &Policy, pair: &Pair<'_>) -> bool {
     let mut b = pair.b;
     b.body.flags = pair.a.body.flags;
@@ -213,9 +215,9 @@ mod tests {
     use super::*;
     use crate::{Process, boundaries};
 
-    /// Returns the remedies of a list of adjacent one-page mappings.
+    /// Returns the remedies for the boundaries in a list of adjacent one-page mappings.
     ///
-    /// Each mapping is given by its permissions, its name and the letters of its flags.
+    /// Each mapping is described by its permissions, its name and the letters of its flags.
     fn remedies(mappings: &[(&str, &str, &str)]) -> Vec<Option<Remedy>> {
         let lines = mappings.iter().enumerate();
         let text = lines.map(|(n, (perms, name, letters))| {

@@ -1,19 +1,19 @@
-//! Advice for a caller that lacks a permission.
+//! Advice for a caller whose operation was not permitted.
 //!
-//! For most users the advice is "run as root". Root itself needs other advice. If root lacks a
-//! capability, it probably runs in a container, which must be given the capability. If root lacks
-//! none, a security module or another user namespace forbids the operation.
+//! For most users, the advice is "run as root". Root needs different advice: if root lacks a
+//! capability, it probably runs in a container, which must be granted the capability. If root lacks
+//! no capability, a security module or another user namespace forbids the operation.
 
 use std::fs;
 
 /// A capability that vmarea may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capability {
-    /// Inspect and trace processes of other users.
+    /// Permits inspecting and tracing the processes of other users.
     SysPtrace = 19,
-    /// Open performance counters.
+    /// Permits opening performance counters.
     Perfmon = 38,
-    /// Load BPF programs.
+    /// Permits loading BPF programs.
     Bpf = 39,
 }
 
@@ -28,8 +28,7 @@ impl Capability {
     }
 }
 
-/// Returns advice for this process after an operation failed because it requires capability
-/// `needed`.
+/// Returns advice for this process after an operation failed for lack of the `needed` capabilities.
 pub fn remedy(needed: &[Capability]) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,7 +1,8 @@
-//! Benchmark of lookup, replacement, gap search and memory against `BTreeMap` under a lock.
+//! Comparison of lookups, replacements, gap searches and memory use with a locked `BTreeMap`.
 //!
-//! Prints one line per size and measure: `RangeTree`, `BTreeMap`, and the ratio. The rounds of the
-//! two alternate in one run and the median of each is taken, so a disturbance affects both.
+//! Prints one line per size and measure: the figures of `RangeTree` and `BTreeMap`, and their
+//! ratio. The two maps are measured in alternating rounds and the median round of each counts, so a
+//! disturbance affects both.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ const ROUNDS: usize = 9;
 const SIZES: [usize; 6] = [10, 100, 1_000, 10_000, 65_000, 1_000_000];
 const PAGE: u64 = 4096;
 
-/// Pseudo-random generator xorshift64*.
+/// Pseudo-random number generator (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -28,7 +29,7 @@ impl Random {
     }
 }
 
-/// Returns `n` ranges of 1 to 8 pages, each after a gap of 0 to 3 pages, in random order.
+/// Returns `n` ranges of 1 to 8 pages in random order, with gaps of 0 to 3 pages between them.
 fn ranges(n: usize) -> Vec<Entry> {
     let mut random = Random(7);
     let mut at = 1 << 20;
@@ -69,7 +70,7 @@ fn find(map: &Map, addr: u64) -> Option<u64> {
         .map(|(_, &(_, value))| value)
 }
 
-/// Returns the nanoseconds per call of both, as the median of the rounds.
+/// Returns the median times per call of `ours` and `theirs`, in nanoseconds.
 fn race(calls: usize, mut ours: impl FnMut(usize), mut theirs: impl FnMut(usize)) -> (f64, f64) {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..=ROUNDS {
@@ -170,8 +171,8 @@ fn changes(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     print("move an end, ns", n, result);
 }
 
-/// Returns the nanoseconds of searches from the top of the whole window, as `mmap` does them, for
-/// gaps of sizes that occur only a few times.
+/// Returns the times of searches for rare gap sizes in the whole window, sorted, in nanoseconds.
+/// Each search starts at the top of the window, as in `mmap`.
 fn whole_window(n: usize, all: &[Entry], tree: &RangeTree, high: u64) -> Vec<f64> {
     let mut times = Vec::new();
     for i in 0..21 {
@@ -236,7 +237,7 @@ fn gaps(n: usize, all: &[Entry], tree: &RangeTree, base: &mut f64) {
     }
 }
 
-/// Measures two readers and a writer: lookups and replacements per second, in millions.
+/// Measures lookups and replacements per second, in millions, with two readers and one writer.
 fn crowd(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     let run = |find: &(dyn Fn(u64) -> Option<u64> + Sync), replace: &(dyn Fn(Entry) + Sync)| {
         let (stop, found, written) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));

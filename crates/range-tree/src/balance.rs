@@ -1,8 +1,8 @@
-//! Changes of the tree's shape: split, redistribute, merge, add and remove the root.
+//! Operations on the tree's shape: split, redistribute, merge, and adding or removing a root.
 //!
-//! These operations do not change the contents of the map. Each operation marks as busy the nodes
-//! between which rows move, and their parent, so a reader sees the state before or after the
-//! operation.
+//! The operations in this module do not change the contents of the map. Before an operation moves
+//! rows between nodes, it marks these nodes and their parent as busy, so a reader sees the state
+//! either before or after the operation.
 //!
 //! # Picture
 //! ```text
@@ -17,12 +17,12 @@ use crate::node::{INNER, Inner, LEAF, Leaf, Node, NodePtr, Row, SPARE, Span, Wor
 use crate::pool::NodeRef;
 use crate::write::{Path, Writer, make_busy, propagate_span};
 
-/// Minimum number of free rows in a neighbour for a full leaf to move rows to it.
+/// Minimum number of free rows that a neighbour must have for a full leaf to move rows to it.
 ///
-/// It is at least two, so that both leaves have free rows afterwards and no row moves back
+/// The minimum is at least two, so that both leaves have free rows afterwards and no row moves back
 /// immediately.
 const MIN_FREE: usize = LEAF / 16 + 2;
-/// Maximum number of rows of two neighbours that are merged into one node.
+/// Returns the maximum total number of rows for which two neighbours are merged into one node.
 const fn mergeable(capacity: usize) -> usize {
     capacity - capacity.div_ceil(4)
 }
@@ -50,7 +50,7 @@ impl<'a> Writer<'a> {
         self.pool.height += 1;
     }
 
-    /// Frees a row for a range at `start` in the full child at `row` of `parent`. The parent must
+    /// Makes room for a range at `start` in the full child at `row` of `parent`. The parent must
     /// have a free row.
     pub(crate) fn make_room_in_child(
         &mut self,
@@ -91,7 +91,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Moves rows of a full leaf to its left neighbour; returns false if too few rows are free.
+    /// Moves rows of a full leaf to its left neighbour; returns false if that neighbour is too
+    /// full.
     fn redistribute_left(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         let Some(place) = row.checked_sub(1) else {
             return false;
@@ -112,7 +113,8 @@ impl<'a> Writer<'a> {
         true
     }
 
-    /// Moves rows of a full leaf to its right neighbour; returns false if too few rows are free.
+    /// Moves rows of a full leaf to its right neighbour; returns false if that neighbour is too
+    /// full.
     fn redistribute_right(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         if row + 1 >= parent.len() {
             return false;
@@ -150,7 +152,7 @@ impl<'a> Writer<'a> {
         parent.end_write(parent.len());
     }
 
-    /// Removes a leaf together with its last range, and every ancestor that becomes empty.
+    /// Removes a leaf and its only remaining range, and every ancestor that becomes empty.
     pub(crate) fn unlink_leaf(&mut self, path: &mut Path<'a>, leaf: &'a Leaf) {
         leaf.begin_write();
         let mut emptied = NodeRef::Leaf(leaf);
@@ -197,9 +199,10 @@ impl<'a> Writer<'a> {
         self.pool.retire(child);
     }
 
-    /// Merges small nodes, from the end of the path upwards, and removes a root with one child.
+    /// Merges small nodes, from the bottom of the path upwards, and removes a root with one child.
     ///
-    /// Two neighbours are merged if one node can hold both and has free rows afterwards.
+    /// Two neighbours are merged if one node can hold the rows of both and has free rows
+    /// afterwards.
     pub(crate) fn rebalance(&mut self, path: &mut Path<'a>) {
         while let Some((parent, row)) = path.pop() {
             let merged = self.merge(parent, row)
@@ -260,7 +263,8 @@ fn begin_write<W: Word, const N: usize, const G: usize, const K: usize>(
     }
 }
 
-/// Splits a full node: `left` keeps `keep` rows, the others move to `right`, the parent's next row.
+/// Splits a full node: `left` keeps `keep` rows, and `right` gets the others. `right` becomes the
+/// row after `left` in the parent.
 fn split<W: Word, const N: usize, const G: usize>(
     parent: &Inner,
     row: usize,

@@ -1,10 +1,10 @@
 //! Gap search: the lowest or highest gap of a given size in a window.
 //!
-//! A row of an inner node has the largest gap of its child, so a search enters a child only if the
-//! child has a large enough gap, or if the window cuts the child: on each level at most two
-//! children are searched without success. A search visits several nodes. Therefore it checks that
-//! the whole tree has not changed, instead of checking each node's version; after a few failed
-//! attempts the search keeps writers out.
+//! A row of an inner node stores the size of the largest gap within its child. A search enters a
+//! child only if this gap is large enough, or if the window begins or ends within the child; at
+//! most two children per level are therefore searched in vain. Because a search visits several
+//! nodes, it does not check each node's version, but whether the whole tree has changed. After a
+//! few failed attempts the search keeps writers out.
 
 use crate::node::{INNER, NodePtr};
 use crate::pool::NodeRef;
@@ -17,7 +17,7 @@ type Gap = (u64, u64);
 type Search = ControlFlow<Option<Gap>, u64>;
 
 const MAX_ATTEMPTS: usize = 8;
-/// Maximum depth of a search that sees an inconsistent tree; more than the height of any tree.
+/// Maximum depth of a search that sees an inconsistent tree; greater than the height of any tree.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -36,8 +36,8 @@ impl Window {
 
     /// Returns true if the search ends at this gap.
     ///
-    /// The search ends if the gap is large enough before it is clipped, or if it reaches the other
-    /// side of the window. Both conditions share one branch, which is rarely taken.
+    /// The search ends if the gap is large enough before it is clipped, or if the search has
+    /// reached the far end of the window. Both conditions share one branch, which is rarely taken.
     #[inline]
     fn decides(&self, start: u64, end: u64, outside: bool) -> bool {
         (end.saturating_sub(start) >= self.len) | outside
@@ -45,7 +45,7 @@ impl Window {
 }
 
 impl RangeTree {
-    /// Returns the lowest gap of at least `len` in the window `[low, high)`, clipped to it.
+    /// Returns the lowest gap of at least `len` in the window `[low, high)`, clipped to the window.
     pub fn gap_lowest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,
@@ -58,7 +58,8 @@ impl RangeTree {
         })
     }
 
-    /// Returns the highest gap of at least `len` in the window `[low, high)`, clipped to it.
+    /// Returns the highest gap of at least `len` in the window `[low, high)`, clipped to the
+    /// window.
     pub fn gap_highest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
         let window = Window {
             low,
@@ -71,7 +72,8 @@ impl RangeTree {
         })
     }
 
-    /// Runs a search, and repeats it if the tree has changed; the last attempt keeps writers out.
+    /// Runs a search, and repeats it if the tree has changed meanwhile. The last attempt keeps
+    /// writers out.
     fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
         for _ in 0..MAX_ATTEMPTS {
             if let Ok(answer) = self.try_on_stable_tree(&search) {
@@ -99,7 +101,7 @@ impl RangeTree {
         }
     }
 
-    /// Searches upwards from `at`; all addresses below `at` were searched before.
+    /// Searches upwards from `at`; all addresses below `at` have already been searched.
     fn lowest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
         match self.node(child) {
             None => {}
@@ -140,7 +142,7 @@ impl RangeTree {
         Continue(at)
     }
 
-    /// Searches downwards from `at`; all addresses above `at` were searched before.
+    /// Searches downwards from `at`; all addresses above `at` have already been searched.
     fn highest(&self, child: NodePtr, mut at: u64, w: Window, depth: usize) -> Search {
         match self.node(child) {
             None => {}

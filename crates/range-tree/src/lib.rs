@@ -2,13 +2,12 @@
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
 //! search finds free space from either end. The map does not interpret the words; a caller may, for
-//! example, store keys of VMAs in them. Ranges never overlap, and a part of a range cannot be
-//! removed.
+//! example, store keys of VMAs in them. Ranges never overlap, and only whole ranges can be removed.
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
 //! until the tree is dropped, so a reader needs no registration, handle, or thread-local state.
-//! This is why nodes have versions, instead of being copied and freed after a grace period.
+//! Nodes carry versions, so they need not be copied and freed after a grace period.
 //!
 //! # Picture
 //! ```text
@@ -80,7 +79,7 @@ pub struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Contended;
 
-/// Pointer to the root, which every reader loads first. It is on a separate cache line.
+/// Pointer to the root, on a separate cache line. Every reader loads this pointer first.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Root(AtomicPtr<()>);

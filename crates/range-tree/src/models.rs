@@ -3,7 +3,7 @@
 //! Loom runs all interleavings up to a bound on preemptions (see `ci/loom.sh`).
 //!
 //! Nodes have three rows, so that one insert splits a node and one removal merges two. The comment
-//! on each model names the error that makes it fail.
+//! on each model names the error that would make the model fail.
 
 use crate::{Entry, RangeTree};
 use loom::sync::Arc;
@@ -44,7 +44,7 @@ fn model(
 
 /// Fails if a split hides a range from a reader.
 ///
-/// The reader passed the parent before the split, looks for a range in the left leaf after the
+/// The reader visits the parent before the split, looks for a range in the left leaf after that
 /// range has moved to the right leaf, and finds nothing.
 #[test]
 fn a_split_loses_no_range() {
@@ -57,7 +57,7 @@ fn a_split_loses_no_range() {
 
 /// Fails if a merge hides ranges from a reader.
 ///
-/// The reader holds a version of the right leaf. The leaf's ranges move to the left leaf, and the
+/// The reader has loaded the right leaf's version. The leaf's ranges move to the left leaf, and the
 /// reader takes the empty leaf for the end of the map.
 #[test]
 fn a_merge_loses_no_range() {
@@ -67,9 +67,9 @@ fn a_merge_loses_no_range() {
     model(0..4, merge, |t| assert_eq!(t.find(32), Some(range(3))));
 }
 
-/// Fails if a reader returns a range of a reused leaf.
+/// Fails if a reader returns a range from a reused leaf.
 ///
-/// The leaf that the reader is in is removed and reused for other ranges.
+/// The leaf that is being read is removed and reused for other ranges.
 #[test]
 fn a_reused_leaf_is_not_taken_for_the_old_one() {
     let reuse = |t: &RangeTree| {
@@ -88,8 +88,8 @@ fn a_reused_leaf_is_not_taken_for_the_old_one() {
 
 /// Fails if a reader combines old and new bounds.
 ///
-/// Without the version check, a search could use the old end and return the new one, or return the
-/// start of one range with the end of another.
+/// Without the version check, a reader could compare the address with a range's old end but return
+/// its new end, or return the start of one range with the end of another.
 #[test]
 fn bounds_are_consistent() {
     model(
@@ -107,8 +107,9 @@ fn bounds_are_consistent() {
 
 /// Fails if the end of a child grows in the leaf before it grows in the parent.
 ///
-/// A reader that has seen the range's new end then looks for an address in the new part of the
-/// range, skips the child, and returns the next range.
+/// If the leaf changed first, a reader that has seen the range's new end could look up an address
+/// in the new part of the range, still find the old end in the parent, skip the child, and return
+/// the next range.
 #[test]
 fn a_parent_changes_with_its_child() {
     let grow = |t: &RangeTree| t.write().resize(10, 10, 20);
@@ -123,10 +124,10 @@ fn a_parent_changes_with_its_child() {
     });
 }
 
-/// Fails if a gap search sees a state that the map never had.
+/// Fails if a gap search combines two states of the map.
 ///
-/// The search sees the gap before a range that has moved into this gap, and also sees the range's
-/// old addresses as taken.
+/// A search that combined the new start of a moved range with its old end would return the gap
+/// after the old end, which is never the lowest suitable gap.
 #[test]
 fn a_gap_is_consistent() {
     let change = |t: &RangeTree| {

@@ -1,9 +1,10 @@
 //! Tree node: up to `N` rows, stored in columns, with a version that readers check.
 //!
 //! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
-//! a leaf, a child in an inner node. A row of an inner node also stores the largest gap inside of
-//! the child. Every field is atomic, so a reader that is concurrent with the writer reads old or
-//! new words and nothing else. The version shows the reader whether the words belong together.
+//! a leaf, a pointer to the child in an inner node. A row of an inner node also stores the largest
+//! gap within the child. Every field is atomic, so a reader that is concurrent with the writer
+//! reads old or new words and nothing else. The version shows the reader whether the words belong
+//! together.
 //!
 //! # Picture
 //! ```text
@@ -16,13 +17,13 @@
 //! does not need the length either.
 //!
 //! # Locking
-//! One writer at a time ([`begin_write`](Node::begin_write) … [`end_write`](Node::end_write)). A
-//! reader loads the head with [`begin_read`](Node::begin_read), reads, and then checks
-//! [`is_unchanged`](Node::is_unchanged).
+//! There is one writer at a time ([`begin_write`](Node::begin_write) …
+//! [`end_write`](Node::end_write)). A reader loads the head with [`begin_read`](Node::begin_read),
+//! reads, and then checks [`is_unchanged`](Node::is_unchanged).
 
 use vmarea_sync::primitive::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Number of rows of a leaf. Small in tests, so that splits and merges are common.
+/// Number of rows in a leaf; small in tests, so that splits and merges are common.
 pub(crate) const LEAF: usize = if SMALL { 3 } else { 64 };
 pub(crate) const INNER: usize = if SMALL { 3 } else { 64 };
 const PIVOTS: usize = if SMALL { 1 } else { 7 };
@@ -33,10 +34,10 @@ pub(crate) const SPARE: usize = if INNER < 16 { 1 } else { INNER / 8 };
 
 const LEN: u64 = 0xff;
 const BUSY: u64 = 0x100;
-/// Amount that is added to the head at the end of a change, to increment the version.
+/// Value added to a node's head at the end of a change, which increments the version.
 const VERSION: u64 = 0x200;
 
-/// Bounds of a child or leaf, and the largest gap between its ranges.
+/// Bounds of a range or of a node, and the largest gap within them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub start: u64,
@@ -114,13 +115,13 @@ impl Head {
 #[repr(C, align(64))]
 pub(crate) struct Node<W, const N: usize, const G: usize> {
     head: AtomicU64,
-    /// Last end of each block of rows, except the last block.
+    /// End of the last row in each block of rows, except for the last block.
     pivots: [AtomicU64; PIVOTS],
     ends: [AtomicU64; N],
     starts: [AtomicU64; N],
     words: [W; N],
     gaps: [AtomicU64; G],
-    /// Larger of a row's gap and the gap before the row, so that a search scans one column.
+    /// Larger of each row's gap and the gap before the row, so that a search scans only one column.
     rooms: [AtomicU64; G],
 }
 
@@ -129,7 +130,7 @@ pub(crate) type Leaf = Node<AtomicU64, LEAF, 0>;
 /// Node whose words are pointers to its children.
 pub(crate) type Inner = Node<AtomicPtr<()>, INNER, INNER>;
 
-/// Returns how many of `keys` are at most `key`. Compares all of them, without a branch.
+/// Returns how many of `keys` are at most `key`. Compares `key` with all of them, without a branch.
 #[inline]
 fn count(keys: &[AtomicU64], key: u64) -> usize {
     keys.iter()
@@ -176,7 +177,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
 
     // Methods for readers. They may run concurrently with the writer.
 
-    /// Starts a read. Returns the head, or `None` while a writer changes the node.
+    /// Starts a read. Returns the head, or `None` while a writer is changing the node.
     #[inline]
     pub fn begin_read(&self) -> Option<Head> {
         // ORDERING: Acquire, pairs with the Release in `end_write`.
@@ -223,7 +224,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.words[row].load()
     }
 
-    /// Returns the largest gap inside of the row's child; 0 in a leaf.
+    /// Returns the largest gap within the row's child; 0 in a leaf.
     #[inline]
     pub fn gap(&self, row: usize) -> u64 {
         self.gaps
@@ -231,7 +232,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .map_or(0, |gap| gap.load(Ordering::Relaxed))
     }
 
-    /// Returns the first row in `from..len` with a gap of `size` in its child or before it.
+    /// Returns the first row in `from..len` with a gap of at least `size` in or before its child.
     #[inline]
     pub fn next_room(&self, from: usize, len: usize, size: u64) -> Option<usize> {
         let rooms = self.rooms.get(from..len)?;
@@ -241,7 +242,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .map(|i| from + i)
     }
 
-    /// Returns the last row below `below` with a gap of `size` in its child or before it.
+    /// Returns the last row below `below` with a gap of at least `size` in or before its child.
     #[inline]
     pub fn last_room(&self, below: usize, size: u64) -> Option<usize> {
         self.rooms
@@ -314,7 +315,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set_gap(row, span.gap);
     }
 
-    /// Writes the gap of a row. Lookups do not read it, so the node need not be busy.
+    /// Writes the gap of a row. Lookups do not read gaps, so the node need not be busy.
     #[inline]
     pub fn set_gap(&self, row: usize, size: u64) {
         if let Some(gap) = self.gaps.get(row) {
@@ -322,7 +323,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Recomputes the entry of a row in `rooms`.
+    /// Recomputes a row's entry in `rooms`.
     #[inline]
     pub fn set_room(&self, row: usize) {
         let before = self.gap_before(row);
@@ -331,7 +332,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Returns the entry of a row in `rooms`.
+    /// Returns a row's entry in `rooms`.
     pub fn room(&self, row: usize) -> u64 {
         self.rooms
             .get(row)
@@ -344,7 +345,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set_span(row, content.span);
     }
 
-    /// Inserts a row at `row` of `len` rows.
+    /// Inserts a row at position `row` into a node of `len` rows.
     pub fn insert(&self, row: usize, len: usize, content: Row<W::Value>) {
         shift_up(&self.ends[row..=len]);
         shift_up(&self.starts[row..=len]);
@@ -369,7 +370,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         }
     }
 
-    /// Copies `count` rows of `source`, from its row `from` on, to this node, from row `to` on.
+    /// Copies `count` rows, starting at row `from` of `source`, to this node, starting at row `to`.
     pub fn copy(&self, to: usize, source: &Self, from: usize, count: usize) {
         for i in 0..count {
             self.set(to + i, source.row(from + i));
@@ -388,7 +389,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         if row > 0 { self.gap_after(row - 1) } else { 0 }
     }
 
-    /// Returns the largest of the gaps inside, before and after `row` of `len` rows.
+    /// Returns the largest of the gaps within, before and after `row` in a node of `len` rows.
     #[inline]
     pub fn gap_around(&self, row: usize, len: usize) -> u64 {
         let before = self.gap_before(row);
@@ -400,7 +401,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         before.max(after).max(self.gap(row))
     }
 
-    /// Returns the span for this node's row in its parent. The node must not be empty.
+    /// Returns the span to be stored in this node's row in the parent. The node must not be empty.
     pub fn span(&self, len: usize) -> Span {
         let between = (0..len - 1).map(|row| self.gap_after(row).max(self.gap(row)));
         let gap = between.max().unwrap_or(0).max(self.gap(len - 1));

@@ -120,11 +120,11 @@ impl Pool {
         }
     }
 
-    /// Reserves the nodes that `inserts` inserts need.
+    /// Reserves the nodes for `inserts` inserts.
     ///
     /// An insert splits at most one node on each level and adds at most one level. A node that was
-    /// split becomes full again only after [`SPARE`] more inserts, so a few inserts cannot split
-    /// more inner nodes than there are.
+    /// split becomes full again only after [`SPARE`] more inserts, so up to that many inserts split
+    /// each inner node at most once.
     pub fn reserve(&mut self, inserts: usize) -> Result<(), OutOfMemory> {
         if inserts <= self.promised {
             return Ok(());
@@ -142,7 +142,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Starts an insert: uses one reservation of nodes, or reserves nodes if there is none.
+    /// Starts an insert: uses up the reservation for one insert, or reserves nodes if there is
+    /// none.
     pub fn begin_insert(&mut self) -> Result<(), OutOfMemory> {
         self.reserve(1)?;
         self.promised -= 1;

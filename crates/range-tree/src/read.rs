@@ -62,9 +62,9 @@ impl RangeTree {
 
     /// Iterates over the ranges that overlap `[low, high)`, in ascending order.
     ///
-    /// Each range was in the map at some moment of the iteration, and starts at or after the end of
-    /// the previous one. A range that a writer moves across that end during the iteration is
-    /// skipped.
+    /// Each range was in the map at some moment during the iteration, and starts at or after the
+    /// end of the previous range. If a writer moves a range below that end in the meantime, the
+    /// iteration skips the range.
     pub fn ranges(&self, low: u64, high: u64) -> Ranges<'_> {
         Ranges {
             tree: self,
@@ -74,7 +74,7 @@ impl RangeTree {
         }
     }
 
-    /// Finds the first range that ends after `addr`: leaf, head, row and content.
+    /// Returns the leaf, head, row and content of the first range that ends after `addr`.
     #[inline]
     fn seek(&self, addr: u64) -> Result<Option<(&Leaf, Head, usize, Entry)>, Contended> {
         let Some((mut node, mut seen)) = self.begin_read_root()? else {
@@ -193,7 +193,7 @@ pub struct Ranges<'t> {
     tree: &'t RangeTree,
     at: u64,
     high: u64,
-    /// Leaf and row of the range that was returned last.
+    /// Leaf, head and row of the range that was returned last.
     place: Option<(&'t Leaf, Head, usize)>,
 }
 

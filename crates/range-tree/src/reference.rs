@@ -1,4 +1,4 @@
-//! Reference implementation of the map on a `BTreeMap`, for tests and fuzzing.
+//! Reference implementation of the map, based on a `BTreeMap`, for tests and fuzzing.
 
 use crate::Entry;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use crate::pool::{NodeRef, Pool};
 use crate::{Entry, RangeTree};
 use alloc::vec::Vec;
 
-/// Description of an invariant that does not hold, with its name from the crate documentation.
+/// Description of a violated invariant, with its name from the crate documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Violation(pub &'static str);
 

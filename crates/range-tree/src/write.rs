@@ -1,10 +1,10 @@
 //! The writer: insert, remove, resize.
 //!
-//! A change of one range writes one leaf and the ancestors whose bounds change with the leaf's
-//! bounds. All these nodes are marked busy before the first word changes, so a reader sees either
-//! the whole change or none of it. The writer splits full nodes on the way down and merges small
-//! ones on the way up ([`balance`](crate::balance)), in steps that change the shape of the tree but
-//! not its contents.
+//! A change to one range writes one leaf, and those ancestors whose bounds change as a result. All
+//! these nodes are marked busy before the first word changes, so a reader sees either the whole
+//! change or none of it. The writer splits full nodes on the way down and merges small nodes on the
+//! way up ([`balance`](crate::balance)). Each of these steps changes the shape of the tree but not
+//! its contents.
 
 use crate::node::{Inner, LEAF, Leaf, Row, Span};
 use crate::pool::{NodeRef, Pool};
@@ -15,8 +15,8 @@ use vmarea_sync::primitive::{Ordering, fence};
 
 /// Maximum number of inner nodes on a path.
 ///
-/// Two neighbours together have more than half a node's rows, so a tree of this height would not
-/// fit into memory.
+/// Any two neighbouring nodes together hold more than half as many rows as fit into one node, so a
+/// tree of this height would not fit into memory.
 const MAX_HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
 
 /// Path from the root to a leaf: inner nodes, and the row taken in each.
@@ -248,7 +248,7 @@ impl<'a> Writer<'a> {
         self.tree.set_root(child);
     }
 
-    /// Changes a leaf, whose new bounds are `bounds`, and updates its ancestors.
+    /// Applies a change to a leaf, whose new bounds are `bounds`, and updates the leaf's ancestors.
     ///
     /// `apply` returns the new number of rows, the largest gap that the change removed or shrank,
     /// and the largest gap that it created.
@@ -277,7 +277,7 @@ impl<'a> Writer<'a> {
         );
     }
 
-    /// Runs a change, and makes concurrent searches that visit several nodes retry.
+    /// Runs a change, and forces concurrent searches that visit several nodes to retry.
     fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
         let changes = &self.tree.changes;
         let before = changes.load(Ordering::Relaxed);
@@ -299,8 +299,8 @@ impl<'a> Writer<'a> {
 
 /// Returns the largest gap after a change.
 ///
-/// `was`, `lost` and `made` are the largest gap before the change, and the largest removed and
-/// added gaps.
+/// `was` is the largest gap before the change, `lost` the largest gap that was removed, and `made`
+/// the largest gap that was added. `count` determines the largest gap from the rows.
 pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -> u64) -> u64 {
     if made >= was {
         made
@@ -311,7 +311,7 @@ pub(crate) fn largest_gap(was: u64, lost: u64, made: u64, count: impl FnOnce() -
     }
 }
 
-/// Marks as busy the nodes of the path whose row bounds are about to change.
+/// Marks each node on the path as busy if the bounds of one of its rows are about to change.
 pub(crate) fn make_busy(path: &Path<'_>, mut bounds: (u64, u64)) {
     for (inner, row) in path.upwards() {
         if (inner.start(row), inner.end_of(row)) == bounds {

@@ -1,10 +1,10 @@
-//! Tests of memory: bytes per range, reservations, and refused allocations.
+//! Tests of memory use: bytes per range, reservations, and failed allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use vmarea_range_tree::{Entry, OutOfMemory, RangeTree};
 
-/// Allocator that refuses this thread's allocations after a given number of them.
+/// Allocator that fails a thread's allocations after a given number of successful ones.
 struct Refusing;
 
 thread_local! {
@@ -50,7 +50,7 @@ fn nth(i: u64) -> Entry {
     }
 }
 
-/// Visits 0..n in a scattered order, provided that `n` and the step are coprime.
+/// Iterates over `0..n` in a scattered order; `n` must not be a multiple of 40 009.
 fn scattered(n: u64) -> impl Iterator<Item = u64> {
     (0..n).map(move |i| i * 40_009 % n)
 }

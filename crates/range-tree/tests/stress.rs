@@ -8,7 +8,8 @@ const RANGES: u64 = if cfg!(miri) { 40 } else { 1_000 };
 const ROUNDS: u64 = if cfg!(miri) { 60 } else { 200_000 };
 const STEP: u64 = 0x10_0000;
 
-/// An even range `i` is always in the map, and its end may move. An odd one is added and removed.
+/// Returns range `i`. Ranges with an even `i` stay in the map and only their ends may move; the
+/// others are added and removed repeatedly.
 fn range(i: u64, len: u64) -> Entry {
     Entry {
         start: i * STEP,

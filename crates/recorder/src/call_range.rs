@@ -1,12 +1,12 @@
 //! Address ranges that a call can change.
 //!
 //! The order of two simultaneous operations does not matter if they affect different ranges. In
-//! particular, a page fault that does not take `mmap_lock` changes only pages, so its order
-//! relative to a call in another range is never visible.
+//! particular, a page fault that does not take `mmap_lock` changes only pages, so the order of the
+//! fault and a call on another range is never visible.
 
 use vmarea_trace::event::Call;
 
-/// Addresses that a call may affect.
+/// Addresses that a call can affect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CallRange {
     /// Up to two half-open ranges; a range with equal ends is empty.
@@ -21,7 +21,7 @@ impl CallRange {
         CallRange::from_arguments(call.nr, &call.args, call.ret)
     }
 
-    /// Returns the addresses that an unfinished call may affect.
+    /// Returns the addresses that an unfinished call can affect.
     pub(crate) fn of_entered(nr: u32, args: &[u64; 6]) -> CallRange {
         let fixed = match i64::from(nr) {
             libc::SYS_mmap => args[3] & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) as u64 != 0,

@@ -1,15 +1,16 @@
-//! The table of calls at which the recorder stops, with the handling of each.
+//! Table of the calls at which the recorder stops a thread, and how it handles each call.
 //!
-//! The recorder generates its filter from this table and looks up the handling of each stop in it,
-//! so a call that is not listed never stops. If the handling of a call depends on its arguments,
-//! the call has several rules, and the first one that matches applies. The table omits some
-//! operations, because no filter can recognise them or because they do not affect an address
-//! space's mappings: writes to `/proc/PID/mem`, `io_uring_enter`, truncation of a mapped file.
+//! The recorder generates its filter from this table and uses the table to decide how to handle
+//! each stop, so a thread never stops at a call that is not listed. If the handling of a call
+//! depends on its arguments, the call has several rules, and the first one that matches applies.
+//! The table omits some operations, because no filter can recognise them or because they do not
+//! affect an address space's mappings: writes to `/proc/PID/mem`, `io_uring_enter`, and truncation
+//! of a mapped file.
 //!
 //! # Linux
 //! Call numbers of x86-64, kernel 6.18.
 
-/// A rule for a system call under certain conditions.
+/// Rule for a system call whose arguments meet certain conditions.
 #[derive(Debug)]
 pub(crate) struct CallRule {
     /// System call number.
@@ -29,16 +30,17 @@ pub(crate) enum Test {
     Masked { arg: u8, mask: u32, value: u32 },
     /// True if `args[arg] != value`.
     Not { arg: u8, value: u32 },
-    /// True if `args[arg]` is one of these values.
+    /// True if `args[arg]` is one of `values`.
     OneOf { arg: u8, values: &'static [u32] },
 }
 
 /// Role of a call, which determines how the recorder handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Changes the caller's address space. Such calls of one address space run one after another.
+    /// Changes the caller's address space. Such calls on the same address space run one after
+    /// another.
     ChangesMappings,
-    /// Changes the effect of later calls (limits, policies, personality), or only pages.
+    /// Changes the effect of later calls (limits, policies, personality), or changes only pages.
     Sets,
     /// Creates a task.
     Clones,
@@ -48,12 +50,11 @@ pub(crate) enum Role {
     AccessesMemory(KernelAccess),
     /// Opens a file for direct I/O, which accesses memory without faults.
     OpensDirect,
-    /// Installs a seccomp filter of the program.
+    /// Installs a seccomp filter for the program.
     SetsFilter,
-    /// May change the capabilities of the thread.
+    /// Can change the capabilities of the thread.
     SetsCapabilities,
-    /// Attempts to trace another task, which fails because that task already has a tracer, the
-    /// recorder.
+    /// Attempts to trace another task, which fails because the recorder already traces that task.
     Traces,
 }
 
@@ -66,22 +67,22 @@ pub(crate) enum KernelAccess {
     WritesOther,
     /// `vmsplice`: reads the caller's memory.
     ReadsOwn,
-    /// `io_submit`: its control blocks describe the accesses.
+    /// `io_submit`: the accesses are described by its control blocks.
     Blocks,
-    /// `io_uring_register` with buffers: pins them for writing.
+    /// `io_uring_register` with buffers: pins the buffers for writing.
     PinsOwn,
-    /// `read` and its variants from a file that bypasses the page cache.
+    /// `read` and its variants, on a file opened to bypass the page cache.
     FromFile(Buffer),
-    /// `write` and its variants to a file that bypasses the page cache.
+    /// `write` and its variants, on a file opened to bypass the page cache.
     ToFile(Buffer),
 }
 
-/// Form in which a call describes its memory.
+/// Form in which a call specifies the memory that it accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffer {
-    /// The second and third arguments are address and length.
+    /// The second and third arguments are an address and a length.
     Plain,
-    /// The second and third arguments are an array of `struct iovec` and its length.
+    /// The second and third arguments are an array of `struct iovec` and the number of its entries.
     Iovecs,
 }
 
@@ -92,17 +93,17 @@ pub(crate) enum Data {
     None,
     /// An array of `struct iovec`.
     Iovecs { at: u8, count: u8 },
-    /// A node mask. Argument `bits` contains the number of bits in the mask plus one.
+    /// A node mask. The value of argument `bits` is the number of bits in the mask plus one.
     NodeMask { at: u8, bits: u8 },
     /// A `struct rlimit`.
     Limit { at: u8 },
-    /// The name of `PR_SET_VMA_ANON_NAME`.
+    /// The name passed with `PR_SET_VMA_ANON_NAME`.
     VmaName,
-    /// The structure of an `ioctl`; the command contains its size.
+    /// The structure passed to an `ioctl`; the command number contains the structure's size.
     Ioctl,
-    /// `struct prctl_mm_map` of `PR_SET_MM_MAP`.
+    /// The `struct prctl_mm_map` passed with `PR_SET_MM_MAP`.
     MmMap,
-    /// The instructions of a `struct sock_fprog`.
+    /// The instructions in a `struct sock_fprog`.
     Filter { at: u8 },
 }
 
@@ -128,7 +129,7 @@ const TRACING: &[u32] = &[
 ];
 const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;
-/// Resource limits that calls on address spaces check.
+/// Resource limits that are checked by calls that change an address space.
 const LIMITS: &[u32] = &[
     libc::RLIMIT_DATA,
     libc::RLIMIT_STACK,
@@ -153,11 +154,11 @@ const fn sets(nr: i64) -> CallRule {
     rule(nr, &[], Role::Sets, Data::None)
 }
 
-/// Creates the rule of a call that may change the effective capabilities.
+/// Creates the rule for a call that can change the effective capabilities.
 ///
-/// The user's other ids affect only capabilities on files, and group ids affect no capabilities.
-/// The state that `prctl` changes (bounding and ambient set, secure bits) takes effect at the next
-/// `execve` or `setuid`.
+/// The other user IDs affect only capabilities that concern files, and group IDs affect no
+/// capabilities. The state that `prctl` changes (bounding set, ambient set, secure bits) takes
+/// effect at the next `execve` or `setuid`.
 const fn capabilities(nr: i64, when: &'static [Test]) -> CallRule {
     rule(nr, when, Role::SetsCapabilities, Data::None)
 }
@@ -166,7 +167,7 @@ const fn accesses(nr: i64, kind: KernelAccess) -> CallRule {
     rule(nr, &[], Role::AccessesMemory(kind), Data::None)
 }
 
-/// Creates a test of a whole 32-bit argument.
+/// Creates a test that compares a whole 32-bit argument.
 const fn is(arg: u8, value: u32) -> Test {
     masked(arg, u32::MAX, value)
 }
@@ -183,7 +184,7 @@ const fn one_of(arg: u8, values: &'static [u32]) -> Test {
     Test::OneOf { arg, values }
 }
 
-/// Table of all rules. The filter returns the index of a rule.
+/// Table of all rules. The filter's return value identifies a rule by its index.
 pub(crate) static RULES: &[CallRule] = &[
     changes_mappings(libc::SYS_mmap),
     changes_mappings(libc::SYS_munmap),
@@ -367,10 +368,10 @@ pub(crate) static RULES: &[CallRule] = &[
     ),
 ];
 
-/// Rules of calls on files that bypass the page cache.
+/// Rules for calls on files opened to bypass the page cache.
 ///
-/// The filter does not contain these rules: a process that has such a file open stops at every
-/// call.
+/// The filter does not contain these rules: a process that has opened such a file stops at every
+/// call anyway.
 static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_read, KernelAccess::FromFile(Buffer::Plain)),
     accesses(libc::SYS_pread64, KernelAccess::FromFile(Buffer::Plain)),
@@ -384,7 +385,7 @@ static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
 ];
 
-/// Returns the rule of a call that reads or writes a file.
+/// Returns the rule for a call that reads or writes a file.
 pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {
     DIRECT_CALLS.iter().find(|rule| u64::from(rule.nr) == nr)
 }

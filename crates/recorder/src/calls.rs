@@ -1,10 +1,10 @@
-//! Handles system calls: delays each call until it may run, resumes it, and records it at its exit.
+//! Handles system calls: delays each call until it may run, and records it when it returns.
 //!
 //! Calls that change the same address space run one after another, so the order of their exits is
 //! the order of their effects. If a call lasts longer than [`Tracer::turn`], the next thread may
 //! enter its own call, because the unfinished call may be waiting for that thread. If all threads
 //! inside calls are running or waiting for a processor, none of them can be waiting for another
-//! thread, so they get more turns, up to a limit.
+//! thread, so their turns are extended, up to a limit.
 
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
@@ -26,7 +26,7 @@ use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
 
-/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and restarts.
+/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 impl Tracer<'_> {
@@ -88,7 +88,7 @@ impl Tracer<'_> {
         self.spaces.get(&mm).map_or(0, |space| space.users)
     }
 
-    /// Lets the next thread of the queue enter its call, if no other thread is inside one.
+    /// Lets the next thread in the queue enter its call, if no other thread is inside one.
     pub(super) fn let_in_next(&mut self, mm: MmId) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
@@ -127,7 +127,7 @@ impl Tracer<'_> {
     /// Handles a system-call stop.
     ///
     /// The stop is the exit of a call that the recorder let the thread enter. For a thread that
-    /// stops at every call, the stop may also be an entry or exit of any other call.
+    /// stops at every call, the stop can also be the entry or exit of any other call.
     pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
         match ptrace::syscall_stop(tid) {
             Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
@@ -139,7 +139,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Begins to record a read or write, if it bypasses the page cache.
+    /// Begins to record a read or write if the file was opened to bypass the page cache.
     fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
         let Some(rule) = call_table::direct_io_rule(nr) else {
             return;
@@ -277,7 +277,7 @@ impl Tracer<'_> {
         })
     }
 
-    /// Passes the stack of a thread to the sink, or an empty stack if the stack cannot be read.
+    /// Passes a thread's stack to the sink, or an empty stack if the memory cannot be read.
     fn copy_stack(&mut self, tid: i32, mm: MmId) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
@@ -422,7 +422,7 @@ impl Pending {
     }
 }
 
-/// True if a thread inside a call waits for no other thread.
+/// True if a thread inside a call is certainly not waiting for another thread.
 ///
 /// Such a thread is running, waiting for a processor, or already stopped at the end of the call.
 fn is_running(tid: i32) -> bool {

@@ -2,7 +2,7 @@
 
 use vmarea_trace::event::Nanos;
 
-/// Returns the `CLOCK_MONOTONIC` time, which the samples use as well.
+/// Returns the time of `CLOCK_MONOTONIC`, the clock that the samples use.
 pub(crate) fn clock() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -5,8 +5,8 @@
 //! arguments, and restores it before the parent or the child executes another instruction. For
 //! `clone` the flag is in a register, for `clone3` in a structure in memory.
 //!
-//! If another thread writes to the structure of `clone3` at that moment, it can undo what the
-//! recorder has changed. Such a thread could also change the arguments of any call.
+//! If another thread writes to the `clone3` structure at that moment, it can undo the recorder's
+//! change. Such a thread could also change the arguments of any other call.
 
 use super::memory;
 use vmarea_linux_sys::ptrace;
@@ -41,7 +41,7 @@ impl Untraced {
 
     /// Restores the original value in the parent or in the child.
     ///
-    /// Restoring fails for a task that was killed in the meantime, which does not matter.
+    /// Restoring fails if the task has been killed in the meantime, which does no harm.
     pub(crate) fn restore(self, tid: i32) {
         let _ = self.write(tid, |word| word);
     }

@@ -1,7 +1,7 @@
 //! Finds the command in `PATH`, checks it, and starts it under the tracer.
 //!
-//! The checks come before the fork. Afterwards, the recorder would see only an errno from the
-//! child, and the error message could not suggest a remedy.
+//! The checks come before the fork, because after the fork the recorder would see only an errno
+//! from the child, and the error message could not suggest a remedy.
 
 use super::RecordError;
 use super::filter;

@@ -1,4 +1,4 @@
-//! Inodes and open file descriptions, numbered in the order in which they appear.
+//! Inodes and open file descriptions, numbered in the order in which the recorder first sees them.
 //!
 //! An inode is identified by its device, its number and its creation time: a file system reuses
 //! the number of a deleted file, and the recorder keeps nothing open that would prevent reuse.
@@ -26,7 +26,7 @@ const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
-/// File systems whose `stat` returns a different device from the superblock's.
+/// File systems whose `stat` returns a device other than the superblock's.
 ///
 /// They are btrfs, overlayfs and bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
@@ -36,7 +36,7 @@ const ST_VALID: u64 = 0x20;
 /// Device and inode number.
 pub(crate) type InodeKey = (u64, u64);
 
-/// Bit that is set in the device number of System V segments.
+/// Bit that is set in the device number of System V shared memory segments.
 const SEGMENTS: u64 = 1 << 63;
 
 /// Returns the inode key of a mapping's file; `None` for anonymous memory.
@@ -58,7 +58,7 @@ fn birth_time(fd: impl AsFd) -> BirthTime {
     known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
 }
 
-/// An inode that was assigned an id; it is stored under its key.
+/// An inode that has been assigned an ID, stored under its key.
 #[derive(Clone, Copy, Debug)]
 struct KnownInode {
     id: InodeId,
@@ -66,13 +66,13 @@ struct KnownInode {
 }
 
 impl KnownInode {
-    /// True unless the creation times show that the inode's key now belongs to another inode.
+    /// True unless the creation times show that the key now belongs to a different inode.
     fn is(&self, born: BirthTime) -> bool {
         self.born.is_none() || born.is_none() || self.born == born
     }
 }
 
-/// A duplicate of a call's descriptor, examined before the call.
+/// Duplicate of the descriptor passed to a call, examined before the call runs.
 #[derive(Debug)]
 pub(crate) struct Opened {
     fd: OwnedFd,
@@ -103,7 +103,7 @@ fn maps_dev(dev: u64) -> u64 {
     u64::from(rustix::fs::major(dev)) << 20 | u64::from(rustix::fs::minor(dev))
 }
 
-/// Range at which a call mapped a descriptor.
+/// Address range that a call mapped from a descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedAt {
     pub mm: MmId,
@@ -121,7 +121,7 @@ pub(crate) struct Files {
     by_stat: HashMap<InodeKey, KnownInode>,
     /// Descriptions that are currently mapped.
     pub mapped: MappedFiles,
-    /// Descriptions of each inode, including some that are no longer mapped.
+    /// Descriptions of each inode, including some whose mappings no longer exist.
     descriptions: HashMap<InodeKey, Vec<FileId>>,
     next_file: u32,
     /// Maximum number of duplicates to keep open.
@@ -129,7 +129,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Creates an empty set. Raises this process's limit of open files to the hard limit.
+    /// Creates an empty set. Raises this process's limit on open files to the hard limit.
     pub(crate) fn new() -> Files {
         let mut limit = getrlimit(Resource::Nofile);
         let wanted = Rlimit {
@@ -156,9 +156,9 @@ impl Files {
         self.inodes.get(id.0 as usize - 1)
     }
 
-    /// Returns the inode with this key in `/proc/PID/maps` and this path.
+    /// Returns the inode that `/proc/PID/maps` shows with this key and path.
     ///
-    /// `describe` supplies the data of a new inode, or of one whose path has changed.
+    /// `describe` supplies the data of an inode that is new or whose path has changed.
     pub(crate) fn of_maps(
         &mut self,
         key: InodeKey,
@@ -186,9 +186,9 @@ impl Files {
         met
     }
 
-    /// Returns the file of a finished call, and records the range `at` that the call mapped.
+    /// Returns the file that a finished call used. Records range `at` if the call mapped the file.
     ///
-    /// `in_maps` returns the key shown in the maps.
+    /// `in_maps` returns the key that `/proc/PID/maps` shows for the file.
     pub(crate) fn of_call(
         &mut self,
         opened: Opened,
@@ -326,7 +326,7 @@ impl Files {
     }
 }
 
-/// Returns the range of a mapping in whole pages of its file.
+/// Returns the address range of a mapping, rounded up to whole pages of the mapped file.
 fn mapped_range(at: &MappedAt, kind: Option<InodeKind>, stat: &Stat) -> Range {
     let page = match kind {
         Some(InodeKind::Hugetlb) => u64::try_from(stat.st_blksize).unwrap_or(PAGE).max(PAGE),
@@ -413,7 +413,7 @@ fn kind(stat: &Stat, fs_magic: u64) -> InodeKind {
     }
 }
 
-/// Guesses the kind of a file that may not be opened.
+/// Guesses the kind of a file that the recorder is not permitted to open.
 fn kind_of_path(path: &str) -> InodeKind {
     if path.starts_with("/memfd:") {
         InodeKind::Shmem

@@ -1,13 +1,14 @@
-//! The seccomp program that stops a task at the calls in the table and at no other calls.
+//! The seccomp filter program that stops a task at the calls in the table and at no other calls.
 //!
 //! The recorder assembles the program by hand, because libraries generate programs that kill a task
-//! at a system call of another architecture, and a recorder must never kill a recorded task. The
-//! program allows every call without a rule for all arguments, so the kernel adds such calls to its
-//! bitmap of always-allowed calls and does not run the program for them.
+//! that makes another architecture's system call, and a recorder must never kill a recorded task.
+//! The program unconditionally allows every call that has no rule, so the kernel adds such calls to
+//! its bitmap of always-allowed calls and does not run the program for them.
 //!
 //! The traced program may have its own filters that return `TRACE` ([`super::program_filters`]).
-//! The recorder's values start at [`FIRST`], far from 0, which other filters use. A stop counts as
-//! the recorder's only if the recorder's filter returns that value for that call ([`is_ours`]).
+//! The recorder's values start at [`FIRST`], far from 0, which is common in other filters. A stop
+//! counts as the recorder's only if the recorder's filter returns that value for that call
+//! ([`is_ours`]).
 //!
 //! # Picture
 //! ```text
@@ -23,7 +24,7 @@ use std::sync::LazyLock;
 
 /// Value that the filter returns for the first rule.
 const FIRST: u32 = 0xa5c1;
-/// Value that the filter returns for a call of another architecture.
+/// Value that the filter returns for another architecture's call.
 const FOREIGN: u32 = FIRST - 1;
 
 static OURS: LazyLock<Filter> = LazyLock::new(|| Filter::new(program()));
@@ -33,7 +34,7 @@ pub(crate) fn is_ours(call: &CallData, value: u32) -> bool {
     OURS.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
 }
 
-/// Returns the rule for filter value `value`; `None` for a call of another architecture.
+/// Returns the rule for a value returned by the filter; `None` for another architecture's call.
 pub(crate) fn rule_of(value: u32) -> Option<&'static CallRule> {
     RULES.get(value.checked_sub(FIRST)? as usize)
 }

@@ -1,8 +1,8 @@
-//! Handles seccomp stops: those of the recorder's filter and those of the program's own filters.
+//! Handles seccomp stops caused by the recorder's filter or by the program's own filters.
 //!
 //! A stop that the program's own filter causes is meant for a tracer that the program does not
 //! have, so the call fails as it would without a tracer. Any other call proceeds immediately or, if
-//! it changes the address space, as soon as no other thread is inside such a call
+//! it changes the address space, as soon as no other thread is inside a call that does so
 //! ([`super::calls`]).
 
 use super::call_table::Role;
@@ -56,7 +56,7 @@ impl Tracer<'_> {
         self.let_in(tid, Alone::Yes);
     }
 
-    /// True if a filter of the program caused the stop, or would have caused it by itself.
+    /// True if one of the program's filters caused the stop, or would have caused it by itself.
     fn is_for_another_tracer(
         &self,
         tid: i32,
@@ -97,8 +97,8 @@ impl Tracer<'_> {
             .set(&call.data, tids.map(|(tid, _)| *tid));
     }
 
-    /// Adds a note, at most once, that explains why a debugger or the leak check of
-    /// AddressSanitizer fails.
+    /// Adds a note, at most once, that explains why a debugger or AddressSanitizer's leak check
+    /// fails.
     pub(super) fn note_tracing(&mut self, pid: i32, ret: i64) {
         let refused = ret == -i64::from(libc::EPERM);
         if refused && !std::mem::replace(&mut self.tracing_noted, true) {
@@ -122,7 +122,7 @@ impl Tracer<'_> {
     }
 }
 
-/// Converts the arguments of `clone3` to those of `clone`.
+/// Converts `clone3` arguments to `clone` arguments.
 fn clone3_args(tid: i32, args: &[u64; 6]) -> [u64; 6] {
     // struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size
     let words = memory::words(tid, args[0], 7);

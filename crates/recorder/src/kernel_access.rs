@@ -11,7 +11,7 @@ use super::tracer::Tracer;
 use vmarea_trace::event::{Access, Event, MmId, Nanos, Order, Tid, Touch};
 
 impl Tracer<'_> {
-    /// Returns those memory accesses of a call that cause no recorded page fault.
+    /// Returns a call's memory accesses that cause no recorded page fault.
     pub(super) fn kernel_accesses(
         &self,
         tid: i32,
@@ -55,8 +55,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Returns the kernel's accesses to the buffers that are described by the control blocks
-    /// (`struct iocb`) that `io_submit` accepted.
+    /// Returns the kernel's accesses to the buffers in the control blocks that `io_submit`
+    /// accepted.
     fn control_block_accesses(
         &self,
         tid: i32,

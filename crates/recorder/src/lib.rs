@@ -14,18 +14,18 @@
 //! ```
 //!
 //! # Invariants
-//! The command does not notice the recorder: signals, job control, exit status and standard
-//! streams pass through unchanged. A seccomp filter cannot be removed, and without a tracer every
-//! call that it stops fails with `ENOSYS`, so the recorder never leaves a program untraced. The
-//! recording lasts until the last task of the tree has exited. If the recorder itself is killed,
-//! the kernel kills the tree as well (`PTRACE_O_EXITKILL`).
+//! The command does not notice the recorder: signals, job control, exit status and standard streams
+//! pass through unchanged. A seccomp filter cannot be removed, and without a tracer every call that
+//! it stops fails with `ENOSYS`, so the recorder never leaves a program untraced. The recording
+//! lasts until the last task of the tree has exited. If the recorder itself is killed, the kernel
+//! kills the process tree as well (`PTRACE_O_EXITKILL`).
 //!
 //! # Linux
-//! The recorder does not see writes to `/proc/PID/mem`, direct I/O through `io_uring`, calls that
-//! a `SECCOMP_RET_USER_NOTIF` supervisor lets continue, memory calls of 32-bit code, or pages that
-//! a userfaultfd fills. A recorded process cannot trace others, because a task has only one
-//! tracer. This rules out debuggers, `strace` and AddressSanitizer's leak check, which traces its
-//! own threads.
+//! The recorder does not see writes to `/proc/PID/mem`, direct I/O through `io_uring`, calls that a
+//! `SECCOMP_RET_USER_NOTIF` supervisor lets continue, memory calls made by 32-bit code, or pages
+//! that a userfaultfd fills. A recorded process cannot trace other processes, because a task has
+//! only one tracer. This rules out debuggers, `strace` and AddressSanitizer's leak check, which
+//! traces its own threads.
 #![forbid(unsafe_code)]
 
 mod call_range;
@@ -78,7 +78,7 @@ pub trait Sink {
     /// Receives the next event.
     ///
     /// # Errors
-    /// Any failure to store the event, for example a full disk. The command then runs on
+    /// Any failure to store the event, for example a full disk. The command then continues
     /// unrecorded, and the recording ends with [`RecordError::Sink`].
     fn event(&mut self, event: &Event) -> io::Result<()>;
 
@@ -113,7 +113,7 @@ pub struct CallStack {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer register; it has another use if the program was built without frame pointers.
+    /// Frame pointer register, used for something else if the program has no frame pointers.
     pub bp: u64,
     /// Stack memory from the stack pointer upwards, as much as could be copied.
     pub bytes: Vec<u8>,
@@ -131,7 +131,8 @@ impl Sink for Vec<Event> {
 pub struct Options {
     /// Command line: the path of the program, and its arguments.
     pub command: Vec<OsString>,
-    /// Number of calls between two periodic snapshots of an address space; `None` disables them.
+    /// Number of calls between periodic snapshots of an address space; `None` for no such
+    /// snapshots.
     pub checkpoint: Option<NonZeroU64>,
     /// Whether to record page faults.
     pub faults: Faults,
@@ -147,14 +148,14 @@ pub enum Stacks {
     /// Do not copy stacks.
     #[default]
     Skip,
-    /// Copy up to 16 KiB per call and pass it to [`Sink::stack`].
+    /// Copy up to 16 KiB of stack per call and pass the copy to [`Sink::stack`].
     Copy,
 }
 
 /// Whether the recorder records page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Faults {
-    /// Use the best source that is permitted; if none is, the trace contains a note.
+    /// Use the best permitted source; if none is permitted, add a note to the trace.
     #[default]
     Record,
     /// Do not record page faults.
@@ -164,7 +165,7 @@ pub enum Faults {
 /// Whether snapshots include the kernel's own view of the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InKernel {
-    /// Read the kernel's view if that is permitted; otherwise the trace contains a note.
+    /// Read the kernel's view if permitted; otherwise add a note to the trace.
     #[default]
     Read,
     /// Do not read the kernel's view.
@@ -178,11 +179,11 @@ pub enum Progress {
     Counts(Counts),
     /// A note for the user, which is also part of the trace.
     Note(String),
-    /// The command has exited. The recording waits for descendants that still run.
+    /// The command has exited. The recording waits for descendants that are still running.
     CommandEnded {
         /// Wait status of the command from `wait4`.
         status: i32,
-        /// Process ids of the descendants that still run.
+        /// Process IDs of the descendants that are still running.
         left: Vec<i32>,
     },
 }
@@ -196,7 +197,7 @@ pub struct Counts {
     pub calls: u64,
     /// Number of page faults.
     pub faults: u64,
-    /// Number of accesses that cause no page fault.
+    /// Number of memory accesses that caused no page fault.
     pub touches: u64,
     /// Number of lost samples.
     pub lost: u64,
@@ -217,7 +218,7 @@ pub struct Outcome {
     pub notes: Vec<String>,
 }
 
-/// Error of a recording that failed or is incomplete.
+/// Error from a recording that failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -232,12 +233,12 @@ pub enum RecordError {
     NotExecutable {
         /// Path of the program.
         path: PathBuf,
-        /// Error from the attempt to execute it.
+        /// Error from the attempt to execute the program.
         cause: io::Error,
     },
-    /// The program is set-user-ID or set-group-ID, and an ordinary user traces it.
+    /// A set-user-ID or set-group-ID program would be traced by an ordinary user.
     ///
-    /// The kernel ignores these bits while an ordinary user traces the program.
+    /// The kernel ignores these bits if an ordinary user traces the program.
     #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),
     /// The program is not 64-bit.
@@ -262,11 +263,11 @@ pub enum RecordError {
 
 /// Runs a command, records it and its descendants, and passes the events to `sink`.
 ///
-/// Returns when the last descendant has exited. Several threads may record at once: each recording
+/// Returns when the last descendant has exited. Several threads can record at once: each recording
 /// follows only its own children. During the recording `SIGINT`, `SIGQUIT`, `SIGHUP` and `SIGTERM`
-/// are meant for the command: if only this process receives one, it forwards the signal. Two
-/// interrupts within a second, or a second `SIGTERM`, kill the tree; the recording is complete
-/// nevertheless.
+/// are meant for the command: if only this process receives such a signal, it forwards the signal.
+/// Two interrupts within a second, or a second `SIGTERM`, kill the process tree; the recording is
+/// complete nevertheless.
 ///
 /// # Errors
 /// See [`RecordError`]. After [`RecordError::Sink`] the command has run to its end.

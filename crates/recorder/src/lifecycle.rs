@@ -1,9 +1,9 @@
-//! Tasks that start, execute programs and exit, and the address spaces that they create and end.
+//! Tasks that start, execute programs and exit, and the address spaces that they create and leave.
 //!
 //! A child is announced by a ptrace event of its parent. If the child's own first stop arrives
 //! earlier, the recorder handles it after the parent's event. An address space ends with its last
-//! user. The recorder takes the final snapshot just before that, at the user's exit stop or before
-//! the user executes another program.
+//! user. The recorder takes the final snapshot just before that user leaves: at the user's exit
+//! stop, or before the user executes another program.
 //!
 //! # Picture
 //! ```text
@@ -167,7 +167,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Changes the id of the thread that executed a program to the id of its thread group's leader.
+    /// Changes the ID of a thread that executed a program to the ID of its thread group's leader.
     fn replace_leader(&mut self, leader: i32, former: i32, now: Nanos) {
         if let Some(task) = self.tasks.remove(&leader) {
             self.end_task(leader, &task, 0, now);
@@ -326,7 +326,7 @@ impl Tracer<'_> {
 
     /// Takes an early snapshot of an address space whose whole process is about to end.
     ///
-    /// A kill wakes a thread from its exit stop. The thread and its mappings may then no longer
+    /// `SIGKILL` wakes a thread from its exit stop, so the thread and its mappings may no longer
     /// exist when the final snapshot is due.
     fn fallback_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) {
         if self
@@ -347,7 +347,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Removes one user of an address space, which ends with its last user.
+    /// Removes one user of an address space; the address space ends with its last user.
     fn leave_space(&mut self, tid: i32, mm: MmId, snapshot: Option<Snapshot>, now: Nanos) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;

@@ -1,24 +1,24 @@
 //! Mapped open file descriptions, and the ranges of memory that map them.
 //!
-//! Two mappings merge only if they map the same open file description. The kernel gives a
-//! description no number, so the recorder compares duplicates of descriptors (`kcmp`). A duplicate
+//! Two mappings merge only if they map the same open file description. The kernel does not number
+//! open file descriptions, so the recorder compares duplicates of descriptors (`kcmp`). A duplicate
 //! keeps the description alive, together with its locks, its leases, the disk space of a deleted
 //! file, and its mount; a mapping does the same. The recorder therefore keeps each duplicate only
 //! while a mapping of the description exists. After that, the description's identity is irrelevant.
 //!
 //! The number of descriptors is limited, so the recorder closes the oldest duplicates if there are
-//! too many. The recorder keeps their ranges: in an address space that maps such a description, it
-//! cannot know whether the next description of the same file is the same one.
+//! too many, but remembers the ranges that map their descriptions. In an address space with such a
+//! range, the recorder cannot tell whether the next description of the same file is the same one.
 //!
 //! The recorder derives the mapped ranges from the calls. Before a call removes the last range of a
 //! description, the recorder closes the duplicate, so that the program and not the tracer performs
-//! the last close. After a call with an uncertain effect (one that failed midway), the caller reads
-//! the list of mappings and passes the result to [`MappedFiles::keep_only`].
+//! the last close. After a call whose effect is uncertain because it failed midway, the caller
+//! reads the list of mappings and passes the result to [`MappedFiles::keep_only`].
 //!
 //! # Linux
 //! A mapping on overlayfs keeps the lower file alive, not the description that was mapped. The
-//! recorder's duplicate does keep it alive. Therefore, the lock of a description that was closed
-//! while mapped lasts until the description is unmapped.
+//! recorder's duplicate, however, keeps the description alive. A lock on a description that was
+//! closed while it was mapped therefore lasts until the description is unmapped.
 //!
 //! # Invariants
 //! H1  A duplicate exists only while at least one range is recorded for its description.
@@ -42,7 +42,7 @@ pub(crate) struct Piece {
 
 #[derive(Debug)]
 struct Description {
-    /// Duplicate of a descriptor of the file; `None` if it was closed early.
+    /// Duplicate of the program's descriptor; `None` if the duplicate was closed early.
     duplicate: Option<OwnedFd>,
     pieces: u64,
     /// Inode number of the file, as shown in the list of mappings.
@@ -56,7 +56,7 @@ pub(crate) struct MappedFiles {
     mapped: HashMap<MmId, BTreeMap<u64, Piece>>,
     /// Number of open duplicates.
     duplicates: usize,
-    /// Descriptions by age, including some that are no longer mapped.
+    /// Descriptions ordered by age, including some that are no longer mapped.
     by_age: VecDeque<FileId>,
 }
 
@@ -71,7 +71,8 @@ impl MappedFiles {
         self.descriptions.contains_key(&file)
     }
 
-    /// True if `mm` maps the description `file` and its duplicate was closed early.
+    /// True if `mm` maps the description `file` and the duplicate of that description was closed
+    /// early.
     pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
         let lost = self.is_mapped(file) && self.duplicate(file).is_none();
         let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
@@ -150,7 +151,7 @@ impl MappedFiles {
 
     /// Moves the mappings at `from` to `to`, or copies them if `remains` is true.
     ///
-    /// If the target is longer, the last range is extended.
+    /// If `to` is longer than `from`, the last range is extended.
     pub(crate) fn remap(&mut self, mm: MmId, from: &Range, to: &Range, remains: bool) {
         let pieces = self.pieces_in(mm, from);
         // While the new ranges are created, the old ones keep the duplicates open.
@@ -240,7 +241,7 @@ impl MappedFiles {
         }
     }
 
-    /// Returns the ranges that overlap `range`; if `range` is empty, the range at its first byte.
+    /// Returns the ranges that overlap `range`, or those at its first byte if `range` is empty.
     pub(crate) fn pieces_in(&self, mm: MmId, range: &Range) -> Vec<(u64, Piece)> {
         let Some(pieces) = self.mapped.get(&mm) else {
             return Vec::new();
@@ -278,8 +279,9 @@ impl MappedFiles {
         self.count(piece.file, 1 + joined);
     }
 
-    /// Removes all mappings in `range`. Keeps the description `but`, to which the caller then adds
-    /// a new range.
+    /// Removes all mappings in `range`.
+    ///
+    /// Keeps the description `but`, because the caller then adds a new range to it.
     fn unmap_but(&mut self, mm: MmId, range: &Range, but: Option<FileId>) {
         if range.is_empty() {
             return;
@@ -309,7 +311,7 @@ impl MappedFiles {
         }
     }
 
-    /// Changes a description's number of ranges; at zero, closes the duplicate.
+    /// Changes the number of ranges that map a description; closes the duplicate if none remains.
     fn count(&mut self, file: FileId, more: i64) {
         if let Some(d) = self.descriptions.get_mut(&file) {
             d.pieces = d.pieces.saturating_add_signed(more);

@@ -1,7 +1,8 @@
 //! Derives from each call which open file descriptions it maps and unmaps.
 //!
 //! The recorder derives the effect of a successful call from its arguments. After a call that may
-//! have failed midway, or that ran at the same time as another, it reads the list of mappings.
+//! have failed midway, or that ran at the same time as another call, the recorder reads the list of
+//! mappings instead.
 
 use super::mapped_files::Range;
 use super::tasks::Pending;
@@ -19,7 +20,7 @@ pub(super) fn is_error(ret: i64) -> bool {
     (-4095..0).contains(&ret)
 }
 
-/// Returns the mapping at an address of a stopped thread.
+/// Returns the mapping at an address in a stopped thread's memory.
 pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
     let holds = |m: &MapsEntry| m.start <= addr && addr < m.end;
     match Query::open(tid) {
@@ -44,7 +45,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Updates the mapped ranges after a finished call; a file that it mapped is already recorded.
+    /// Updates the mapped ranges after a finished call. A file that the call mapped is already
+    /// recorded.
     pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);

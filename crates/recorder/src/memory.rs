@@ -1,7 +1,7 @@
 //! Reads the data behind pointer arguments in the memory of a stopped thread.
 //!
 //! The pointers come from the program and may be invalid. Memory that cannot be read counts as
-//! empty, because the call itself will fail on it. All lengths are bounded.
+//! empty, because the call that uses it will fail. All lengths are bounded.
 
 use super::call_table::{Data, number};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -24,7 +24,7 @@ pub(crate) struct Range {
     pub len: u64,
 }
 
-/// Reads up to `len` bytes at `addr` of a stopped thread; fewer if the memory ends earlier.
+/// Reads up to `len` bytes at `addr` from a stopped thread, or fewer if the memory ends earlier.
 pub(crate) fn bytes(tid: i32, addr: u64, len: u64) -> Vec<u8> {
     let (Ok(base), Ok(len)) = (usize::try_from(addr), usize::try_from(len)) else {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn words(tid: i32, addr: u64, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the ranges of an array of `struct iovec`, limited to `total` bytes.
+/// Returns the ranges described by an array of `struct iovec`, limited to `total` bytes.
 pub(crate) fn iovecs(tid: i32, addr: u64, count: u64, total: u64) -> Vec<Range> {
     let words = words(tid, addr, count.min(IOVECS) * 2);
     let mut left = total;

@@ -1,7 +1,7 @@
 //! Translates process ids from the pid namespace of a recorded process.
 //!
-//! A process refers to other processes by ids in its own pid namespace. In a container these differ
-//! from the ids that the recorder sees.
+//! A process refers to other processes by IDs in its own pid namespace. In a container these IDs
+//! differ from those that the recorder sees.
 
 use super::tracer::Tracer;
 use std::fs;

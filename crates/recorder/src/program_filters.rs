@@ -2,15 +2,16 @@
 //!
 //! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no tracer.
 //! The program's filter is not meant for the recorder, so under the recorder the call must fail
-//! with `ENOSYS` as well. The value that a filter returns distinguishes such a stop from one of the
-//! recorder's filter ([`super::filter`]). If a stop has the value of the recorder's filter, the
-//! recorder evaluates the program's filters. For this, it keeps each thread's filters that can
-//! return `TRACE`, as they are installed and inherited.
+//! with `ENOSYS` as well. The value that the filter returned distinguishes such a stop from one
+//! caused by the recorder's filter ([`super::filter`]). If a stop has the value of the recorder's
+//! filter, the recorder evaluates the program's filters. To make this possible, the recorder keeps
+//! a copy of each thread's filters that can return `TRACE`, and updates the copies when filters are
+//! installed or inherited.
 //!
 //! # Linux
-//! `seccomp(2)`. Of several filters that return the same action, the one installed last decides the
-//! value, which is never the recorder's. A filter installed before the recording is unknown, but
-//! its value matters only at calls that the recorder's filter does not stop.
+//! `seccomp(2)`. If several filters return the same action, the value is that of the filter
+//! installed last, which is never the recorder's filter. A filter installed before the recording is
+//! unknown, but its value matters only at calls that the recorder's filter does not stop.
 
 use libc::sock_filter;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use std::rc::Rc;
 
 /// Size of `struct seccomp_data` in bytes.
 const DATA_LEN: usize = 64;
-/// Number of scratch memory words of a filter: `BPF_MEMWORDS`.
+/// Number of words in a filter's scratch memory: `BPF_MEMWORDS`.
 const MEMORY: usize = 16;
 /// Size of one instruction in bytes.
 const STEP: usize = 8;
@@ -70,7 +71,7 @@ impl Filter {
         Filter(bytes.chunks_exact(STEP).map(step).collect())
     }
 
-    /// True if the filter may return `TRACE`.
+    /// True if the filter can return `TRACE`.
     fn may_trace(&self) -> bool {
         let (k, a) = (libc::BPF_RET | libc::BPF_K, libc::BPF_RET | libc::BPF_A);
         self.0.iter().any(|s| match u32::from(s.code) {
@@ -165,7 +166,7 @@ fn is_trace(answer: u32) -> bool {
     answer & libc::SECCOMP_RET_ACTION_FULL == libc::SECCOMP_RET_TRACE
 }
 
-/// The filters that may return `TRACE`, for all threads.
+/// Filters that can return `TRACE`, for each thread.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramFilters {
     of: HashMap<i32, Vec<Rc<Filter>>>,
@@ -190,7 +191,7 @@ impl ProgramFilters {
         };
     }
 
-    /// Moves the filters of a thread that continues under another thread id.
+    /// Moves the filters of a thread that continues under another thread ID to that ID.
     pub(crate) fn rename(&mut self, from: i32, to: i32) {
         match self.of.remove(&from) {
             Some(filters) => self.of.insert(to, filters),
@@ -212,7 +213,7 @@ impl ProgramFilters {
         })
     }
 
-    /// True if the thread has filters that may return `TRACE`.
+    /// True if the thread has filters that can return `TRACE`.
     pub(crate) fn has(&self, tid: i32) -> bool {
         self.of.contains_key(&tid)
     }

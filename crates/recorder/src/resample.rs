@@ -1,9 +1,10 @@
-//! Restarts the sampling of threads after an `execve` at which the kernel stops it.
+//! Restarts the sampling of a thread after an `execve` if the kernel has ended the sampling.
 //!
 //! # Linux
-//! `begin_new_exec` removes all perf events from a task whose new program is not dumpable: its
-//! effective user or group differs from the real one, its file has capabilities, or its user may
-//! not read the file. A tracer that may trace such a program may also sample it again.
+//! `begin_new_exec` removes all perf events from a task whose new program is not dumpable: the
+//! task's effective user or group differs from the real one, the program's file has capabilities,
+//! or the user is not permitted to read the file. A tracer that is permitted to trace such a
+//! program is also permitted to sample it again.
 
 use super::tracer::Tracer;
 use std::fs;

@@ -2,7 +2,8 @@
 //!
 //! Samples arrive late. When the recorder handles a page fault, the faulting thread may have
 //! executed another program or exited, and its id may denote another thread. This module therefore
-//! keeps the places of each thread, with their times, until the stream has passed these times.
+//! keeps the history of each thread's address space until the stream has passed the corresponding
+//! times.
 
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::{MmId, Nanos};
@@ -12,7 +13,7 @@ use vmarea_trace::event::{MmId, Nanos};
 pub(crate) enum Place {
     /// The thread uses a recorded address space.
     In(MmId),
-    /// The thread is inside `execve` and leaves an address space that other tasks still use.
+    /// The thread is inside `execve` and is leaving an address space that other tasks still use.
     ///
     /// The kernel reads the arguments of `execve` from the old address space and writes them to the
     /// new one.
@@ -21,7 +22,7 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-/// History of the place of each thread.
+/// History of the place (address space or nowhere) of each thread.
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     places: HashMap<i32, Vec<(Nanos, Place)>>,
@@ -29,7 +30,8 @@ pub(crate) struct Residence {
 }
 
 impl Residence {
-    /// Records that `tid` is at `place` since `since`, or since its last change if that is later.
+    /// Records that `tid` has been at `place` since time `since`, or since its last move if that is
+    /// later.
     pub(crate) fn moves(&mut self, tid: i32, since: Nanos, place: Place) {
         let places = self.places.entry(tid).or_default();
         let since = places.last().map_or(since, |last| since.max(last.0));

@@ -1,12 +1,12 @@
 //! Handles the signals that the recorder receives while a command runs.
 //!
-//! The command is in the recorder's process group, so Ctrl-C reaches both. The command decides how
-//! to react, and the recorder only records the reaction. A signal that is sent to the recorder
-//! alone (`kill -INT`) is meant for the command, and the recorder forwards it. The recorder cannot
-//! see whether a signal was sent to it alone or to its whole group, so it waits a moment: if the
-//! command receives the same signal itself, the recorder does not forward it. A second interrupt
-//! within a second, or a second `SIGTERM`, kills the tree. `SIGCHLD` wakes the tracer's loop. After
-//! the recording, the signals have their default actions again.
+//! The command is in the recorder's process group, so Ctrl-C reaches both of them. The command
+//! decides how to react, and the recorder only records the reaction. A signal that is sent to the
+//! recorder alone (`kill -INT`) is meant for the command, and the recorder forwards it. The
+//! recorder cannot see whether a signal was sent to it alone or to its whole group, so it waits a
+//! moment: if the command receives the same signal itself, the recorder does not forward it. A
+//! second interrupt within a second, or a second `SIGTERM`, kills the process tree. `SIGCHLD` wakes
+//! the tracer's loop. After the recording, the signals have their default actions again.
 
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -26,7 +26,7 @@ const REQUESTS: [i32; 4] = [SIGINT, SIGQUIT, SIGHUP, SIGTERM];
 /// Time within which two interrupts end the recording.
 const TWICE: Nanos = 1_000_000_000;
 
-/// Time within which repetitions count as one signal.
+/// Time within which repeated signals count as one.
 ///
 /// For example, a sender may signal a process and its group, or the recorder and the command.
 const ONE: Nanos = 200_000_000;
@@ -54,7 +54,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. Ignored signals stay ignored, also in the command.
+    /// Installs the handlers. Signals that were ignored stay ignored, including in the command.
     ///
     /// # Errors
     /// Fails if no descriptors are available.
@@ -81,7 +81,8 @@ impl Signals {
 
     /// Reads the signals received until `now`.
     ///
-    /// Call this before collecting stops: a signal that arrives later wakes the tracer.
+    /// Call this method before collecting stops, because a signal that arrives later wakes the
+    /// tracer.
     pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {
@@ -90,7 +91,7 @@ impl Signals {
         }
     }
 
-    /// Returns the action due at `now`; call this after handling the collected stops.
+    /// Returns the action due at `now`; call this method after handling the collected stops.
     pub(crate) fn action(&mut self, now: Nanos) -> SignalAction {
         self.requests.next(now)
     }
@@ -111,21 +112,20 @@ impl Signals {
     }
 }
 
-/// The received signals that are still to be forwarded or acted on.
+/// Received signals that have not yet been forwarded or acted on.
 #[derive(Debug, Default)]
 struct Requests {
     /// Last signal received, and its time.
     last: Option<(i32, Nanos)>,
     /// Last signal that the command received itself, and its time.
     own: Option<(i32, Nanos)>,
-    /// Signal to forward, with the time at which to forward it unless the command receives it
-    /// itself before.
+    /// Signal to forward, and when to forward it unless the command has received it by then.
     waiting: Option<(i32, Nanos)>,
     /// True if a `SIGTERM` was received.
     terminated: bool,
     /// True if a signal from the terminal was received.
     interrupted: bool,
-    /// True if the tree must end.
+    /// True if the process tree must be killed.
     end: bool,
 }
 
@@ -191,7 +191,7 @@ impl Drop for Signals {
     }
 }
 
-/// Counter of the recordings that run in this process.
+/// Counter of the recordings that are running in this process.
 ///
 /// `signal-hook` cannot remove a handler. Therefore the handler that performs the default action is
 /// installed only once, and checks whether a recording is running.

@@ -1,9 +1,9 @@
 //! Snapshots of a stopped task's address space: `/proc/PID/maps` and the kernel's view.
 //!
-//! The recorder reads the two sources one after the other and matches them by range. They may
-//! differ while other threads run; a mapping that only `/proc/PID/maps` contains is recorded
-//! without kernel data. The trace replaces kernel pointers by small numbers that can only be
-//! compared for equality.
+//! The recorder reads the two sources one after the other and matches them by range. The two
+//! sources can differ if other threads run in between; a mapping that only `/proc/PID/maps`
+//! contains is recorded without kernel data. The trace replaces kernel pointers by small numbers
+//! that can only be compared for equality.
 
 use super::files::{Description, Files, inode_key};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use vmarea_trace::event::{
     InodeId, KernelVma, MmId, MmInfo, Nanos, SnapKind, SnapReason, SnapVma, Snapshot,
 };
 
-/// Takes snapshots, and replaces the kernel pointers in them by small numbers.
+/// Takes snapshots, replacing the kernel pointers in them with small numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshotter {
     kernel: Option<KernelView>,
@@ -47,7 +47,7 @@ pub(crate) enum AllStopped {
     No,
 }
 
-/// The address space to take a snapshot of, and the reason.
+/// Address space of which to take a snapshot, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
     /// Id of a stopped thread that uses the address space.

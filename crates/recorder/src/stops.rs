@@ -1,9 +1,9 @@
 //! Queue of stops that the kernel has reported and the tracer has not handled yet.
 //!
-//! `wait` scans the traced threads in a fixed order and reports the first one with an event. If
-//! the tracer handled each report before asking for the next, a few threads that stop constantly
-//! could starve the others for seconds. So the tracer first collects all pending reports and
-//! handles them in that order: no thread is handled twice before every other waiting thread is
+//! `wait` scans the traced threads in a fixed order and reports the first one with an event. If the
+//! tracer handled each report before asking for the next, a few threads that stop constantly could
+//! starve the others for seconds. So the tracer first collects all pending reports and handles them
+//! in that order: no thread is handled a second time before every other waiting thread has been
 //! handled once.
 
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ pub(crate) struct Stop {
     pub tid: i32,
     /// Wait status of the thread.
     pub status: i32,
-    /// Time at which the report was collected; the thread stopped no later.
+    /// Time at which the report was collected; the thread stopped at or before this time.
     pub t: Nanos,
 }
 
@@ -81,7 +81,7 @@ impl Stops {
         Some(stop)
     }
 
-    /// True if a later report of the thread is queued: it was killed and has left its stop.
+    /// True if another report on the thread is queued, because it was killed and has left its stop.
     pub(crate) fn waits(&self, tid: i32) -> bool {
         self.of.contains_key(&tid)
     }

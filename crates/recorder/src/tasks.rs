@@ -17,7 +17,7 @@ use super::timeline::Alone;
 /// and those of 32-bit programs.
 pub(crate) const UNRECORDED: MmId = MmId(0);
 
-/// Number of turns that a call may last while its thread is observed running.
+/// Maximum number of turns that a call can last while its thread is observed running.
 const TURNS: u64 = 20;
 
 /// Which calls stop a resumed thread.
@@ -40,7 +40,7 @@ pub(crate) struct Task {
     pub mode: Mode,
     /// Current call of the thread.
     pub call: Option<Pending>,
-    /// True if the thread has passed its exit stop and no longer counts as a user.
+    /// True if the thread has passed its exit stop and no longer counts as a user of `mm`.
     pub leaving: bool,
     /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,
@@ -62,19 +62,19 @@ impl Task {
 /// A call between its entry and its exit.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Rule for the call in the table.
+    /// Rule in the call table that applies to the call.
     pub rule: &'static CallRule,
-    /// Recorded call number: `clone` for `clone3`.
+    /// Call number to record; a `clone3` call is recorded as `clone`.
     pub nr: u32,
     /// Recorded arguments.
     pub args: [u64; 6],
     /// Data behind the call's pointer arguments.
     pub data: Vec<u8>,
-    /// File of the call's descriptor argument.
+    /// File behind the call's descriptor argument.
     pub file: Option<Opened>,
-    /// Whether no other call of the address space ran at the same time.
+    /// Whether no other call on the address space ran at the same time.
     pub alone: Alone,
-    /// Time at which the thread entered the call; 0 while it waits.
+    /// Time at which the thread entered the call; 0 while the thread waits to enter it.
     pub entry: Nanos,
     /// Clone flags that were changed so that the call's child is traced.
     pub untraced: Option<Untraced>,
@@ -104,7 +104,7 @@ pub(crate) struct Inside {
     pub tid: i32,
     /// Time at which the thread entered the call.
     begun: Nanos,
-    /// Start of the thread's current turn: its entry, or the last time it was seen running.
+    /// Start of the thread's current turn: its entry, or the last time that it was seen running.
     since: Nanos,
 }
 
@@ -127,9 +127,9 @@ pub(crate) struct Space {
     pub calls: u64,
     /// Threads inside a call that changes the address space.
     pub inside: Vec<Inside>,
-    /// Threads stopped before such a call, each with the time at which it began to wait.
+    /// Threads stopped before a call that changes the address space, each with its time of arrival.
     pub queue: VecDeque<(i32, Nanos)>,
-    /// True if the note about the address space was already made; it is made only once.
+    /// True if the note about the address space has been made, because it is made only once.
     pub noted: bool,
     /// Snapshot to use if no other snapshot can be taken after the last user has exited.
     pub fallback_snapshot: Option<Snapshot>,
@@ -148,11 +148,12 @@ impl Space {
         Some(last.map_or(0, |since| since + turn))
     }
 
-    /// Removes the threads from the queue that may enter at `now`, and returns them.
+    /// Removes from the queue the threads that may enter their calls at `now`, and returns them.
     ///
-    /// These are the first thread if it is due, and all others that have waited for a whole turn: a
-    /// running call may be waiting for any of them. If all threads inside calls are running
-    /// (`runs`), none of them waits for another thread, and they get another turn, up to [`TURNS`].
+    /// The result contains the first thread in the queue if it is due, and all others that have
+    /// waited for a whole turn, because a running call may be waiting for any of them. If all
+    /// threads inside calls are running (`runs`), none of them is waiting for another thread, so
+    /// the threads inside get another turn, up to [`TURNS`].
     pub(crate) fn take_overdue(
         &mut self,
         now: Nanos,
@@ -172,7 +173,7 @@ impl Space {
         self.queue.drain(..count).map(|(tid, _)| tid).collect()
     }
 
-    /// Removes a thread from the calls and the queue. Returns whether it was inside a call.
+    /// Removes a thread from the calls and from the queue; returns whether it was inside a call.
     pub(crate) fn leave_call(&mut self, tid: i32) -> bool {
         self.queue.retain(|(t, _)| *t != tid);
         let before = self.inside.len();

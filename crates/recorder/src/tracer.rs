@@ -26,9 +26,9 @@ use vmarea_linux_sys::ptrace::{self, Resume};
 use vmarea_linux_sys::spawn::{Privileges, Started};
 use vmarea_trace::event::{Event, FaultSource, MmId, Nanos};
 
-/// Time that a thread waits for calls of other threads if lock tracepoints show the order.
+/// Time for which a thread waits for other threads' calls if lock tracepoints show their order.
 const TURN: Nanos = 20_000_000;
-/// Time that a thread waits for calls of other threads if only call exits show the order.
+/// Time for which a thread waits for other threads' calls if only call exits show their order.
 const TURN_WITHOUT_LOCKS: Nanos = 100_000_000;
 /// Interval at which the tracer empties the rings and advances the stream while events arrive.
 const PUMP: Nanos = 10_000_000;
@@ -36,12 +36,12 @@ const PUMP: Nanos = 10_000_000;
 const REPORT: Nanos = 100_000_000;
 /// Longest sleep of the tracer.
 const SLEEP: Nanos = 200_000_000;
-/// Longest sleep of the tracer if the rings do not wake it any more.
+/// Longest sleep of the tracer if the rings can no longer wake it.
 const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
 /// Time that the tracer polls for the next stop before it sleeps.
 ///
-/// Most calls end before a sleeping tracer could wake up.
+/// Most calls end sooner than a sleeping tracer could wake up.
 const SPIN: Nanos = 50_000;
 
 /// A running recording.
@@ -57,7 +57,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) program_filters: ProgramFilters,
     /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// True if the note about refused `ptrace` calls was already made; it is made only once.
+    /// True if the note about refused `ptrace` calls has been made, because it is made only once.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.
@@ -298,8 +298,8 @@ impl<'a> Tracer<'a> {
 
     /// Resumes a stopped task until its next stop.
     ///
-    /// A task that was killed in the meantime has left its stop and is now at its exit stop. The
-    /// tracer handles that stop next and must not resume the task before.
+    /// A task that has been killed in the meantime has left its stop and is now at its exit stop.
+    /// The tracer handles the exit stop next and must not resume the task until then.
     pub(super) fn resume(&self, tid: i32, signal: i32) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -313,7 +313,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Returns the time that a thread waits for calls of other threads.
+    /// Returns the time for which a thread waits for other threads' calls.
     pub(super) fn turn(&self) -> Nanos {
         match self.timeline.sees_locks() {
             true => TURN,
@@ -418,7 +418,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Kills the tree, because a program with the recorder's filter cannot continue without a
+    /// Kills the process tree: a program with the recorder's filter cannot continue without a
     /// tracer.
     pub(super) fn kill_all(&self) {
         self.processes().for_each(|pid| send(pid, libc::SIGKILL));
@@ -465,7 +465,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Reads the last samples and adds notes about lost or uncertain ones.
+    /// Reads the last samples and adds notes about lost or uncertain samples.
     fn finish_samples(&mut self) {
         let Some(mut samples) = self.samples.take() else {
             return;

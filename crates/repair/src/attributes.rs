@@ -1,12 +1,12 @@
-//! Flags and names of the mappings of a process, read again just before the mappings are replaced.
+//! Flags and names of a process's mappings, read again just before the mappings are replaced.
 //!
 //! A plan is based on one read of all mappings, and its last piece may be replaced seconds later.
 //! Without another check, the fresh mapping would overwrite the flags (`madvise`, `mlock`) and
 //! names that the program has changed since the mappings were read. Reading the whole list again
 //! for each piece would take quadratic time. This module therefore reads `/proc/PID/smaps` once
 //! more from start to end, and before each piece only up to the end of that piece. The attributes
-//! used for a piece are thus at most as old as the previous piece. A change of the memory policy is
-//! not detected.
+//! used for a piece were thus read no earlier than during the previous piece. A change of the
+//! memory policy is not detected.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,7 +17,7 @@ use vmarea_process::maps::{self, MapName, SmapsEntry};
 
 use crate::plan::Piece;
 
-/// Number of bytes per read; the kernel prints a few mappings for each read.
+/// Number of bytes per read, in which the kernel lists a few mappings.
 const BYTES: usize = 8 << 10;
 
 /// The flags that a program can change and that keep two mappings apart.
@@ -38,9 +38,9 @@ const CHANGEABLE: VmFlags = VmFlags::ACCESS
 #[derive(Debug)]
 pub(super) struct Attributes {
     smaps: File,
-    /// Bytes of a mapping that is not yet read completely.
+    /// Text of a mapping that has not been read completely yet.
     text: Vec<u8>,
-    /// The mappings that were read and may still be queried.
+    /// The mappings that have been read and may still be queried.
     read: VecDeque<SmapsEntry>,
     is_at_end: bool,
 }
@@ -78,7 +78,7 @@ impl Attributes {
         Ok(changed.map(|part| part.start))
     }
 
-    /// Reads the mappings up to the end of `range`, and forgets those before it.
+    /// Reads the mappings up to the end of `range`, and discards those below `range`.
     fn read_to(&mut self, range: VmRange) -> io::Result<()> {
         loop {
             while self

@@ -1,9 +1,9 @@
-//! The main loop of every repair: tries to replace each run, piece by piece.
+//! The main loop of every repair: tries to replace each run of mappings, piece by piece.
 //!
 //! [`Pace`] limits the size of the next piece, and a [`PieceExecutor`] either joins the mappings of
 //! the piece or leaves them unchanged. The loop fills in the report and decides where to continue
-//! after a piece was refused. This module does not know how pages reach the fresh mapping (see
-//! `in_process` and `remote`).
+//! after a refusal. This module does not know how pages reach the fresh mapping (see `in_process`
+//! and `remote`).
 //!
 //! # Picture
 //! ```text
@@ -21,15 +21,16 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, KeptReason, RepairError, Report};
 
-/// Number of pieces refused because of shared pages, since the last joined piece or skip, after
-/// which the executor skips all following mappings that would be refused as well.
+/// Number of refusals because of shared pages after which the executor skips many mappings at once.
+/// Refused pieces are counted since the last joined piece or the last such skip. The executor then
+/// skips all following mappings that would be refused as well.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Done {
-    /// Why the piece was left unchanged, and the address of the obstacle; `None` if the piece was
-    /// joined.
+    /// Reason why the piece was left unchanged, and the address of the obstacle; `None` if the
+    /// piece was joined.
     pub(super) refused: Option<(KeptReason, u64)>,
     /// Number of pages copied.
     pub(super) copied: u64,
@@ -51,8 +52,8 @@ impl Done {
 
 /// A way to replace a piece with a fresh mapping.
 pub(super) trait PieceExecutor {
-    /// True if a single mapping is replaced even if no mapping before it was joined: the fresh
-    /// mapping may merge with a neighbour that is not replaced.
+    /// True if a single mapping is worth replacing even if no mapping before it was joined. Its
+    /// replacement may merge with a neighbour that is not replaced.
     const REPLACES_SINGLE: bool;
 
     /// Joins the mappings of a piece, or leaves them unchanged. At most `copies` shared pages are
@@ -63,11 +64,12 @@ pub(super) trait PieceExecutor {
     /// otherwise.
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError>;
 
-    /// True if the mappings before the one that caused refusal `reason` may be retried without it.
+    /// True if, after refusal `reason`, the mappings before the refused one may be retried alone.
     fn retries_before(&self, reason: KeptReason) -> bool;
 
-    /// Skips the mappings from `at` on that would be refused as well: returns their end, and counts
-    /// them in `kept`. At most `copies` shared pages may still be copied.
+    /// Skips the mappings from `at` on that would be refused as well. Returns the end of the
+    /// skipped mappings, and counts these mappings in `kept`. At most `copies` shared pages may
+    /// still be copied.
     fn pass_over(
         &self,
         run: &Run,
@@ -140,7 +142,8 @@ impl<E: PieceExecutor> Driver<'_, E> {
         Ok(())
     }
 
-    /// Joins one piece and counts it; if the piece was refused, returns the reason and the address.
+    /// Joins one piece and counts it; if it was refused, returns the reason and the obstacle's
+    /// address.
     fn join(&mut self, piece: &Piece) -> Result<Option<(KeptReason, u64)>, RepairError> {
         let done = self.executor.join(piece, self.copies)?;
         self.copies = self.copies.saturating_sub(done.shared);
@@ -162,7 +165,7 @@ impl<E: PieceExecutor> Driver<'_, E> {
 
     /// Returns the address at which to continue after a refusal.
     ///
-    /// After the first few refusals because of shared pages, only the refused mapping is skipped:
+    /// The first few refusals because of shared pages each skip only the refused mapping, because
     /// the child that shares the pages may exit soon.
     fn pass_over(&mut self, run: &Run, at: u64, reason: KeptReason) -> u64 {
         self.shared_in_turn += u32::from(reason == KeptReason::Shared);
@@ -175,7 +178,7 @@ impl<E: PieceExecutor> Driver<'_, E> {
     }
 }
 
-/// Returns the part of `piece` before `end`, which must be the start of one of its mappings.
+/// Returns the part of `piece` before `end`, which must be the start of a mapping of the piece.
 fn piece_before(piece: &Piece, end: u64) -> Piece {
     let parts = piece.parts.iter().filter(|part| part.end <= end);
     Piece {

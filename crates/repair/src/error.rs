@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use vmarea_process::rights::{self, Capability};
 
-/// Reasons for the failure of a repair.
+/// Reason why a repair failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// The range is not made of whole pages, or is empty.
+    /// The range is not page-aligned, or is empty.
     #[error("the range {0:#x}-{1:#x} is not made of whole pages, or is empty")]
     BadRange(u64, u64),
     /// This process has no permission to use userfaultfd.
@@ -50,8 +50,8 @@ pub enum RepairError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(i32),
-    /// `/proc` belongs to another pid namespace, so its process ids differ from those of this
-    /// process.
+    /// `/proc` belongs to another pid namespace. Its process ids differ from those in this
+    /// process's own namespace.
     #[error(
         "/proc is that of another pid namespace, in which {0} may be another process than here: \
          mount a /proc of this namespace, or do it in the other one"
@@ -74,7 +74,7 @@ pub enum RepairError {
         /// Id of the tracer.
         tracer: i32,
     },
-    /// This process may not trace the target process.
+    /// This process has no permission to trace the target process.
     #[error(
         "no permission to trace process {}: needs CAP_SYS_PTRACE ({}), or the same user \
          where kernel.yama.ptrace_scope is 0",
@@ -84,7 +84,7 @@ pub enum RepairError {
     /// The process is a 32-bit program.
     #[error("process {0} is a 32-bit program; only 64-bit ones can be repaired")]
     Bits32(i32),
-    /// The process has a seccomp filter, which would also apply to the calls of the repair.
+    /// The process has a seccomp filter, which would also apply to the repair's own system calls.
     #[error(
         "process {0} runs under a seccomp filter that may end it for our calls; to suspend the \
          filter needs CAP_SYS_ADMIN"
@@ -95,7 +95,7 @@ pub enum RepairError {
     SharedMemory {
         /// Id of the process.
         pid: i32,
-        /// Id of the process that shares its memory.
+        /// Id of the other process that uses the same memory.
         other: i32,
     },
     /// A thread of the process does not stop.
@@ -106,10 +106,10 @@ pub enum RepairError {
         /// Id of the thread that does not stop.
         tid: i32,
     },
-    /// The process has no instruction that makes a system call.
+    /// No system-call instruction was found in the process.
     #[error("process {0} has no instruction that makes a system call")]
     NoSyscall(i32),
-    /// The process may not use userfaultfd.
+    /// The process has no permission to use userfaultfd.
     #[error("process {0} may not use userfaultfd (a sandbox forbids it, or SELinux)")]
     TargetUserfaultfd(i32),
     /// The process has reached its limit on mappings or address space.
@@ -131,7 +131,8 @@ pub enum RepairError {
         /// Id of the process that runs the other repair, if known.
         by: Option<i32>,
     },
-    /// The process contains the agent of another repair, whose journal was not found.
+    /// The process contains the agent of another repair, but the journal of that repair was not
+    /// found.
     #[error(
         "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
          was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
@@ -157,7 +158,7 @@ pub enum RepairError {
         /// The error that the kernel returned.
         cause: io::Error,
     },
-    /// The process runs with complete memory, but resources of the repair remain in it.
+    /// The process is running and its memory is complete, but resources of the repair remain in it.
     #[error(
         "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
          into it: {cause}; vmarea merge --resume -p {pid} tries again"
@@ -171,7 +172,7 @@ pub enum RepairError {
 }
 
 impl RepairError {
-    /// True if a permission is missing.
+    /// True if the cause is a missing permission or a kernel that is too old.
     pub fn is_permission(&self) -> bool {
         match self {
             RepairError::Userfaultfd
@@ -187,7 +188,7 @@ impl RepairError {
         }
     }
 
-    /// True if descriptors or memory ran out; both may become available again.
+    /// True if descriptors or memory ran out; either may become available again later.
     pub fn is_passing(&self) -> bool {
         let (RepairError::Maps { cause, .. } | RepairError::System { cause, .. }) = self else {
             return false;
@@ -198,7 +199,7 @@ impl RepairError {
         )
     }
 
-    /// Converts a failure to read the list of mappings: the process has usually ended.
+    /// Converts an error from reading the list of mappings; usually the process has ended.
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => RepairError::Ended(pid),

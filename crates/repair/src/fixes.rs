@@ -1,10 +1,10 @@
 //! The repairs that move no pages: `guards`, `flags`, `empties`, `priming`. The user must request
 //! each by name.
 //!
-//! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping;
-//! a flag that is set on some of the mappings is cleared; adjacent reserved ranges without pages
-//! become one. The calls are made in the process while it is stopped. Each repair changes only what
-//! the program cannot see, or what the user requested by name.
+//! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping.
+//! A flag that is set on only some of several neighbours is cleared. Adjacent reserved ranges
+//! without pages become one range. The calls are made in the process while it is stopped. Each
+//! repair changes only what the program cannot observe, or what the user has requested by name.
 //!
 //! # Picture
 //! ```text
@@ -33,14 +33,15 @@ use vmarea_process::{Boundary, Mapping, Reason, Remedy};
 /// A repair that moves no pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Fix {
-    /// Replaces guard pages made with `mprotect` by guard markers.
+    /// Converts guard pages made with `mprotect` to guard markers.
     Guards,
-    /// Clears `MADV_DONTFORK` and `MADV_DONTDUMP` if a neighbour does not have them.
+    /// Clears `MADV_DONTFORK` or `MADV_DONTDUMP` on a mapping whose neighbour does not have the
+    /// flag.
     Flags,
     /// Joins adjacent reserved ranges without pages.
     Empties,
-    /// Creates an anon_vma for each reservation. All memory committed there later shares it,
-    /// regardless of the order.
+    /// Creates an anon_vma for each reservation. Memory that is committed in the reservation later
+    /// shares this anon_vma, regardless of the order of the commits.
     Priming,
 }
 
@@ -66,8 +67,8 @@ pub struct Fixed {
     pub fix: Fix,
     /// Number of places that the repair changed, or would change in a dry run.
     pub places: u64,
-    /// Number of guards left unchanged, because they had been used as memory before and would
-    /// remain separate mappings.
+    /// Number of guards left unchanged because they would remain separate mappings. These guards
+    /// have been used as memory before.
     pub apart: u64,
     /// Measured decrease in the number of mappings; `None` in a dry run. Negative values are
     /// possible: priming prepares for later commits and may add mappings.
@@ -79,7 +80,7 @@ const MADV_GUARD_INSTALL: u64 = 102;
 /// Minimum size of a reservation that is primed.
 const LEAST_RESERVED: u64 = 1 << 20;
 
-/// Flags of mappings that are not primed: touching a page would fail, or would be visible.
+/// Flags of mappings that are not primed, because touching a page would fail or would be visible.
 const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
     .union(VmFlags::UFFD_ANY)
     .union(VmFlags::SEALED)
@@ -90,13 +91,13 @@ const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
 /// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
-    /// An empty page to fill first, by writing a zero from outside the process.
+    /// An empty page that is filled first, by writing a zero to it from outside the process.
     pub(super) touch: Option<u64>,
-    /// The calls, all made while the process is stopped once.
+    /// The calls, all of which are made during one stop of the process.
     pub(super) calls: Vec<Call>,
     /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,
-    /// A guard page that is made accessible between two of the calls.
+    /// A guard page that one of the calls makes accessible and a later call marks as a guard.
     pub(super) guard: Option<VmRange>,
 }
 
@@ -119,8 +120,8 @@ impl Step {
 
 /// Returns the steps of `fix` for a process with these mappings.
 ///
-/// Which boundaries can be removed, and how, is decided in [`vmarea_process::remedy`]. `pagemap`, a
-/// file of the process, shows whether a range is empty.
+/// [`vmarea_process::remedy`] decides which boundaries can be removed, and how. `pagemap` is the
+/// process's `/proc/PID/pagemap`, which shows whether a range is empty.
 pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pagemap: &File) -> Steps {
     let boundaries = || vmarea_process::boundaries(policy, mappings);
     let steps = match fix {
@@ -193,7 +194,7 @@ fn guards(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Step
     steps
 }
 
-/// Marks empty pages as guards.
+/// Returns the call that marks empty pages as guards.
 pub(super) fn mark(range: VmRange) -> Call {
     let arguments = [range.start, range.len_bytes(), MADV_GUARD_INSTALL];
     Call::plain(0, libc::SYS_madvise, &arguments)
@@ -248,11 +249,11 @@ fn empties(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Vec
     steps
 }
 
-/// Replaces several mappings with one.
+/// Returns the step that replaces several mappings with one.
 fn one_reservation(run: &[Mapping]) -> Option<Step> {
     let [first, .., last] = run else { return None };
     let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // A commit charge that the program avoided in one of them must not be required later.
+    // A commit charge that the program avoided in one of the mappings must not be required later.
     if run.iter().any(|m| m.flags().contains(VmFlags::NORESERVE)) {
         flags |= libc::MAP_NORESERVE;
     }
@@ -262,7 +263,8 @@ fn one_reservation(run: &[Mapping]) -> Option<Step> {
     Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
 }
 
-/// Touches one page of each reservation and discards the page: the anon_vma remains.
+/// Returns the steps that touch and then discard one page of each reservation. The anon_vma that
+/// the touch creates remains.
 fn priming(mappings: &[Mapping], pagemap: &File) -> Vec<Step> {
     let fits = |mapping: &&Mapping| {
         let range = mapping.range();

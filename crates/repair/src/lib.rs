@@ -2,10 +2,10 @@
 //!
 //! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. Since
 //! Linux 6.8, user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a
-//! new index and anon_vma. A repair therefore replaces a run of equal neighbours, piece by piece,
-//! with fresh mappings whose page offset follows from their address. Boundaries that serve a
-//! purpose (protection, files, gaps) are kept. [`merge_range`] repairs the calling process,
-//! [`Remote`] another process.
+//! new index and anon_vma. A repair therefore takes a run of neighbours with equal attributes and
+//! replaces them, piece by piece, with fresh mappings whose page offsets follow from their
+//! addresses. Boundaries that serve a purpose (protection, files, gaps) are kept. [`merge_range`]
+//! repairs the calling process, [`Remote`] another process.
 //!
 //! # Order of events
 //! ```text
@@ -35,8 +35,8 @@
 //! R1  A repair changes no byte that the program can read.
 //! R2  A refused piece leaves the mappings unchanged, except for splits at the ends of the piece,
 //!     which the kernel merges again.
-//! R3  While pages are out, a repair uses no memory that it may move. Its tables are in shared
-//!     memory; its heap may be moved, and is used only between pieces.
+//! R3  While pages are moved out, a repair uses no memory that it may move. Its tables are in
+//!     shared memory; its heap may be moved, and is used only between pieces.
 //!
 //! # Linux
 //! `mm/userfaultfd.c`, `fs/userfaultfd.c` and `mm/mremap.c`, 6.8 and later.

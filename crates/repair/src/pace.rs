@@ -1,15 +1,15 @@
 //! Limits the size of a piece so that it completes within the allowed pause.
 //!
-//! The cost of a piece grows with its mappings and its resident pages; the factor depends on the
-//! machine and its load. The first pieces are therefore small, and the measured time of each piece
-//! corrects the estimate.
+//! The cost of a piece grows with the number of its mappings and of its resident pages, by factors
+//! that depend on the machine and its load. The first pieces are therefore small, and the measured
+//! time of each piece corrects the estimate.
 
 use std::time::Duration;
 
 use super::plan::{Limits, PAGE};
 use super::{RepairError, Way};
 
-/// Estimated nanoseconds per mapping: moving its pages out, and removing it in the swap.
+/// Estimated nanoseconds per mapping, for moving its pages out and removing it in the swap.
 const PART_NS: f64 = 4_000.0;
 /// Estimated nanoseconds per moved page, for moving it out and back.
 const MOVED_NS: f64 = 160.0;
@@ -17,16 +17,16 @@ const MOVED_NS: f64 = 160.0;
 const COPIED_NS: f64 = 2_400.0;
 /// Estimated nanoseconds per piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
-/// Fraction of the allowed pause that a piece is planned to take, because other programs run as
-/// well.
+/// Fraction of the allowed pause that a piece is planned to take. The rest is a reserve for the
+/// time that other programs use.
 const SHARE: f64 = 0.5;
-/// Initial factor by which pieces are assumed to cost more than estimated.
+/// Initial ratio of the assumed cost of a piece to its estimated cost.
 const FIRST_FACTOR: f64 = 3.0;
-/// Lower bound of the ratio of measured to estimated cost. Without it, a piece without resident
-/// pages would make the estimate too low for the next one.
+/// Lower bound of the ratio of measured to estimated cost. Without this bound, a piece without
+/// resident pages would make the estimate for the next piece too low.
 const LEAST: f64 = 0.5;
-/// Maximum number of mappings in a piece, even if no pause was set: a piece then takes a few
-/// milliseconds.
+/// Maximum number of mappings in a piece, even if no pause was set. A piece of this size takes a
+/// few milliseconds.
 const MOST_PARTS_AT_ONCE: usize = 1_000;
 
 /// Running estimate of the cost of pieces.
@@ -40,7 +40,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Creates a pace for pieces of at most `most`.
+    /// Creates a pace for pieces within the limits `most`.
     pub(super) fn new(bound: Option<Duration>, most: Limits, way: Way) -> Pace {
         Pace {
             bound,

@@ -1,7 +1,8 @@
 //! The system calls that replace one piece of a run with one mapping.
 //!
-//! A thread of the process itself, or an agent in a stopped process, executes the sequence. The
-//! whole sequence is built before its first call: see [`vmarea_linux_sys::calls`].
+//! The calls of a piece are executed by a thread of the process itself, or by an agent in a stopped
+//! process. The whole sequence is built before its first call is made: see
+//! [`vmarea_linux_sys::calls`].
 //!
 //! # Picture
 //! ```text
@@ -53,7 +54,7 @@ pub(super) enum What {
     Release,
 }
 
-/// The userfaultfds that watch, and whether other threads run during the piece.
+/// The userfaultfds that watch a piece, and whether other threads run while the piece is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Watch {
     /// Other threads run.
@@ -64,7 +65,7 @@ pub(super) enum Watch {
     /// program has discarded are moved to a range that `silent` watches, because discarding them
     /// from the temporary range would raise another event.
     Running { home: i32, silent: i32 },
-    /// Other threads are stopped. The kernel stops watching a mapping when it is moved.
+    /// Other threads are stopped. The kernel stops watching a mapping when the mapping is moved.
     Stopped(i32),
 }
 
@@ -96,9 +97,9 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
-/// Total size in bytes of the bin and of the separating pages.
+/// Total size in bytes of the bin and of the pages that separate the mappings.
 ///
-/// One of these pages separates the bin from the mapping above the scratch area.
+/// One of the separating pages lies between the bin and the mapping above the scratch area.
 const SMALL: u64 = 4 * PAGE;
 
 impl Room {
@@ -107,7 +108,7 @@ impl Room {
         2 * bytes + HUGE + SMALL
     }
 
-    /// Returns the size of the largest piece that fits.
+    /// Returns the size of the largest piece that fits into the scratch area.
     pub(super) fn piece_bytes(&self) -> u64 {
         (self.range.len_bytes() - HUGE - SMALL) / 2
     }
@@ -121,13 +122,14 @@ impl Room {
 
     /// Returns the range in which the fresh mapping for `piece` is created.
     ///
-    /// A page separates it from the temporary mapping, because the two would otherwise merge.
+    /// A page separates this range from the temporary mapping; otherwise the two mappings would
+    /// merge.
     pub(super) fn fresh(&self, piece: VmRange) -> VmRange {
         let start = self.temporary(piece).end + PAGE;
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Returns the bin: the page to which an unneeded page is moved.
+    /// Returns the bin: the page to which unneeded pages are moved.
     pub(super) fn bin(&self, piece: VmRange) -> VmRange {
         let start = self.fresh(piece).end + PAGE;
         VmRange::new(start, start + PAGE)
@@ -136,9 +138,9 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Creates the fresh mapping and then the temporary one.
+/// Appends the calls that create the fresh mapping and then the temporary mapping.
 ///
-/// If only the temporary mapping exists later, the swap was done.
+/// If the temporary mapping later exists without the fresh mapping, the swap has been done.
 pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
@@ -163,7 +165,7 @@ pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call
     }
 }
 
-/// Appends the calls up to the point where all pages are moved out.
+/// Appends all calls up to the last move out of the piece.
 pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     make(piece, room, watch, calls);
     let temporary = room.temporary(piece.range);
@@ -181,8 +183,8 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
 pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
     let stays = match watch {
-        // Otherwise the fresh mapping would leave a hole in which another thread could map memory,
-        // and the release of the scratch area would replace that mapping.
+        // Without this flag, the fresh mapping would leave a hole in which another thread could map
+        // memory, and the release of the scratch area would replace that memory.
         Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
         // The range that the swap leaves unmapped tells `move_back` that the swap was done.
         Watch::Stopped(_) => 0,
@@ -195,7 +197,7 @@ pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Cal
     ));
 }
 
-/// Appends the calls after the swap.
+/// Appends the calls that follow the swap.
 pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let temporary = room.temporary(piece);
     let (home, start, len) = (watch.home(), piece.start, piece.len_bytes());
@@ -213,9 +215,9 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
     calls.extend(unwatch(piece, left, room, watch));
 }
 
-/// Returns the calls that end the watch after a piece was joined or undone.
+/// Returns the calls that end the watch after a piece has been joined or undone.
 ///
-/// If other threads are stopped, these calls also release the scratch area.
+/// If other threads are stopped, the calls also release the scratch area.
 pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
@@ -239,7 +241,7 @@ pub(super) fn unwatch(
     std::iter::once(cease(start, all)).chain(then.into_iter().flatten())
 }
 
-/// Maps a range without access, so that no other mapping is placed there; it uses no memory.
+/// Returns the call that reserves a range by mapping it without access, which uses no memory.
 pub(super) fn reserve(what: What, range: VmRange) -> Call {
     Call::plain(
         what as u64,
@@ -255,14 +257,14 @@ pub(super) fn reserve(what: What, range: VmRange) -> Call {
     )
 }
 
-/// Like [`reserve`], but fails with `EEXIST` if any page of the range is mapped.
+/// Like [`reserve`], but the call fails with `EEXIST` if any page of the range is mapped.
 pub(super) fn reserve_free(what: What, range: VmRange) -> Call {
     let mut call = reserve(what, range);
     call.args[3] = no_replace(call.args[3]);
     call
 }
 
-/// Changes the flags of an `mmap` so that it fails if any page of its range is mapped.
+/// Changes the flags of an `mmap` so that the call fails if any page of its range is mapped.
 fn no_replace(kind: u64) -> u64 {
     kind & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64
 }
@@ -289,7 +291,7 @@ fn advise(range: VmRange, advice: i32) -> Call {
     )
 }
 
-/// Discards the pages in a range.
+/// Returns the call that discards the pages in a range.
 pub(super) fn drop_pages(range: VmRange) -> Call {
     advise(range, libc::MADV_DONTNEED)
 }
@@ -310,20 +312,22 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     .map(|(_, advice)| advice)
 }
 
-/// Copies one page if it is shared, without changing its contents.
+/// Returns the call that copies a page if it is shared, without changing its contents.
 pub(super) fn unshare(page: u64) -> Call {
     own(VmRange::new(page, page + PAGE))
 }
 
-/// Makes filled pages exclusive to the process without changing them.
+/// Returns the call that makes filled pages exclusive to the process without changing them.
 ///
-/// The effect is that of a write. Pages that no other process maps any more are not copied.
+/// The call has the same effect as a write. Pages that are no longer mapped by another process are
+/// not copied.
 pub(super) fn own(range: VmRange) -> Call {
     const MADV_POPULATE_WRITE: i32 = 23;
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Maps memory with the protection and the other flags `flags` in an unmapped range.
+/// Returns the calls that map memory with the protection and other flags `flags` in an unmapped
+/// range.
 pub(super) fn fill(range: VmRange, flags: VmFlags) -> impl Iterator<Item = Call> {
     let mut call = map(range, flags);
     call.args[3] = no_replace(call.args[3]);

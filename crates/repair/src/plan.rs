@@ -1,10 +1,9 @@
 //! Plans a repair: which neighbours could be one mapping, and in which pieces they are joined.
 //!
-//! `vmarea_process` decides which neighbours could be one mapping if their pages were moved to a
-//! fresh one ([`vmarea_process::remedy`]): these form a run. A run is cut into pieces that can be
-//! moved within the allowed pause. This module does not change a process, and does not check
-//! properties that are visible only while the process is stopped (pinned and shared pages,
-//! registered rings).
+//! [`vmarea_process::remedy`] decides which neighbours could be one mapping if their pages were
+//! moved to a fresh mapping. Such neighbours form a run. A run is cut into pieces that can be moved
+//! within the allowed pause. This module does not change a process, and does not check properties
+//! that are visible only while the process is stopped (pinned and shared pages, registered rings).
 //!
 //! # Picture
 //! ```text
@@ -28,7 +27,7 @@ pub(super) const HUGE: u64 = vmarea_merge::types::PMD_SIZE;
 /// Size of a page in bytes: repairs run only on machines where Linux uses 4 KiB pages.
 pub(super) const PAGE: u64 = vmarea_merge::types::PAGE_SIZE;
 
-/// A mapping during planning.
+/// A mapping that is considered for joining.
 #[derive(Clone, Copy, Debug)]
 struct Part<'a> {
     mapping: &'a Mapping,
@@ -45,7 +44,7 @@ pub(super) struct Run {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// True if the first part is not replaced and the following parts join it.
+    /// True if the first part stays in place and the following parts join it.
     pub(super) anchored: bool,
 }
 
@@ -58,8 +57,8 @@ pub(super) struct Piece {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// Number of bytes before the piece that will belong to the same mapping after the piece is
-    /// joined, at most one huge page.
+    /// Length in bytes of the memory before the piece that will be in the same mapping after the
+    /// join. At most one huge page.
     pub(super) left: u64,
 }
 
@@ -68,11 +67,11 @@ pub(super) struct Piece {
 pub(super) struct Limits {
     pub(super) parts: usize,
     pub(super) bytes: u64,
-    /// Cost of a part, in addition to its own bytes, expressed in bytes.
+    /// Cost of a part beyond the cost of its bytes, expressed in bytes.
     pub(super) part_bytes: u64,
 }
 
-/// Finds the runs among the `mappings` within `within`. Mappings that contain an address of
+/// Finds the runs among those `mappings` that overlap `within`. Mappings that contain an address of
 /// `exclude` are left unchanged. Also returns the reasons why other neighbours cannot be joined.
 pub(super) fn runs(
     policy: &Policy,
@@ -142,8 +141,8 @@ impl Part<'_> {
         })
     }
 
-    /// True if the mapping's page offset already follows from its address, so that the next mapping
-    /// can join it.
+    /// True if the mapping's page offset already follows from its address. The next mapping can
+    /// then join it.
     fn is_anchor(&self) -> bool {
         self.mapping.kernel.is_some_and(|vma| {
             vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
@@ -194,8 +193,8 @@ impl Run {
         self.parts.get(at).map_or(self.range.end, |part| part.end)
     }
 
-    /// Returns the piece at `from` within `limits`; `joined` is the start of the mapping that it
-    /// will join.
+    /// Returns the piece that starts at `from`, within `limits`. `joined` is the start of the
+    /// mapping that the piece will join.
     pub(super) fn piece(&self, from: u64, joined: u64, limits: Limits) -> Piece {
         let first = self.parts.partition_point(|part| part.end <= from);
         let mut parts = Vec::new();
@@ -233,8 +232,10 @@ impl Run {
     }
 }
 
-/// Returns where to cut a part: at its end if it fits into `room`, else between huge pages if
-/// possible, else between small pages. If `must` is set, the result is never empty.
+/// Returns the address at which to cut a part. This is the end of the part if the part fits into
+/// `room`, otherwise the last huge-page boundary that fits. A part smaller than a huge page is cut
+/// at a page boundary. If nothing fits, the result is `start`, or includes one huge page if `must`
+/// is set.
 fn cut(start: u64, end: u64, room: u64, must: bool) -> u64 {
     if end - start <= room {
         return end;
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Neighbours with all kinds of flags, in the format of `smaps`.
+    /// Plans runs of neighbours that have all kinds of flags, given in the format of `smaps`.
     #[test]
     fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
         const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];

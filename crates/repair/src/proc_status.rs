@@ -45,10 +45,10 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
 
 /// The users and privileges of a process.
 pub(super) struct Rights {
-    /// The real, effective, saved and file system user, and the owner of the `/proc` folder. The
-    /// folder is owned by root if the process is not dumpable.
+    /// The real, effective, saved and filesystem user, and the owner of the process's `/proc`
+    /// folder. That folder belongs to root if the process is not dumpable.
     pub(super) users: [u32; 5],
-    /// True if the process has a capability although not all its users are root.
+    /// True if the process has a capability although not all of its users are root.
     pub(super) is_privileged: bool,
     pub(super) seccomp: bool,
 }
@@ -70,12 +70,11 @@ pub(super) fn rights(pid: i32) -> Option<Rights> {
     })
 }
 
-/// Returns the pending stop signals of a process that is already stopped; `SIGCONT` would discard
-/// them.
+/// Returns the pending stop signals of a process that is already stopped.
 ///
-/// Returns none if they cannot be read. Signals pending for a single thread are not included,
-/// because the repair itself sends such signals, and one may remain pending from an interrupted
-/// repair.
+/// Sending `SIGCONT` would discard these signals. The result is empty if they cannot be read.
+/// Signals pending for a single thread are not included: the repair itself sends such signals, and
+/// one may remain pending from an interrupted repair.
 pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
@@ -86,8 +85,9 @@ pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
     stops.into_iter().filter(is_pending).collect()
 }
 
-/// Returns [`RepairError::Ended`] if the process has ended or ends soon, else `error`. A process
-/// takes a while to end, and access to its threads and memory fails before the end shows.
+/// Returns [`RepairError::Ended`] if the process has ended or will end soon, otherwise `error`.
+/// While a process ends, access to its threads and memory fails before `/proc` shows that the
+/// process has ended.
 pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
     for _ in 0..ENDING_MS {
         match read_status(pid) {
@@ -130,8 +130,7 @@ pub(super) fn may_be_pinned(pid: i32) -> bool {
     links.into_iter().any(|link| is_such(&link)) || has_aio(pid)
 }
 
-/// True if the process may have requests of the older asynchronous I/O interface (`io_setup`) in
-/// flight.
+/// True if requests of the older asynchronous I/O interface (`io_setup`) may be in flight.
 fn has_aio(pid: i32) -> bool {
     // If no process on the machine has such requests, the list of mappings need not be read.
     let anybody = fs::read_to_string("/proc/sys/fs/aio-nr").is_ok_and(|count| count.trim() != "0");
@@ -180,9 +179,9 @@ pub(super) fn is_32_bit(pid: i32) -> bool {
         .is_ok_and(|()| head.starts_with(b"\x7fELF") && head[4] == ELFCLASS32)
 }
 
-/// Finds another process that shares the memory (after `vfork`, or a `clone` with `CLONE_VM`).
+/// Finds another process that shares the memory of `pid` (after `vfork`, or by `CLONE_VM`).
 ///
-/// The repair would not stop the threads of such a process.
+/// A repair stops only the threads of `pid`, not those of other processes that share the memory.
 pub(super) fn shares_memory(pid: i32) -> Option<i32> {
     let folder = fs::read_dir("/proc").ok()?;
     folder
@@ -195,8 +194,8 @@ pub(super) fn shares_memory(pid: i32) -> Option<i32> {
 /// are listed.
 const MANY: i32 = 1_000;
 
-/// Finds a process that shares the memory among those with ids above `before` and up to `last`.
-/// Threads of the process itself are skipped.
+/// Finds a process with an id in `before + 1..=last` that shares the memory of process `pid`.
+/// Threads of `pid` itself are skipped.
 pub(super) fn shares_memory_since(pid: i32, before: i32, last: i32) -> Option<i32> {
     if !(before..before.saturating_add(MANY)).contains(&last) {
         // There are too many ids to query, or the ids have wrapped around.
@@ -209,14 +208,14 @@ pub(super) fn shares_memory_since(pid: i32, before: i32, last: i32) -> Option<i3
     (before + 1..=last).find(shares)
 }
 
-/// Returns the id of the process or thread created last; `i32::MAX` if it cannot be read.
+/// Returns the id of the most recently created process or thread; `i32::MAX` if it cannot be read.
 pub(super) fn last_process() -> i32 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let last = text.split_ascii_whitespace().next_back();
     last.and_then(|last| last.parse().ok()).unwrap_or(i32::MAX)
 }
 
-/// Returns the ids of a process and a thread in the process's own pid namespace.
+/// Returns the ids that a process and its thread have in the process's own pid namespace.
 pub(super) fn inner_ids(pid: i32, tid: i32) -> (i32, i32) {
     let read = |name: &str| -> Option<i32> {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;

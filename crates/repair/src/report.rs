@@ -1,4 +1,4 @@
-//! The options of a repair, and the report on what it did.
+//! The options of a repair, and the report on its result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmarea_merge::Refusal;
 use vmarea_process::maps;
 
-/// Reasons why two neighbours were not joined or a piece was left unchanged.
+/// Reason why two neighbours were not joined or a piece was left unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum KeptReason {
     /// The mappings differ in an attribute that prevents a merge.
@@ -34,7 +34,7 @@ pub enum KeptReason {
     InUse,
     /// The mapping changed during the repair.
     Changed,
-    /// The other threads could not be stopped: one of them is traced already or does not stop.
+    /// The other threads could not be stopped: one of them is already traced or does not stop.
     CannotStop,
     /// The limit on mappings leaves no space for the few temporary mappings of a repair.
     NoRoom,
@@ -60,9 +60,8 @@ impl KeptReason {
         }
     }
 
-    /// True for obstacles in a run of neighbours that could be one mapping.
-    ///
-    /// False for differences that legitimately keep mappings separate.
+    /// True if the reason is an obstacle among neighbours that could be one mapping. False for a
+    /// difference that legitimately keeps mappings separate.
     pub fn is_obstacle(self) -> bool {
         !matches!(
             self,
@@ -101,7 +100,7 @@ impl fmt::Display for KeptReason {
     }
 }
 
-/// Number of boundaries and pieces that were not joined, by reason.
+/// Numbers of boundaries and pieces that were not joined, by reason.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
     /// Number of mappings examined.
@@ -116,13 +115,14 @@ impl Kept {
     }
 }
 
-/// What the caller knows about the flags that the process has set by `madvise`.
+/// What the caller knows about the flags that the process has set with `madvise`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MadviseFlags {
-    /// The caller knows nothing: the flags are read, by BPF if permitted, else from `smaps`.
+    /// The caller knows nothing, so the flags are read: through BPF if permitted, otherwise from
+    /// `smaps`.
     #[default]
     Read,
-    /// The owner of the range knows that no flag was set in it.
+    /// The owner of the range knows that no flag has been set in it.
     Unset,
 }
 
@@ -135,9 +135,9 @@ pub enum Owner {
     Caller,
     /// Any thread may change the mappings at any time.
     ///
-    /// All other threads are stopped while a fresh mapping is put in place, and before a piece if
-    /// the program has discarded pages during the previous one. A short-lived process traces them
-    /// for this purpose.
+    /// All other threads are stopped while a fresh mapping is put in place. They are also stopped
+    /// before a piece if the program discarded pages during the previous piece. A short-lived
+    /// process traces the threads in order to stop them.
     Anybody,
 }
 
@@ -161,8 +161,8 @@ pub struct Options {
     pub madvise_flags: MadviseFlags,
     /// Whether other threads may change the mappings.
     pub owner: Owner,
-    /// Method of transferring pages to the fresh mapping; `None` for the best one that the kernel
-    /// supports. A process that repairs itself always moves pages.
+    /// Method of transferring pages to the fresh mapping; `None` for the best method that the
+    /// kernel supports. A process that repairs itself always moves pages.
     pub way: Option<Way>,
 }
 
@@ -177,9 +177,9 @@ pub struct Report {
     pub runs: u64,
     /// Number of pieces that were joined.
     pub pieces: u64,
-    /// Bytes of address space in the joined pieces.
+    /// Total size of the joined pieces, in bytes.
     pub bytes: u64,
-    /// Number of pages copied: shared pages, or all pages if the kernel cannot move them.
+    /// Number of pages copied: shared pages, or all pages if the kernel cannot move pages.
     pub copied: u64,
     /// Duration of the longest piece.
     pub longest_pause: Duration,
@@ -191,7 +191,7 @@ pub struct Report {
     pub kept: Kept,
 }
 
-/// Counts the mappings of a process that overlap `range`, without `[vsyscall]`.
+/// Counts the mappings of a process that overlap `range`, except `[vsyscall]`.
 ///
 /// # Errors
 /// Errors from reading the list of mappings.

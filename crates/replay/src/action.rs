@@ -2,7 +2,7 @@
 //!
 //! An action is either a [`Syscall`] of the core or a change that only the replayer tracks.
 //!
-//! [`super::decode`] derives the effect from the recorded numbers.
+//! [`super::decode`] derives an action from the call's recorded number and arguments.
 
 use vmarea::syscall::Syscall;
 use vmarea::types::Errno;
@@ -15,12 +15,11 @@ pub use super::files::Files;
 pub enum Action {
     /// A system call in the caller's address space.
     Call(Syscall),
-    /// A system call in another address space: the one that a userfaultfd was created for.
+    /// A system call in the address space for which a userfaultfd was created.
     CallOn(MmId, Syscall),
     /// The call fails before the kernel accesses any address space.
     Refuse(Errno),
-    /// `setrlimit`, `prlimit64`: new soft and hard limits of the calling process or of process
-    /// `of`.
+    /// `setrlimit` or `prlimit64` sets the limits of the calling process or of process `of`.
     Limit {
         /// Number of the resource (`RLIMIT_*`).
         resource: u32,
@@ -31,35 +30,36 @@ pub enum Action {
         /// The process whose limit changes, if it is not the caller.
         of: Option<Tid>,
     },
-    /// `setuid` and its variants, `capset`, `unshare`, `setns`: new capabilities of the calling
-    /// thread.
+    /// `setuid` or a variant, `capset`, `unshare` or `setns` sets the calling thread's
+    /// capabilities.
     Capabilities {
         /// Mask with one bit per capability.
         mask: u64,
     },
     /// `personality` sets or clears `READ_IMPLIES_EXEC`.
     ReadImpliesExec(bool),
-    /// `PR_SET_MM_MAP`: start and end of the data, start and end of the heap, start of the stack.
+    /// `PR_SET_MM_MAP` sets the bounds of the data, the bounds of the heap, and the start of the
+    /// stack.
     Parts([u64; 5]),
     /// The call has no effect on an address space, or a later event records its effect.
     Nothing,
-    /// A userfaultfd command that adds, removes or protects pages, or whose userfaultfd context is
-    /// unknown.
+    /// A userfaultfd command that adds, removes or protects pages, or one with an unknown context.
     Userfault {
         /// Address of the first byte.
         start: u64,
         /// Length in bytes.
         len: u64,
     },
-    /// A call that is not modelled.
+    /// A call that the core does not model.
     Opaque(Opaque),
 }
 
-/// A call that is not modelled.
+/// A call that the core does not model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque {
     /// Name of the call.
     pub what: &'static str,
-    /// Affected range: first byte and the byte after the last. `None` if it may be anywhere.
+    /// The affected range: its first address and the address after its last byte. `None` if any
+    /// memory may be affected.
     pub range: Option<(u64, u64)>,
 }

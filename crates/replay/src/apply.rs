@@ -1,7 +1,8 @@
-//! Applies a recorded call in a world.
+//! Applies recorded calls to the address spaces of a world.
 //!
 //! A new mapping is placed at the address that the kernel chose, so that the address spaces remain
-//! comparable. The result to compare is the address that the core's own search returns.
+//! comparable. The result that is compared with the kernel's is the address that the core's own
+//! search returns.
 
 use super::action::Action;
 use super::world::World;
@@ -17,7 +18,7 @@ use vmarea_trace::event::Call;
 /// Outcome of an action in one world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
-    /// Result or negative errno; `None` if the result cannot be compared with the recorded one.
+    /// Result or negative errno; `None` if the result cannot be compared with the recorded result.
     pub result: Option<i64>,
     /// True if the base of the mmap search was unknown and was derived from this call's result.
     pub learnt_base: bool,
@@ -78,7 +79,7 @@ impl World {
         }
     }
 
-    /// Checks whether the call could have had its result now.
+    /// Checks whether the call could have had its recorded result if it happened now.
     ///
     /// Only the address of a new mapping is checked, because no other result shows the order of
     /// calls as reliably.
@@ -127,7 +128,7 @@ fn perform(space: &Space, mm: MmId, call: &Syscall, ret: i64) -> Option<i64> {
     }
 }
 
-/// Returns the placement of a mapping: the address in the call's result, or a search if it failed.
+/// Returns where to place a mapping: at the returned address, or by a search if the call failed.
 pub(super) fn place(ret: i64) -> Placement {
     if (-4095..0).contains(&ret) {
         Placement::Search
@@ -190,8 +191,8 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
 
 /// Returns the end of the contiguous mappings that begin at `start`.
 ///
-/// If `start` is the end of the first top-down mapping, the result is `mmap_base`: the mapping is
-/// directly below `mmap_base`, or below mappings that `execve` made there before.
+/// If `start` is the end of the first mapping placed top-down, the result is `mmap_base`: this
+/// mapping lies directly below `mmap_base`, or below mappings that `execve` created there earlier.
 fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     let Some(r) = space.mmap_read_lock(mm) else {
         return start;
@@ -203,11 +204,10 @@ fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     end
 }
 
-/// Checks whether `remap_file_pages` destroyed the segment it maps, and unmaps the range if so.
+/// Checks whether `remap_file_pages` destroyed the segment; if so, unmaps the segment's range.
 ///
-/// This happens if the segment was marked for removal and the replaced mapping was its last
-/// attachment: the segment is then destroyed before it can be mapped again, and its range stays
-/// unmapped.
+/// The call destroys a segment that is marked for removal if the replaced mapping was its last
+/// attachment. The segment can then not be mapped again, and its range stays unmapped.
 fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
     const EINVAL: i64 = -22;
     const EIDRM: i64 = -43;

@@ -1,9 +1,10 @@
 //! Decisions that other policies would make on merges that the kernel's rules refuse.
 //!
 //! The replay runs under the kernel's rules. At every merge attempt, an observer also computes the
-//! decision of each other policy in the same state. Of the private anonymous neighbours that the
-//! kernel's rules do not merge because of page offset or anon_vma, the observer counts those that
-//! the other policy would merge, and that policy's reasons not to merge the others.
+//! decision of each other policy in the same state. The observer considers the private anonymous
+//! neighbours that the kernel's rules do not merge because of page offset or anon_vma. It counts
+//! how many of them the other policy would merge, and the policy's reasons for not merging the
+//! rest.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub struct Counterfactual {
 pub struct Made {
     /// Number of merges that this policy would make.
     pub merged: u64,
-    /// Number of merges that this policy would also refuse, by reason.
+    /// Number of merges that this policy would also refuse, by the policy's reason.
     pub refused: BTreeMap<String, u64>,
 }
 

@@ -221,7 +221,7 @@ fn words(data: &[u8]) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// Returns the action of an unmodelled call that changes only the range in its arguments.
+/// Returns the action for an unmodelled call that changes only the range in its arguments.
 fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
     let range = Some((addr, addr.saturating_add(len)));
     match call.ret {
@@ -230,7 +230,7 @@ fn opaque_at(call: &Call, what: &'static str, addr: u64, len: u64) -> Action {
     }
 }
 
-/// Decodes `mremap`; a mapping moves to the address to which the kernel moved it.
+/// Decodes `mremap`; a mapping is moved to the same address as in the kernel.
 fn mremap(call: &Call) -> Action {
     match registers::syscall(call.nr, call.args) {
         Some(Syscall::Mremap(request)) => Action::Call(Syscall::Mremap(MremapRequest {

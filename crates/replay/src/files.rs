@@ -1,7 +1,7 @@
 //! The files of a trace as the core sees them, and other objects that calls identify by number.
 //!
-//! These are System V shared memory segments, userfaultfd contexts and the address spaces of
-//! threads.
+//! The objects besides files are System V shared memory segments, userfaultfd contexts and the
+//! address spaces of threads.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -15,29 +15,28 @@ pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
 #[derive(Debug, Default)]
 pub struct Files {
     inodes: HashMap<InodeId, Inode>,
-    /// How many nameless files there are so far. The trace assigns no number to such a file:
-    /// anonymous huge pages, unknown descriptions.
+    /// Number of nameless files so far. A nameless file has no number in the trace: it backs
+    /// anonymous huge pages, or its open file description is unknown.
     nameless_files: u64,
-    /// Inode that the kernel showed for each nameless file, keyed by the number that the replay
-    /// gave the file.
+    /// Inode that the kernel showed for each nameless file, by the file's number in the replay.
     pub(crate) nameless: HashMap<u64, InodeId>,
     /// Size in bytes of each System V segment, by inode.
     pub(super) segments: HashMap<u64, u64>,
-    /// Userfaultfd contexts by descriptor, with the address space that each was created for.
+    /// Userfaultfd contexts by descriptor, each with the address space for which it was created.
     contexts: HashMap<(MmId, i32), (NonZeroU32, MmId)>,
     last_context: u32,
     tasks: HashMap<Tid, MmId>,
 }
 
-/// First file number for nameless files; it is above all file numbers in a trace.
+/// First file number for nameless files, above all file numbers in a trace.
 const NAMELESS: u64 = 1 << 48;
 
 /// Magic number of the `memfd_secret` file system.
 const SECRETMEM: u64 = 0x5345_434d;
 /// File systems that align their mappings to huge pages: ext4, btrfs, xfs, bcachefs.
 const HUGE_ALIGNED: [u64; 4] = [0xef53, 0x9123_683e, 0x5846_5342, 0xca45_1a4e];
-/// Other file systems whose regular files can be mapped: tmpfs, overlayfs, f2fs, squashfs, iso9660,
-/// vfat.
+/// Other file systems with regular files that can be mapped: tmpfs, overlayfs, f2fs, squashfs,
+/// iso9660, vfat.
 const ORDINARY: [u64; 6] = [
     0x0102_1994,
     0x794c_7630,
@@ -66,7 +65,7 @@ impl Files {
         self.inodes.get(&id)
     }
 
-    /// True if the file has no name: its number was assigned here or by the core.
+    /// True if the file is nameless: its number was assigned by the replay or by the core.
     pub fn is_nameless(inode: u64) -> bool {
         inode >= NAMELESS
     }
@@ -89,8 +88,8 @@ impl Files {
         self.contexts.extend(copied);
     }
 
-    /// Records a new userfaultfd. It replaces a userfaultfd with the same descriptor number whose
-    /// closing was not recorded.
+    /// Records a new userfaultfd. If another userfaultfd still has the same descriptor number, its
+    /// closing was not recorded, and the new userfaultfd replaces it.
     pub(super) fn new_context(&mut self, mm: MmId, fd: i32) {
         self.last_context += 1;
         if let Some(number) = NonZeroU32::new(self.last_context) {
@@ -159,7 +158,7 @@ impl Files {
         FileId(NAMELESS + self.nameless_files)
     }
 
-    /// Returns the call's error if only the file's driver determines whether it can be mapped.
+    /// Returns the call's error if only the driver determines whether the file can be mapped.
     ///
     /// Returns `None` if files of this kind can always be mapped.
     pub(super) fn refused_by_file(&self, r: &FileRef, ret: i64) -> Option<Errno> {
@@ -176,7 +175,7 @@ impl Files {
         }
     }
 
-    /// Returns `ENOMEM` if the huge page pool may have been empty, which no recording shows.
+    /// Returns `ENOMEM` if the call failed with it, because traces do not show the huge page pool.
     pub(super) fn refused_by_pool(&self, ret: i64) -> Option<Errno> {
         errno(ret).filter(|errno| *errno == Errno::ENOMEM)
     }

@@ -2,7 +2,7 @@
 //!
 //! If the snapshot includes the kernel's own view, all attributes are known. Otherwise the flags
 //! are derived from the permissions, and only the stack is known to have an anon_vma; results that
-//! depend on more are undecided.
+//! depend on other attributes are undecided.
 
 use super::action::Files;
 use super::world::World;
@@ -166,8 +166,8 @@ fn body(files: &mut Files, vma: &SnapVma) -> VmaBody {
     }
 }
 
-/// Returns the replay's number for an inode, or the number of the nameless file that represents the
-/// inode.
+/// Returns the replay's number for an inode. This may be the number of the nameless file that
+/// represents the inode.
 fn our_inode(files: &Files, inode: InodeId) -> u64 {
     let nameless = files
         .get(inode)

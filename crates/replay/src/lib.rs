@@ -45,15 +45,16 @@ use world::World;
 /// Options of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Policies to replay in addition to the recorded kernel's, which is always replayed first.
+    /// Policies to replay under, in addition to the recorded kernel's policy, which always comes
+    /// first.
     pub policies: Vec<PolicyName>,
-    /// True to check every invariant of the core after each event (slow).
+    /// If true, every invariant of the core is checked after each event, which is slow.
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
     pub shown: MostShown,
 }
 
-/// Why a trace cannot be replayed.
+/// Reason why a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The trace was recorded with an unsupported page size.
@@ -83,16 +84,16 @@ pub enum Error {
 /// Data about one recorded address space that is the same for all policies.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// True if a snapshot showed the address space, so that results can be compared.
+    /// True if a snapshot has shown the address space, so that results can be compared.
     pub(crate) seen: bool,
     /// True if the first snapshot included the kernel's own view of the VMAs.
     pub(crate) kernel_view: bool,
     /// True if the base of the mmap search is known.
     pub(crate) mmap_base: bool,
-    /// True if events of unknown order occurred since the last snapshot that agreed with the core.
+    /// True if events of unknown order have occurred since the last snapshot that agreed with the
+    /// core.
     pub(crate) doubtful: bool,
-    /// True if calls overlapped without evidence of their order, or memory was mapped by an
-    /// unrecorded call.
+    /// True if calls overlapped in an unknown order, or if an unrecorded call mapped memory.
     pub(crate) unordered: bool,
     /// Ranges that were changed by an operation that is not in the recording.
     pub(crate) uncertain: Uncertain,
@@ -105,7 +106,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Returns the state of knowledge about a child of this address space after a fork.
+    /// Returns what is known about a child of this address space directly after the fork.
     fn inherited(&self) -> Known {
         Known {
             seen: self.seen,
@@ -245,7 +246,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// Replays a call, after the calls of the same thread that are still deferred.
+    /// Replays a call, after replaying the calls of the same thread that are still deferred.
     fn ordered_call(&mut self, call: &Call) {
         self.rights.is_born(call);
         self.rights.has_shown(call);
@@ -263,7 +264,7 @@ impl Replayer {
         (&mut self.worlds[0], &self.files)
     }
 
-    /// Returns the current world under the recorded kernel's rules.
+    /// Returns the world under the recorded kernel's rules.
     pub fn recorded_kernel(&self) -> &World {
         &self.worlds[0]
     }
@@ -298,7 +299,8 @@ impl Replayer {
         }
     }
 
-    /// Copies the limits and capabilities of thread `tid` to the address space on which it acts.
+    /// Copies the limits and capabilities of thread `tid` to the address space on which the thread
+    /// acts.
     fn give_rights(&mut self, tid: Tid, mm: MmId) {
         if let Some(limits) = self.rights.before(tid, mm) {
             for world in &mut self.worlds {

@@ -13,8 +13,8 @@ pub fn system(header: &Header) -> System {
     let own_size = text("thp.2048kB").filter(|word| *word != "inherit");
     let overcommit = match number("vm.overcommit_memory") {
         Some(1) => Overcommit::Always,
-        // The commit limit of overcommit mode 2 applies to all processes of the machine together,
-        // which are not in the trace.
+        // The commit limit of overcommit mode 2 applies to all processes on the machine together,
+        // and the trace does not contain all of them.
         Some(2) => Overcommit::Always,
         _ => Overcommit::Guess(number("mem.total_pages").unwrap_or(u64::MAX)),
     };
@@ -37,7 +37,7 @@ pub fn system(header: &Header) -> System {
     }
 }
 
-/// Returns a list such as `0-1,3` as a bit mask; numbers above 63 are ignored.
+/// Converts a list such as `0-1,3` to a bit mask; numbers above 63 are ignored.
 fn nodes(list: &str) -> u64 {
     let number = |s: &str| s.trim().parse::<u32>().ok();
     let mut bits = 0;
@@ -50,7 +50,8 @@ fn nodes(list: &str) -> u64 {
     bits
 }
 
-/// Returns the recorded kernel's rules, with a remark if they are those of another version.
+/// Returns the recorded kernel's rules. If there are no verified rules for that version, returns
+/// those of another version and a remark.
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
         let note = format!(

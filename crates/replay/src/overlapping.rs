@@ -1,9 +1,10 @@
 //! Puts calls of unknown order into an order that is consistent with the kernel's addresses.
 //!
-//! The address that the kernel chose for a mapping shows which ranges were free then: the mapping
-//! came after the call that freed the address, and before any call that freed a better place. So a
-//! mapping that does not fit yet is deferred until later calls in the trace make it fit. An
-//! unmapping is deferred until a mapping needs its range, or until the next event of its thread.
+//! The address that the kernel chose for a mapping shows which ranges were free at that moment: the
+//! mapping came after the call that freed the address, and before any call that freed a better
+//! place. Therefore a mapping that does not fit yet is deferred until later calls in the trace make
+//! it fit. An unmapping is deferred until a mapping needs the unmapped range, or until the next
+//! event of its thread.
 
 use super::Replayer;
 use super::action::Action;
@@ -15,7 +16,7 @@ use vmarea_trace::event::{Call, MmId, Tid};
 type Waiting = (Action, Call);
 
 impl Replayer {
-    /// Checks whether an overlapping call has to wait, and defers it if so.
+    /// Checks whether an overlapping call has to wait, and defers the call if so.
     ///
     /// Applies the deferred unmappings that must have come before the call.
     pub(super) fn waits(&mut self, action: &Action, call: &Call) -> bool {
@@ -60,7 +61,7 @@ impl Replayer {
         self.act_deferred(mm, |(_, call)| of.is_none_or(|tid| call.tid == tid));
     }
 
-    /// Applies all deferred unmappings: the next call came after them.
+    /// Applies all deferred unmappings, because the next call came after them.
     pub(super) fn settle_unmaps(&mut self, mm: MmId) {
         self.act_deferred(mm, |(action, _)| unmapped(action).is_some());
     }
@@ -79,7 +80,7 @@ impl Replayer {
     }
 }
 
-/// First byte and the byte after the last.
+/// First address of a range, and the address after its last byte.
 type Range = (u64, u64);
 
 /// Returns the range that a call frees.
@@ -147,7 +148,7 @@ mod tests {
         call(tid, sysno::MUNMAP, args, 0, order)
     }
 
-    /// Attaches the segment, which consists of two huge pages, at address hint `wish` (0 for none).
+    /// Returns an event that attaches a segment of two huge pages, at hint `wish` (0 for no hint).
     fn attach((tid, file): (i32, u32), wish: u64, there: u64, order: Order) -> Event {
         let args = [9, wish, 0, 0, 0, 0];
         let mut event = call(tid, sysno::SHMAT, args, there, order);

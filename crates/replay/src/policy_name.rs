@@ -10,12 +10,12 @@ use vmarea::policy::name::Named;
 pub struct PolicyName(Named);
 
 impl PolicyName {
-    /// Returns the policy. Its name contains the switches.
+    /// Returns the policy, whose name includes its switches.
     pub fn policy(&self) -> Policy {
         self.0.policy
     }
 
-    /// Returns a remark for the user if the rules are those of another Linux version.
+    /// Returns a remark for the user if the rules are not those of the requested Linux version.
     pub fn note(&self) -> Option<&str> {
         self.0.note.as_deref()
     }

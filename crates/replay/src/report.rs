@@ -51,30 +51,30 @@ pub struct Verify {
     pub results_compared: u64,
     /// Number of results and VMAs that differ.
     pub differences: u64,
-    /// Number of undecided results and boundaries: they depend on an event that is not in the
+    /// Number of undecided results and boundaries. They depend on an event that is not in the
     /// recording.
     pub undecided: u64,
-    /// Number of times that the replay imported the kernel's list of VMAs after the core had
-    /// diverged from it.
+    /// Number of times that the kernel's list of VMAs was imported after the core had diverged from
+    /// it.
     pub resyncs: u64,
 }
 
-/// Result of one policy on a trace.
+/// Result of replaying a trace under one policy.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyReport {
-    /// Peak of the total number of VMAs in all live address spaces.
+    /// Peak number of VMAs in all live address spaces together.
     pub vmas_peak: u64,
-    /// Number of VMAs in the address spaces when they ended.
+    /// Sum of the numbers of VMAs that the address spaces had when they ended.
     pub vmas_exit: u64,
     /// Number of merges, by kind.
     pub merges: BTreeMap<String, u64>,
-    /// Number of adjacent VMAs that were not merged, by reason.
+    /// Number of pairs of adjacent VMAs that were not merged, by reason.
     pub refusals: BTreeMap<String, u64>,
     /// Number of merge attempts by call and outcome, in the terms of Matěna's thesis (table 2.2).
     pub attempts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Number of moves in which faulted pages took the page offset of their new address.
+    /// Number of moves that gave faulted pages the page offset of their new address.
     pub pgoff_updates: u64,
-    /// How many of the moves in `pgoff_updates` also merged (section 2.10.2 of the thesis).
+    /// Number of moves in `pgoff_updates` that also merged (section 2.10.2 of the thesis).
     pub pgoff_merges: u64,
     /// Number of merges with the next VMA after growth in place (section 2.10.3 of the thesis).
     pub expand_merges: u64,
@@ -102,9 +102,9 @@ pub struct Group {
 /// Maximum number of differences per cause that a report lists. All differences are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MostShown {
-    /// The report keeps at most this many.
+    /// At most this many differences are listed for each cause.
     First(usize),
-    /// The report keeps all of them.
+    /// All differences are listed.
     All,
 }
 
@@ -129,25 +129,26 @@ impl FromStr for MostShown {
 /// One difference between the kernel and the core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Difference {
-    /// Position in the trace of the event that shows the difference, counted from 1.
+    /// Position in the trace, counted from 1, of the event that shows the difference.
     pub event: u64,
-    /// The address space, as the trace numbers it.
+    /// The trace's number for the address space.
     pub mm: u32,
-    /// Description of the difference, identical for all differences of its kind.
+    /// Description of the difference, identical for all differences with the same cause.
     pub cause: String,
     /// The call whose result differs.
     pub call: Option<String>,
     /// The call before `call` in this address space.
     pub call_before: Option<String>,
-    /// For lists of VMAs: the last call of this address space before the kernel's list was read.
+    /// For differing lists of VMAs: the last call in the address space before the kernel's list was
+    /// read.
     ///
-    /// Any event since the previous list may be the cause.
+    /// Any event since the previous list may be the cause of the difference.
     pub list_read_after: Option<String>,
     /// The kernel's result.
     pub kernel: String,
     /// The core's result.
     pub ours: String,
-    /// The core's reason for its result, if it has one.
+    /// The core's reason for its result, if known.
     pub reason: Option<String>,
 }
 
@@ -195,7 +196,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Counts a difference, and keeps it if `shown` allows.
+    /// Counts a difference, and keeps it if `shown` allows that.
     pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
         self.verify.differences += 1;
         let same = |group: &Group| group.cause == difference.cause;

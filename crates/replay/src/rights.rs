@@ -1,9 +1,9 @@
 //! Limits of each process and capabilities of each thread.
 //!
-//! The core stores both, limits and capabilities, in the address space, which may be used by
-//! several processes (after `vfork`) and by threads with different capabilities. The replayer
-//! therefore tracks limits per process and capabilities per thread, and copies them into the
-//! address space before one of its users acts on it.
+//! The core stores both limits and capabilities in the address space. However, several processes
+//! may use one address space (after `vfork`), and so may threads with different capabilities. The
+//! replayer therefore tracks limits per process and capabilities per thread, and copies them into
+//! the address space before a thread acts on it.
 //!
 //! # Linux
 //! Limits are stored in `signal_struct`, which the threads of a process share: `fork` copies them,
@@ -24,8 +24,7 @@ const CLONE_NEWUSER: u64 = 0x1000_0000;
 struct Thread {
     pid: Tid,
     mm: MmId,
-    /// Capability mask recorded for this thread; `None` if the thread has the capabilities in
-    /// `limits`.
+    /// Capability mask recorded for this thread; `None` if those in `limits` apply to the thread.
     capabilities: Option<u64>,
     /// Capabilities proven by successful calls since the last recorded capability mask.
     shown: u64,
@@ -37,12 +36,12 @@ pub(crate) struct Rights {
     threads: HashMap<Tid, Thread>,
     /// Limits of each process, if known. Their capability fields hold the values at `execve`.
     limits: HashMap<Tid, Limits>,
-    /// Creator and inherited capabilities of each task that was created and has not started.
+    /// Creator and inherited capabilities of each task that has been created but has not started
+    /// yet.
     births: HashMap<Tid, (Tid, Option<u64>)>,
-    /// For each address space, the thread whose limits and capabilities the address space now
-    /// contains.
+    /// For each address space, the thread whose limits and capabilities have been copied into it.
     given: HashMap<MmId, Tid>,
-    /// True if a limit or capability has changed. Before that, all users of an address space have
+    /// True if a limit or capability has changed. Until then, all users of an address space have
     /// the same limits and capabilities.
     changed: bool,
 }
@@ -65,7 +64,7 @@ impl Rights {
         self.births.insert(Tid(child), (call.tid, capabilities));
     }
 
-    /// Records that a task started, or continues in another address space.
+    /// Records that a task has started, or has switched to another address space.
     pub(crate) fn starts(&mut self, tid: Tid, pid: Tid, mm: MmId) {
         let born = self.births.remove(&tid);
         let before = self.threads.get(&tid).map(|t| (t.capabilities, t.shown));
@@ -193,7 +192,7 @@ impl Rights {
     }
 }
 
-/// Returns the capability that a call requires, if only the call's success can prove it.
+/// Returns the capability that a call requires, if only success proves that the thread has it.
 fn needed(call: &Call) -> Option<u32> {
     const SET_MM: u64 = 35;
     const MM_MAP: u64 = 14;

@@ -1,7 +1,7 @@
 //! The address space of each thread, which is needed to transfer settings across `execve`.
 //!
 //! `PR_SET_MDWE`, `PR_SET_MEMORY_MERGE` and `PR_SET_THP_DISABLE` outlive the address space in which
-//! they were set, and no list of mappings shows the first two.
+//! they were set. The first two do not appear in any list of mappings.
 
 use std::collections::HashMap;
 use vmarea::mm::Layout;
@@ -17,9 +17,9 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Records that a thread uses `mm`. Returns the layout of the thread's previous address space
-    /// if that is a different one.
+    /// if the thread used a different one before.
     ///
-    /// `living` returns the layout of an address space that exists.
+    /// `living` returns the layout of an address space that still exists.
     pub(super) fn starts(
         &mut self,
         tid: Tid,

@@ -1,8 +1,9 @@
 //! Uncertain ranges: memory that was changed by operations that are not in the recording.
 //!
-//! After a userfaultfd's owner has filled pages, or after a call that is not modelled, it is not
-//! known whether a mapping there has an anon_vma, or where it was split. These ranges are recorded,
-//! so that a difference inside them is *undecided* and a difference elsewhere remains a difference.
+//! Two kinds of operation leave it unknown whether a mapping has an anon_vma or where it was split:
+//! filling pages through a userfaultfd, and calls that are not modelled. The affected ranges are
+//! recorded. A difference inside them counts as *undecided*; a difference elsewhere remains a
+//! difference.
 
 use super::Replayer;
 use super::action::{Action, Opaque};
@@ -17,7 +18,8 @@ use vmarea_trace::event::{Call, FileId, MmId};
 /// The uncertain ranges of one address space.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Uncertain {
-    /// First byte of each range and the byte after its last; ranges are disjoint and not adjacent.
+    /// First address of each range and the address after its last byte. The ranges are disjoint and
+    /// not adjacent.
     ranges: BTreeMap<u64, u64>,
 }
 
@@ -52,16 +54,16 @@ impl Uncertain {
         }
     }
 
-    /// Marks the destination range uncertain if the source range is.
+    /// Marks the destination range as uncertain if the source range is uncertain.
     pub(crate) fn copy(&mut self, (start, end): (u64, u64), (to, to_end): (u64, u64)) {
         if self.touches((start, end)) {
             self.add((to, to_end));
         }
     }
 
-    /// True if a range overlaps or adjoins an uncertain one.
+    /// True if a range overlaps or adjoins an uncertain range.
     ///
-    /// Adjacent ranges count, since a merge depends on both neighbours.
+    /// Adjoining ranges count, because a merge depends on both neighbours.
     pub(crate) fn touches(&self, (start, end): (u64, u64)) -> bool {
         let last = self.ranges.range(..=end).next_back();
         last.is_some_and(|(_, e)| *e >= start)
@@ -100,7 +102,7 @@ impl Replayer {
         let range = match *action {
             Action::Userfault { start, len } => {
                 self.report.userfault += 1;
-                // The context may watch another address space than the caller's.
+                // The context may watch an address space other than the caller's.
                 let range = (start, start.saturating_add(len));
                 self.known
                     .values_mut()

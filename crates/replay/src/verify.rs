@@ -24,7 +24,7 @@ use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
 /// Reliability of a snapshot and of the recorded events before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trust {
-    /// True if every fault was recorded, in order, from the start.
+    /// True if the recording contains every fault since the start, in order.
     pub(crate) complete: bool,
     /// True if no thread ran while the snapshot was read.
     pub(crate) exact: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Outcome {
     pub(crate) differences: Vec<Difference>,
 }
 
-/// True if the result of this call can be compared.
+/// True if the result of this call can be compared with the core's result.
 ///
 /// A result that depends on state outside the address space cannot be compared.
 pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
@@ -95,7 +95,7 @@ fn errno(result: i64) -> Option<String> {
     Some(known.map_or_else(|| format!("error {number}"), |e| e.name().to_owned()))
 }
 
-/// Compares one address space with the kernel's list.
+/// Compares the core's list of an address space's VMAs with the kernel's list.
 pub(crate) fn compare(
     world: &mut World,
     files: &mut Files,
@@ -143,7 +143,8 @@ pub(crate) fn compare(
     outcome
 }
 
-/// Returns the number of VMAs of each list up to the first address that no VMA of either spans.
+/// Returns how many VMAs of each list belong to the first stretch. A stretch ends at the first
+/// address that no VMA of either list extends across.
 fn stretch(ours: &[VmaView], theirs: &[SnapVma]) -> (usize, usize) {
     let (mut a, mut b) = (0, 0);
     let mut end = 0;
@@ -177,8 +178,7 @@ fn span(ours: &[VmaView], theirs: &[SnapVma]) -> (u64, u64) {
     (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
 }
 
-/// One-to-one correspondence between the numbers with which core and kernel identify the same
-/// objects.
+/// One-to-one correspondence between the core's and the kernel's numbers for the same objects.
 #[derive(Default)]
 struct Bijection {
     there: HashMap<u64, u64>,
@@ -186,8 +186,8 @@ struct Bijection {
 }
 
 impl Bijection {
-    /// True if the core's number `ours` and the kernel's number `theirs` can denote the same
-    /// object, given the pairs so far.
+    /// True if `ours` in the core and `theirs` in the kernel can denote the same object. False if
+    /// an earlier pair has assigned one of these numbers to a different number.
     fn agree(&mut self, ours: u64, theirs: u64) -> bool {
         *self.there.entry(ours).or_insert(theirs) == theirs
             && *self.back.entry(theirs).or_insert(ours) == ours
@@ -202,7 +202,7 @@ struct Comparison<'a> {
     mm: u32,
     outcome: &'a mut Outcome,
     anon: Bijection,
-    /// True if no unrecorded event affected the VMAs that are compared now.
+    /// True if no unrecorded event affected the VMAs that are being compared.
     certain: bool,
 }
 
@@ -258,7 +258,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares a stretch whose VMA boundaries differ between the two sides.
+    /// Compares a stretch whose VMA boundaries differ between the core and the kernel.
     fn stretch(&mut self, ours: &[VmaView], theirs: &[SnapVma], policy: &vmarea::policy::Policy) {
         let mut cuts: Vec<u64> = ours
             .iter()
@@ -410,7 +410,7 @@ fn perms(vma: &VmaView) -> Perms {
     }
 }
 
-/// Describes a boundary that only the core has, with the reason of its merge decision.
+/// Describes a boundary that only the core has, with the reason why the core did not merge there.
 fn boundary_of_ours(ours: &[VmaView], cut: u64, policy: &vmarea::policy::Policy) -> String {
     let apart = ours
         .windows(2)

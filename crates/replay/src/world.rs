@@ -26,14 +26,15 @@ pub struct World {
     /// Number of VMAs in each live address space; `total_live` is the sum over all of them.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
-    /// Budget for the next check: the number of VMAs that may be checked, accumulated over the
-    /// calls since the last check.
+    /// Number of VMAs that the next check may cover, accumulated over the calls since the last
+    /// check.
     check_paid: u64,
     /// Number of calls so far, if the policy has a merge collector.
     calls: u64,
 }
 
-/// Number of calls between two runs of the merge collector. A kernel would run it in a thread.
+/// Number of calls between two runs of the merge collector. A kernel would run the collector in a
+/// thread.
 const CALLS_A_COLLECTION: u64 = 64;
 
 impl World {
@@ -78,7 +79,7 @@ impl World {
         r.map_or_else(Layout::default, |r| r.state().layout)
     }
 
-    /// Copies to an address space the settings that the process keeps across `execve`.
+    /// Gives an address space the settings that its process keeps across `execve`.
     pub fn inherit(&mut self, mm: TraceMm, old: &Layout) {
         if let Some(id) = self.mm(mm) {
             // This cannot fail: the address space was in the table.
@@ -101,7 +102,7 @@ impl World {
         self.adopt(mm, id);
     }
 
-    /// Gives an address space the limits and capabilities of the thread that acts on it next.
+    /// Gives an address space the limits and capabilities of the next thread that acts on it.
     pub fn set_limits(&mut self, mm: TraceMm, limits: Limits) {
         if let Some(mm) = self.mm(mm) {
             // This cannot fail: the address space exists.
@@ -117,7 +118,7 @@ impl World {
         }
     }
 
-    /// Removes an address space that has no users any more.
+    /// Removes an address space that no longer has users.
     pub fn mm_end(&mut self, mm: TraceMm) {
         self.last = None;
         let Some(id) = self.mms.remove(&mm) else {
@@ -173,10 +174,11 @@ impl World {
         self.report.splits += stats.splits;
     }
 
-    /// Checks the invariants of one address space except its pages; prints a violation to stderr.
+    /// Checks the invariants of one address space, except those of its pages. A violation is
+    /// printed to stderr.
     ///
-    /// The cost of a check is proportional to the number of VMAs. So checks are less frequent if
-    /// there are more VMAs.
+    /// The cost of a check is proportional to the number of VMAs, so address spaces with more VMAs
+    /// are checked less often.
     pub(crate) fn is_valid(&mut self, mm: TraceMm) -> bool {
         const VMAS_A_CALL: u64 = 256;
         self.check_paid = self.check_paid.saturating_add(VMAS_A_CALL);
@@ -192,7 +194,7 @@ impl World {
             .is_ok()
     }
 
-    /// Runs the merge collector after every [`CALLS_A_COLLECTION`] calls, if the policy has one.
+    /// Runs the policy's merge collector, if it has one, after every [`CALLS_A_COLLECTION`] calls.
     pub(crate) fn collect_merges(&mut self, id: MmId) {
         if !self.space.policy().merging.collector {
             return;
@@ -229,7 +231,7 @@ impl World {
         let _ = self.space.fault(mm, fault.addr, access);
     }
 
-    /// Replays an access to memory that is not a page fault.
+    /// Replays a memory access that caused no page fault.
     pub fn touch(&mut self, touched: &Touched) {
         let Some(mm) = self.mm(touched.mm) else {
             return;

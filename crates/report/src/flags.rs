@@ -16,7 +16,7 @@ pub fn letters(flags: VmFlags) -> String {
     .collect()
 }
 
-/// Returns all flags by Linux's names without `VM_`, in lower case; unnamed bits as numbers.
+/// Returns Linux's names of the flags, in lower case and without `VM_`; unnamed bits as numbers.
 pub fn names(flags: VmFlags) -> Vec<String> {
     let mut names = Vec::new();
     let mut named = VmFlags::empty();

@@ -1,4 +1,4 @@
-//! Mappings of a process: the `/proc` list plus the kernel view, if readable.
+//! Mappings of a process: the `/proc` list, plus the kernel's own data if it can be read.
 //!
 //! The table shows page offsets, flag names and numbered anon_vmas. Two mappings with the same
 //! anon_vma number can merge if all other attributes match.
@@ -26,7 +26,7 @@ pub struct Maps {
     pub when: String,
     /// Source of the mappings.
     pub source: Source,
-    /// Reason why the kernel view is missing.
+    /// Reason why the kernel's own data is missing.
     pub without_view: Option<String>,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
@@ -55,13 +55,13 @@ pub struct MapsRow {
     pub mapping: String,
     /// Flags by name, if known.
     pub flags: Option<Vec<String>>,
-    /// Fields from the kernel view.
+    /// Fields from the kernel's own data.
     pub kernel: Option<Kernel>,
     #[serde(skip)]
     brief: Option<String>,
 }
 
-/// Fields of a mapping that only the kernel view shows.
+/// Fields of a mapping that only the kernel's own data contains.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Kernel {
     /// `vm_pgoff`, pages, hexadecimal.
@@ -164,7 +164,8 @@ impl Maps {
     }
 }
 
-/// Formats the anon_vma as `A3`; adds the root if it differs, and `+` if the chain has more links.
+/// Formats the anon_vma as `A3`; appends the root if it is another one, and `+` for more chain
+/// links.
 fn anon_vma(kernel: &Kernel) -> String {
     let more = if kernel.chain_singular { "" } else { "+" };
     match (kernel.anon_vma, kernel.root) {

@@ -1,8 +1,8 @@
-//! A process to be shown: a running one, or a recorded one at a moment of its recording.
+//! A process to be shown: a running process, or a recorded process at some point in its recording.
 //!
 //! A [`Shown`] covers both cases: it contains the process with all known attributes of its
-//! mappings, and the addresses in its `mm_struct`. Deliberately absent: stopping the process, and
-//! the contents of memory.
+//! mappings, and the addresses in its `mm_struct`. The process is deliberately not stopped, and the
+//! contents of its memory are not read.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use vmarea_trace::event::{
     Event, Header, Inode, InodeId, MmId, MmInfo, SnapKind, SnapVma, Snapshot, Tid,
 };
 
-/// A process at the moment that is shown.
+/// State of a process at the point in time being shown.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// The process with its mappings.
@@ -48,7 +48,7 @@ pub enum Moment {
 pub struct Choice {
     /// The moment to show.
     pub moment: Moment,
-    /// The address space to show; `None` for that of the recorded command.
+    /// The address space to show; `None` selects the recorded command's address space.
     pub mm: Option<MmId>,
 }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write};
 
-/// Width of a letter relative to its size.
+/// Width of a letter relative to the font size.
 const LETTER: f64 = 0.602;
 const FONT: &str = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace";
 
@@ -65,7 +65,7 @@ impl Letters {
         text.chars().count() as f64 * self.size * LETTER
     }
 
-    /// Truncates `text` to `width` pixels and marks the end with `…`.
+    /// Truncates `text` to `width` pixels and replaces the removed end by `…`.
     pub fn clip(&self, text: &str, width: f64) -> String {
         let room = self.room(width);
         if text.chars().count() <= room {
@@ -74,7 +74,8 @@ impl Letters {
         text.chars().take(room - 1).chain(['…']).collect()
     }
 
-    /// Truncates `text` at the front, because the end of a path is more informative.
+    /// Truncates `text` to `width` pixels at the front, because the end of a path is more
+    /// informative.
     pub fn clip_front(&self, text: &str, width: f64) -> String {
         let (room, all) = (self.room(width), text.chars().count());
         if all <= room {

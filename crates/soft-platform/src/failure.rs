@@ -1,4 +1,4 @@
-//! `Failure`: a call of the platform that a test makes fail.
+//! `Failure`: makes a chosen call to the platform fail, for tests.
 
 use vmarea::types::Errno;
 use vmarea_sync::SpinLock;
@@ -11,17 +11,17 @@ struct State {
     failed: Option<&'static str>,
 }
 
-/// Counts the platform's calls that can fail, and makes one of them fail.
+/// Counts the calls to the platform that can fail, and makes one of them fail.
 #[derive(Debug, Default)]
 pub struct Failure(SpinLock<State>);
 
 impl Failure {
-    /// Returns the number of calls so far that could fail.
+    /// Returns how many calls that can fail have been made so far.
     pub fn calls(&self) -> usize {
         self.0.lock().calls
     }
 
-    /// Makes the call after the next `calls` ones fail with `error`.
+    /// Makes the call after the next `calls` calls fail with `error`.
     pub fn choose(&self, calls: usize, error: Errno) {
         let mut state = self.0.lock();
         state.chosen = Some((state.calls + calls, error));

@@ -36,7 +36,7 @@ impl Files {
         self.pages.contains_key(&(inode, index))
     }
 
-    /// True if the file contains the page.
+    /// True if the page lies within the size of the file.
     pub fn holds(&self, inode: u64, index: u64) -> bool {
         self.sizes.get(&inode).is_none_or(|&pages| index < pages)
     }

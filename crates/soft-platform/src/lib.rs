@@ -2,8 +2,8 @@
 //!
 //! A [`Machine`] is a [`Space`] together with the memory behind its pages. Data written through the
 //! machine can be read back after any call, so that tests can check data as well as mappings. Files
-//! are stored as pages by inode, like in a page cache. Deliberately not implemented: write-back,
-//! and a limit on the amount of memory.
+//! are stored as pages by inode, like in a page cache. Write-back and a limit on the amount of
+//! memory are deliberately not implemented.
 //!
 //! # Locking
 //! The lock of the memory is the innermost one: it may be taken while the page-table lock is held,
@@ -92,8 +92,8 @@ impl Machine {
         &self.memory
     }
 
-    /// Loads `to.len()` bytes from `addr`, on the processor `cpu`; they must be within one page.
-    /// `to` is filled if the result is [`Faulted::Done`] or [`Faulted::Spurious`].
+    /// Loads `to.len()` bytes from `addr`, on the processor `cpu`; the bytes must be within one
+    /// page. `to` is filled if the result is [`Faulted::Done`] or [`Faulted::Spurious`].
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
@@ -126,12 +126,12 @@ impl Machine {
         })
     }
 
-    /// Loads like [`load_on`](Self::load_on), each time on the next processor.
+    /// Loads like [`load_on`](Self::load_on), with the next processor for each call.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
         self.load_on(self.processors.next(), mm, addr, to)
     }
 
-    /// Stores like [`store_on`](Self::store_on), each time on the next processor.
+    /// Stores like [`store_on`](Self::store_on), with the next processor for each call.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.store_on(self.processors.next(), mm, addr, from)
     }
@@ -185,14 +185,14 @@ impl Machine {
         })
     }
 
-    /// Sets the size of a file to `pages` pages. Pages that are added contain zeros.
+    /// Sets the size of a file to `pages` pages. Added pages contain zeros.
     pub fn truncate(&self, inode: u64, pages: u64) {
         self.memory.with_files(|files| files.resize(inode, pages));
         self.space.unmap_mapping(inode, pages, u64::MAX, Copies::Go);
     }
 
-    /// Copies the bytes of the page at `addr` to `to`, without an access. Returns false if no page
-    /// is mapped.
+    /// Copies the bytes of the page at `addr` to `to`, without emulating an access. Returns false
+    /// if no page is mapped there.
     pub fn peek(&self, mm: MmId, addr: u64, to: &mut Page) -> bool {
         let memory = &self.memory;
         let looked = self.space.with_mapped(mm, addr & PAGE_MASK, |page| {

@@ -12,7 +12,7 @@ use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::{Errno, FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
-/// Bytes of a page; `None` if they are zeros.
+/// Bytes of a page; `None` if all of them are zero.
 type Bytes = Option<Box<Page>>;
 
 static ZEROS: Page = [0; size_of::<Page>()];
@@ -49,7 +49,8 @@ impl Memory {
         f(self.files.lock().page(inode, index))
     }
 
-    /// Calls `f` with the bytes of a page that an entry maps; with `None` for the zero page.
+    /// Calls `f` with the bytes of the page that a page-table entry maps, or with `None` for the
+    /// zero page.
     pub(crate) fn with_page<R>(
         &self,
         page: MappedPage,
@@ -69,7 +70,7 @@ impl Memory {
         f(&mut self.files.lock())
     }
 
-    /// Returns the failure that a test may choose for a call of the platform.
+    /// Returns the object with which a test can make a call to the platform fail.
     pub fn failure(&self) -> &Failure {
         &self.failure
     }
@@ -80,7 +81,7 @@ impl Memory {
     }
 }
 
-/// The memory of a machine as its space uses it, with the processors that may access a frame.
+/// A machine's memory as the `Platform` of its space, with the processors that may access a frame.
 pub struct SharedMemory {
     pub(crate) memory: Arc<Memory>,
     pub(crate) processors: Arc<Processors>,

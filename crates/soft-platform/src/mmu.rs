@@ -1,14 +1,14 @@
-//! Processors with TLBs: the accesses of a [`Machine`](crate::Machine) go through one of them.
+//! Processors with TLBs, which execute every access of a [`Machine`](crate::Machine).
 //!
 //! Each processor caches the translations that it uses, and drops them only when the core flushes
-//! them, as hardware does. The module checks the rules on which an MMU without coherent TLBs
+//! them, as real hardware does. The module checks the rules on which an MMU without coherent TLBs
 //! relies, and panics at the first violation.
 //!
 //! # Invariants
 //! T1  a frame is freed only if no processor has a translation to it
-//! T2  a frame is writable through one entry only if no other entry reaches it
-//! T3  an entry is never replaced by a translation to another page, or by fewer permissions,
-//!     without a flush
+//! T2  a frame is writable through one entry only if no other entry maps it
+//! T3  without a flush, an entry is never replaced by a translation to another page or by one with
+//!     fewer permissions
 //! T4  a frame is not copied or compared while a processor can write to it
 //! T5  between two calls, every translation is one that the core's page table allows
 
@@ -48,7 +48,8 @@ impl State {
         self.tlbs.iter().chain([&self.tables])
     }
 
-    /// Returns the translation that the processor uses; a TLB entry hides the page table.
+    /// Returns the translation that the processor uses: its TLB entry, or else that in the page
+    /// table.
     fn walk(&mut self, cpu: usize, at: (MmId, u64)) -> Option<Translation> {
         if let Some(cached) = self.tlbs[cpu].get(&at) {
             return Some(*cached);
@@ -81,7 +82,7 @@ impl Processors {
         }
     }
 
-    /// Checks that no processor reaches `frame`, which is being freed (T1).
+    /// Checks that no processor can access `frame`, which is being freed (T1).
     pub(crate) fn assert_unreachable(&self, frame: FrameId) {
         let state = self.0.lock();
         let to_frame = |t: &Translation| t.page == MappedPage::Frame(frame);
@@ -130,7 +131,7 @@ impl Processors {
     }
 }
 
-/// The processors of a machine as its space uses them.
+/// A machine's processors as the `Mmu` of its space.
 #[derive(Debug)]
 pub struct SharedProcessors(pub(crate) Arc<Processors>);
 

@@ -1,9 +1,9 @@
 //! Benchmark of the kinds of VMA lock, relative to `mmap_lock` alone, in one run.
 //!
-//! Measures the throughput of one reader, alone and next to another reader or a writer, and of one
-//! writer, and prints the size of each lock. The figures do not include the rest of a page fault.
-//! `vmarea bench fault` shows their effect on page faults, each of which costs a hundred times more
-//! than a lock.
+//! Measures the throughput of one reader (alone, next to another reader, and next to a writer) and
+//! of one writer. Also prints the size of each lock. The figures do not include the rest of a page
+//! fault, which takes a hundred times longer than the lock; `vmarea bench fault` measures whole
+//! page faults.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,8 @@ impl<K: VmaLockKind> Mm<K> {
         mm
     }
 
-    /// Reads like a page fault: with the VMA's lock, or with `mmap_lock` if that is refused.
+    /// Reads like a page fault: with the VMA's lock, or with `mmap_lock` if the VMA's lock is
+    /// refused.
     fn read(&self, vma: usize) -> u64 {
         match self.vmas[vma].start_read(&self.lock) {
             Ok(body) => *body,
@@ -58,7 +59,7 @@ impl<K: VmaLockKind> Mm<K> {
         begun.elapsed().as_nanos() as f64 / f64::from(CALLS)
     }
 
-    /// Returns the reads per microsecond of each reader of the given VMAs while `other` runs.
+    /// Returns how many reads each reader of `vmas` makes per microsecond while `other` runs.
     fn together(&self, vmas: &[usize], other: impl Fn() + Sync) -> f64 {
         let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {

@@ -2,7 +2,7 @@
 //!
 //! This crate contains all `unsafe` code that `vmarea` needs to share an address space between
 //! threads. Safe code that uses its interfaces cannot cause undefined behaviour. The embedder
-//! chooses how a thread waits ([`Wait`]); the default spins. The crate has a lock for VMAs
+//! chooses how a thread waits ([`Wait`]); the default is to spin. The crate has a lock for VMAs
 //! ([`VmaCell`]), but does not know what a VMA contains.
 //!
 //! # Picture

@@ -1,9 +1,9 @@
-//! Reader–writer lock (`mmap_lock`), whose guards give access to the cells that it owns.
+//! Reader–writer lock (`mmap_lock`) that owns cells; its guards give access to them.
 //!
-//! The lock has a sequence number, which is odd while a writer holds the lock and advances when the
-//! writer unlocks or downgrades. Advancing the number unlocks every VMA that the writer has locked
-//! ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock uses the sequence number to
-//! detect whether a writer may have made changes ([`Lock::speculate`]).
+//! The lock has a sequence number, which is odd while a writer holds the lock. When the writer
+//! unlocks or downgrades, the number advances. Advancing the number unlocks every VMA that the
+//! writer has locked ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock compares
+//! sequence numbers to detect whether a writer may have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,
@@ -37,7 +37,7 @@ impl LockId {
     }
 }
 
-/// Last sequence number, at which the counter stops. It is odd, and small in tests.
+/// Last sequence number, at which the counter stops. It is odd; tests use a small one.
 pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64::MAX };
 
 /// Reader–writer lock.
@@ -116,8 +116,7 @@ impl<W: Wait> Lock<W> {
         ReadGuard { lock: self }
     }
 
-    /// Takes the lock for reading unless a writer holds it or waits for it, or the number of
-    /// readers is 2²⁹ − 1.
+    /// Takes the lock for reading unless a writer holds it or waits, or 2²⁹ − 1 readers hold it.
     #[inline]
     #[doc(alias = "mmap_read_trylock")]
     pub fn try_read(&self) -> Option<ReadGuard<'_, W>> {
@@ -165,9 +164,9 @@ impl<W: Wait> Lock<W> {
         (seen & 1 == 0).then_some(Speculation(seen))
     }
 
-    /// Returns true if no writer has held the lock since `speculate`.
+    /// Returns true if no writer has held the lock since the call to `speculate`.
     ///
-    /// All values that the caller has read from atomics in between are then consistent.
+    /// All values that the caller has read from atomics since that call are then consistent.
     #[doc(alias = "mmap_lock_speculate_retry")]
     pub fn unchanged(&self, since: Speculation) -> bool {
         // ORDERING: Acquire fence, pairs with the Release fence in `begin_section`.
@@ -187,7 +186,7 @@ impl<W: Wait> Lock<W> {
         WriteGuard { lock: self }
     }
 
-    /// Unlocks every VMA that was write-locked in this section.
+    /// Unlocks every VMA that was write-locked in this write section.
     #[inline]
     fn end_section(&self) {
         let now = self.sequence.load(Ordering::Relaxed);
@@ -229,7 +228,7 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
     }
 }
 
-/// A [`Lock`] on separate cache lines, with its id on a further line.
+/// A [`Lock`] that shares no cache line with other data, with its id on a separate line.
 ///
 /// Threads that read cells without the lock share no cache line with threads that take the lock.
 #[derive(Debug)]
@@ -344,7 +343,7 @@ impl<W: Wait> ReadGuard<'_, W> {
 impl<'a, W: Wait> WriteGuard<'a, W> {
     /// Turns the write lock into a read lock without letting in another writer.
     ///
-    /// Unlocks all VMAs that are locked in this section.
+    /// Unlocks all VMAs that are locked in this write section.
     #[doc(alias = "mmap_write_downgrade")]
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let lock = self.lock;

@@ -1,7 +1,7 @@
 //! Loom models of all locking protocols, which are run over all interleavings (see `ci/loom.sh`).
 //!
-//! The comment on each model names the error that makes it fail. Guarded values are loom cells, so
-//! an unsynchronized access also makes the model fail.
+//! The comment on each model names the error that makes the model fail. Guarded values are loom
+//! cells, so an unsynchronized access also makes the model fail.
 
 use crate::primitive::{AtomicU64, Ordering};
 use crate::{
@@ -12,7 +12,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// A number on which loom checks every access.
+/// A number whose accesses are all checked by loom.
 #[derive(Debug)]
 struct Checked(UnsafeCell<u64>);
 
@@ -37,7 +37,7 @@ impl Checked {
     }
 }
 
-/// Sleeps on one condition variable for all keys: wake-ups may be spurious, but none is lost.
+/// Sleeps on a single condition variable, so wake-ups may be spurious but are never lost.
 #[derive(Debug, Default)]
 struct CondvarWait;
 
@@ -107,7 +107,7 @@ fn lock_excludes_by_spinning() {
     readers_and_a_writer::<Spin>();
 }
 
-/// Also deadlocks, and thereby fails, if a thread goes to sleep after the last wake-up.
+/// Also fails, with a deadlock, if a thread goes to sleep after the last wake-up.
 #[test]
 fn lock_excludes_and_wakes_sleepers() {
     readers_and_a_writer::<CondvarWait>();
@@ -159,9 +159,9 @@ fn speculation_detects_a_writer() {
 
 /// Fails if a reader and a writer use a VMA at the same time.
 ///
-/// The errors are: the writer misses the reader's count while the reader misses the writer's
-/// sequence number, or the reader sees the sequence number advance but misses the writes of the
-/// writer's section.
+/// Two errors are possible: the writer misses the reader's count while the reader misses the
+/// writer's sequence number, or the reader sees the sequence number advance but misses the writer's
+/// changes.
 fn vma_reader_and_writer<W: Wait, K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Mm::<W, K>::with_vma();
@@ -204,7 +204,7 @@ fn rwlock_in_vma_excludes() {
 
 /// Fails if a reader reads a VMA that has moved to another address space.
 ///
-/// The reader found the VMA in its former address space. A writer of the other address space
+/// The reader has looked up the VMA in its former address space. A writer in the new address space
 /// changes the VMA.
 fn vma_changes_owner<K: VmaLockKind + 'static>() {
     loom::model(|| {
@@ -241,7 +241,7 @@ fn flagged_vma_lock_follows_its_owner() {
     vma_changes_owner::<FlaggedVmaLock>();
 }
 
-/// Fails if a VMA is read before the section that attached it has ended.
+/// Fails if a VMA is read before the write section that attaches it has ended.
 fn vma_is_attached<K: VmaLockKind + 'static>() {
     loom::model(|| {
         let mm = Arc::new(Mm {
@@ -274,11 +274,11 @@ fn flagged_vma_lock_opens_with_the_section() {
     vma_is_attached::<FlaggedVmaLock>();
 }
 
-/// Fails if a writer does not wait for a reader that still holds the VMA lock after it has released
-/// `mmap_lock`.
+/// Fails if a writer does not wait for a reader that has released `mmap_lock` but still holds the
+/// VMA lock.
 ///
-/// The reader locked the VMA under `mmap_lock`. The model also runs at the last sequence number,
-/// where VMAs remain write-locked.
+/// The reader has locked the VMA under `mmap_lock`. The model also runs with the last sequence
+/// number, at which VMAs remain write-locked.
 #[test]
 fn read_locked_outlives_mmap_lock() {
     for sections in [0, 6] {
@@ -336,10 +336,10 @@ fn slots_are_taken_once() {
     });
 }
 
-/// Fails if a reverse-map walk sees an old end of a VMA and misses a page above it.
+/// Fails if a reverse-map walk sees an outdated end of a VMA and misses a page above that end.
 ///
-/// The end changes under the address space's lock only. A fault maps a page below the new end. The
-/// walk takes neither the address space's lock nor the VMA's.
+/// A writer moves the end up under the address space's lock, and a fault then maps a page below the
+/// new end. The walk takes neither the address space's lock nor the VMA's lock.
 #[test]
 fn a_walk_sees_the_end_above_its_page() {
     loom::model(|| {
@@ -417,7 +417,7 @@ fn lanes_grow_concurrently() {
     });
 }
 
-/// Fails if both threads free the same slot, so that it is in the free list twice.
+/// Fails if both threads succeed in freeing the same slot, which is then in the free list twice.
 #[test]
 fn slots_are_freed_once() {
     loom::model(|| {
@@ -433,7 +433,7 @@ fn slots_are_freed_once() {
     });
 }
 
-/// Fails if two threads are in the critical section.
+/// Fails if two threads are in the critical section at the same time.
 #[test]
 fn spin_lock_excludes() {
     loom::model(|| {

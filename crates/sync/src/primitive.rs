@@ -1,7 +1,7 @@
 //! Atomics and the spin hint, from `core` or from loom.
 //!
 //! With `--cfg loom`, the locks of this crate and the range tree run in loom's model checker, which
-//! tries all interleavings. This module is the only place that chooses between the two.
+//! tries all interleavings. Only this module chooses between `core` and loom.
 
 pub use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ pub use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Atomic
 #[cfg(loom)]
 pub use modelled::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence, spin_loop};
 
-/// Loom's atomics, each with a marker that every access writes.
+/// Loom's atomics, each with a marker to which every access writes.
 ///
 /// Loom 0.7.2 stores only the last access of an atomic. If a thread loads and then stores, loom
 /// misses another thread's load in between, and the model ends after one run (loom issues 166 and
@@ -32,7 +32,7 @@ mod modelled {
 
     macro_rules! atomic {
         ($name:ident $(<$t:ident>)?, $value:ty) => {
-            /// An atomic of loom with a marker.
+            /// A loom atomic with its marker.
             #[derive(Debug)]
             pub struct $name $(<$t>)? {
                 value: model::$name $(<$t>)?,

@@ -5,7 +5,7 @@
 //! enable) and costs nothing otherwise. A lock taken without waiting is recorded but not checked,
 //! because it cannot complete a deadlock cycle.
 
-/// Position of a lock in the lock order. The embedder chooses the ranks, except that of VMAs.
+/// Position of a lock in the lock order. The embedder chooses all ranks except that of VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rank(pub u8);
 
@@ -16,14 +16,15 @@ impl Rank {
     pub const VMA: Rank = Rank(64);
 }
 
-/// Order among several VMAs that one thread reads; a VMA locked later has a higher subclass.
+/// Lock order among several VMAs that one thread locks for reading; later locks have higher
+/// subclasses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Subclass(pub u8);
 
 impl Subclass {
-    /// The only VMA that the thread reads, or the first.
+    /// Subclass of the first or only VMA that the thread locks.
     pub const NORMAL: Subclass = Subclass(0);
-    /// A second VMA that the thread locks while the first is locked.
+    /// Subclass of a second VMA that the thread locks while it holds the first.
     #[doc(alias = "SINGLE_DEPTH_NESTING")]
     pub const SINGLE_DEPTH: Subclass = Subclass(1);
 }
@@ -35,7 +36,8 @@ mod check {
     use std::vec::Vec;
 
     std::thread_local! {
-        /// Ranks of the locks that this thread holds, each with a count of locks.
+        /// Ranks and subclasses of the locks that this thread holds, with the number of locks of
+        /// each.
         static HELD: RefCell<Vec<(Rank, Subclass, u64)>> = const { RefCell::new(Vec::new()) };
     }
 
@@ -66,8 +68,8 @@ mod check {
         acquired(rank);
     }
 
-    /// Like [`acquire`], for a further lock of the same rank; the caller takes the locks of that
-    /// rank in a fixed order.
+    /// Like [`acquire`], for another lock of the same rank; the caller takes these in a fixed
+    /// order.
     #[track_caller]
     pub fn acquire_more(rank: Rank) {
         let above = HELD.with_borrow(|held| held.iter().copied().find(|&(h, ..)| h > rank));
@@ -89,8 +91,8 @@ mod check {
 
     /// Records a VMA lock that was taken without waiting, and checks its subclass.
     ///
-    /// A lower subclass after a higher one panics. Equal subclasses are allowed, since `start_read`
-    /// never waits.
+    /// Panics if the thread holds a VMA lock with a higher subclass. Equal subclasses are allowed,
+    /// since `start_read` never waits.
     #[track_caller]
     pub fn nested(rank: Rank, subclass: Subclass) {
         HELD.with_borrow(|held| {
@@ -106,7 +108,7 @@ mod check {
 
     pub fn release(rank: Rank) {
         if rank != Rank::NONE {
-            // A guard may be dropped while the thread ends, after the list was destroyed.
+            // A guard may be dropped while the thread ends, after the list has been destroyed.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 let Some(at) = held.iter().rposition(|&(h, ..)| h == rank) else {

@@ -16,7 +16,7 @@ const WRITER: u32 = 1 << 31;
 const PENDING: u32 = 1 << 30;
 const SLEEPERS: u32 = 1 << 29;
 const READER_COUNT: u32 = SLEEPERS - 1;
-/// Maximum number of readers; further readers wait. Small in tests.
+/// Maximum number of readers; further readers wait. Tests use a small value.
 pub(crate) const MAX_READERS: u32 = if cfg!(any(test, loom)) {
     3
 } else {
@@ -47,7 +47,8 @@ impl RawRwLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock for reading unless a writer holds it or waits, or there are [`MAX_READERS`].
+    /// Takes the lock for reading unless a writer holds it or waits for it, or [`MAX_READERS`] hold
+    /// it.
     #[inline]
     pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);

@@ -1,14 +1,15 @@
 //! Type-stable slots, identified by keys that carry a generation.
 //!
-//! Taking or freeing a slot is one compare-and-swap; only slots that were never used need a lock.
-//! The tag in a list head changes with every update, so a compare-and-swap detects a head that was
-//! removed and inserted again (ABA).
+//! Taking or freeing a slot is one compare-and-swap; only slots that have never been used require a
+//! lock. The tag in a list head changes with every update, so a compare-and-swap detects a head
+//! that was removed and inserted again (ABA).
 //!
-//! Threads that use different lanes write no common cache line: each lane has its own free list,
-//! and takes unused slots from the table about a page at a time. A lane that runs out of slots
-//! takes those freed to other lanes before the table grows. The memory of a chunk is not touched
-//! until its slots are needed. The lane that takes slots initializes them without a lock, in
-//! parallel with other lanes; lanes wait for each other only to advance `ready` in order.
+//! Threads that use different lanes never write to the same cache line: each lane has its own free
+//! list, and takes about a page of unused slots at a time from the table. A lane that runs out of
+//! slots takes those freed to other lanes before the table grows. The memory of a chunk is not
+//! touched until its slots are needed. The lane that takes slots initializes them without a lock,
+//! in parallel with other lanes; a lane waits for other lanes only because `ready` must advance in
+//! order.
 //!
 //! # Picture
 //! ```text
@@ -34,7 +35,7 @@ const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
 /// Number of lanes. Lane 0 serves callers that name no lane, and keeps their indices dense.
 const LANES: usize = if cfg!(loom) { 2 } else { 33 };
-/// A slot with this generation is not used again. Small in tests.
+/// Generation after which a slot is never used again. Tests use a small value.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
     6
 } else {
@@ -56,7 +57,7 @@ impl Key {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Returns the key that [`to_bits`](Self::to_bits) converted; `None` for 0.
+    /// Converts a number from [`to_bits`](Self::to_bits) back to the key; returns `None` for 0.
     #[inline]
     pub fn from_bits(bits: u64) -> Option<Key> {
         (bits != 0).then_some(Key {
@@ -83,7 +84,8 @@ impl Key {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfMemory;
 
-/// A slot. The header that lookups read comes first, on the same cache line as the value's start.
+/// A slot. The header that lookups read comes first, on the same cache line as the start of the
+/// value.
 #[derive(Debug)]
 #[repr(C)]
 struct Slot<T> {
@@ -97,10 +99,10 @@ struct Slot<T> {
 /// Table whose slots keep their address and type for as long as the table lives.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
-/// that the slot was reused. Therefore a value may change only through cells inside of it. A value
-/// is created by `Default`, once per slot, and is not dropped when the slot is freed.
+/// that the slot has been reused. Therefore a value may change only through cells inside it. A
+/// value is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
-/// A slot is used 2³¹ times at most and is then retired, so a key never becomes valid again.
+/// A slot is used at most 2³¹ times and is then retired, so a key never becomes valid again.
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
@@ -111,13 +113,13 @@ pub struct Slots<T> {
     used: SpinLock<u32>,
 }
 
-/// Source of slots for some of the threads; see the picture in the module documentation.
+/// Free and unused slots for some of the threads; see the picture in the module documentation.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Lane {
     /// Head of the free list.
     free: AtomicU64,
-    /// Range of indices that were never used: its first index, and the index after its last.
+    /// Indices that have never been used: the first one, and the one after the last.
     unused: SpinLock<(u32, u32)>,
 }
 
@@ -151,7 +153,7 @@ fn place(index: u32) -> (usize, usize) {
     )
 }
 
-/// Returns the index of the lane for a lane number that a caller passes; never lane 0.
+/// Converts a lane number from a caller to the index of a lane other than lane 0.
 #[inline]
 fn named(number: usize) -> usize {
     1 + number % (LANES - 1)
@@ -258,12 +260,13 @@ impl<T> Slots<T> {
 
     /// Returns the number of slots in use.
     ///
-    /// Counts the slots individually, since every change would write the cache line of a counter.
+    /// The slots are counted individually. With a counter, every insertion and removal would write
+    /// the same cache line.
     pub fn len(&self) -> usize {
         self.keys().count()
     }
 
-    /// Returns an upper bound for the indices so far: every index is below the bound.
+    /// Returns a number that is higher than every index in use so far.
     pub fn bound(&self) -> u32 {
         // ORDERING: Relaxed; a thread that knows a key has seen the slots become ready.
         self.ready.load(Ordering::Relaxed)
@@ -306,7 +309,7 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Takes a slot. Its value is the last value of the previous user, or `T::default()`.
+    /// Takes a slot. Its value is the one that its previous user left, or `T::default()`.
     ///
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.
@@ -316,7 +319,7 @@ impl<T: Default> Slots<T> {
 
     /// Like [`insert`](Self::insert), but takes the slot from a lane; any lane number is valid.
     ///
-    /// Threads that name different lanes do not contend when they take and free slots.
+    /// Threads with different lanes do not contend when they take and free slots.
     ///
     /// # Errors
     /// Like `insert`.

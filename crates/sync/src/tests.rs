@@ -117,7 +117,7 @@ fn too_many_readers_fall_back_to_mmap_lock() {
     assert!(vma.start_read(&lock).is_ok());
 }
 
-/// Runs one scenario for every kind of lock. A kind without readers refuses every read.
+/// Runs one scenario for a kind of lock. A kind without readers refuses every read.
 fn life_of_a_vma<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = VmaCell::<u64, K>::default();
@@ -296,7 +296,7 @@ fn lanes_take_slots_from_each_other() {
         assert!(slots.remove_in(key, lane + 5));
     }
     assert!(slots.is_empty());
-    // Each of the other lanes may have reserved one slot that was never used.
+    // Each of the other lanes may have reserved one slot that has never been used.
     let highest = indices[99] + 31;
     for _ in 0..100 {
         assert!(slots.insert_in(3).expect("memory").index() <= highest);

@@ -1,23 +1,23 @@
-//! Methods of waiting for a lock.
+//! How threads wait for locks.
 //!
 //! A thread that cannot take a lock passes a condition to [`Wait::wait`], which returns when the
-//! condition holds. [`Spin`] polls the condition. An embedder with a scheduler puts the thread to
-//! sleep under a key, which is the address of the lock, and [`Wait::wake`] wakes all threads that
+//! condition holds. [`Spin`] polls the condition. An embedder with a scheduler can instead put the
+//! thread to sleep under a key, the address of the lock; [`Wait::wake`] then wakes all threads that
 //! sleep under that key.
 
 use crate::primitive::spin_loop;
 
-/// Method by which a thread waits for a lock and is woken.
+/// How a thread waits for a lock and is woken.
 pub trait Wait: Send + Sync + 'static {
     /// False if waiting threads never sleep, so that unlocking need not wake them.
     const SLEEPS: bool;
 
     /// Waits until `until` returns true.
     ///
-    /// The call that returns true may have taken the lock, so `until` must not be called again
-    /// afterwards. An implementation that sleeps must register the thread under `key` before it
-    /// calls `until`, sleep only after `until` has returned false, and call `until` again after
-    /// each wake-up: a [`wake`](Self::wake) that follows a false result must find the thread
+    /// The call of `until` that returns true may have taken the lock, so `until` must not be called
+    /// again afterwards. An implementation that sleeps must register the thread under `key` before
+    /// it calls `until`, sleep only after `until` has returned false, and call `until` again after
+    /// each wake-up. A [`wake`](Self::wake) that follows a false result must find the thread
     /// registered.
     fn wait(key: usize, until: &mut dyn FnMut() -> bool);
 

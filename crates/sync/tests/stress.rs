@@ -10,7 +10,7 @@ use vmarea_sync::{
 
 const ROUNDS: u64 = if cfg!(miri) { 40 } else { 200_000 };
 
-/// Sleeps on one mutex and condition variable for all keys.
+/// Sleeps on a single mutex and condition variable for all keys.
 #[derive(Debug)]
 struct CondvarWait;
 
@@ -62,7 +62,8 @@ fn lock_keeps_halves_equal() {
     assert_eq!(*cell.get(&lock.read()), [2 * ROUNDS; 2]);
 }
 
-/// A writer changes, unmaps and maps a VMA; readers take its lock, or `mmap_lock` if that fails.
+/// A writer changes, unmaps and maps a VMA; readers take its lock, or `mmap_lock` if that lock is
+/// refused.
 fn vma_keeps_halves_equal<K: VmaLockKind>() {
     let locks = [
         Lock::<CondvarWait>::default(),
@@ -139,7 +140,7 @@ fn rwlocks() {
     vma_keeps_halves_equal::<FlaggedVmaLock<BoxedRwLock>>();
 }
 
-/// Silences the panics of `get` when another lock owns the cell at that moment.
+/// Silences the expected panics of `get`, which occur while another lock owns the cell.
 fn silence_expected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,8 +1,8 @@
-//! Benchmark of writing and reading a trace, compared with postcard events under the same zstd
+//! Benchmark of writing and reading a trace, compared with events in postcard under the same zstd
 //! compression.
 //!
-//! Prints the nanoseconds and the bytes per event of both, and the ratio. The rounds of the two
-//! alternate in one run and the median of each is taken, so a disturbance affects both.
+//! Prints the nanoseconds and the bytes per event of both formats, and their ratio. Every round
+//! measures both formats, so a disturbance affects both. The times are the medians over all rounds.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -30,7 +30,7 @@ fn header() -> Header {
     }
 }
 
-/// Returns the events of two threads that touch memory in steps; every tenth event is a call.
+/// Returns the events of two threads that access random pages; every tenth event is a call.
 fn events() -> Vec<Event> {
     let mm = MmId(1);
     let mut random = 7_u64;
@@ -108,14 +108,14 @@ fn read_postcard(bytes: &[u8]) -> usize {
     events
 }
 
-/// Returns how long `f` takes in nanoseconds.
+/// Returns the time that `f` takes, in nanoseconds.
 fn time<T>(f: impl FnOnce() -> T) -> f64 {
     let begin = Instant::now();
     black_box(f());
     begin.elapsed().as_secs_f64() * 1e9
 }
 
-/// Returns the median of one column of the rounds, per item.
+/// Returns the median of one measurement over all rounds, divided by the number of items.
 fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
     let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
     times.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! Writes the initial inputs of the fuzz targets to `fuzz/corpus`.
 //!
-//! They are small traces, the raw content of their blocks, and the `strace` and `perf` output of
-//! the tests.
+//! These are small traces, the raw content of their blocks, and the `strace` and `perf` output that
+//! the tests use.
 
 use std::fs;
 use std::io;
@@ -51,7 +51,7 @@ fn trace(format: Format, text: &[u8]) -> Result<Vec<u8>, vmarea_trace::Error> {
     writer.finish()
 }
 
-/// Returns the number of events in the first block, and its raw bytes.
+/// Returns the number of events in the first block, followed by the raw bytes of that block.
 fn block(file: &[u8]) -> io::Result<Vec<u8>> {
     let field = |at: usize| {
         let bytes = file[at..at + 4].try_into().expect("four bytes");

@@ -1,5 +1,6 @@
-//! Imports text from standard input and writes it as a trace, or prints it:
-//! `strace -f true 2>&1 >/dev/null | import strace out.vmtrace`, or without the last argument.
+//! Imports text from standard input as a trace:
+//! `strace -f true 2>&1 >/dev/null | import strace out.vmtrace`. Without the last argument, prints
+//! the events instead.
 
 use std::process::ExitCode;
 use vmarea_trace::dump::Printer;

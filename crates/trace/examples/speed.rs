@@ -1,4 +1,4 @@
-//! Measures how fast a trace file is read, and the bytes per event: `speed FILE`.
+//! Measures how fast a trace file is read, and its size per event: `speed FILE`.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! Framing of a trace file: prologue, block heads and checksums.
 //!
-//! A file consists of a prologue, a header and blocks; all integers are little-endian. A block's
-//! head gives the block's length before anything is allocated for it, and the checksum covers the
-//! head as well as the stored bytes. `encode` and `decode` handle the content of a block.
+//! A file consists of a prologue, a header and blocks; all integers are little-endian. A reader
+//! gets a block's length from the block's head before it allocates memory for the block. The
+//! checksum covers the head as well as the stored bytes. `encode` and `decode` handle the content
+//! of a block.
 //!
 //! # Picture
 //! ```text
@@ -16,8 +17,8 @@ use twox_hash::XxHash3_64;
 
 /// First bytes of every trace.
 ///
-/// The first byte is not ASCII, so no program takes the file for text. The last byte is a line
-/// feed, which reveals a transfer that changed line ends.
+/// The first byte is not ASCII, so no program mistakes the file for text. The last byte is a line
+/// feed, which reveals a transfer that changed line endings.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
 /// Format version of written files, and the newest version that the reader accepts.
@@ -32,7 +33,7 @@ pub(crate) const HEAD_LEN: usize = 24;
 /// Maximum size of the header in bytes. Arguments and settings are much smaller.
 pub(crate) const MAX_HEADER: usize = 16 << 20;
 
-/// Raw size at which a writer closes a block.
+/// Raw size in bytes at which a writer closes a block.
 pub(crate) const FULL_BLOCK: usize = 256 << 10;
 
 /// Maximum raw size of a block in bytes; no event can be larger.
@@ -76,7 +77,7 @@ impl Head {
 
     /// Parses a head and its checksum, or returns a description of the error.
     ///
-    /// The returned lengths are within bounds; the checksum is not compared yet.
+    /// The returned lengths are within bounds; the checksum has not been verified yet.
     pub(crate) fn from_bytes(bytes: &[u8; HEAD_LEN]) -> Result<(Self, u64), &'static str> {
         let head = Self {
             stored: le32(bytes, 0),

@@ -1,7 +1,7 @@
 //! Encodes events as the raw bytes of one block; [`crate::record`] defines the layout.
 //!
-//! The writer fills an [`Encoder`] until [`Encoder::bytes`] is long enough, writes it and clears
-//! it. The encoder does not compress data and does no I/O.
+//! The writer fills an [`Encoder`] until [`Encoder::bytes`] is long enough, then writes these bytes
+//! and clears the encoder. The encoder does not compress data and does no I/O.
 
 use crate::Error;
 use crate::block::{FULL_BLOCK, MAX_RAW};
@@ -16,7 +16,7 @@ use crate::varint::{put, put_diff};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Largest size of an event, so that it fits even into a nearly full block.
+/// Maximum size of an event in bytes; such an event fits even into a nearly full block.
 const MAX_EVENT: usize = MAX_RAW - FULL_BLOCK;
 
 /// Raw bytes of the current block.
@@ -33,12 +33,12 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
-    /// Returns the encoded events so far.
+    /// Returns the bytes of the events encoded so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the number of events so far.
+    /// Returns the number of events encoded so far.
     pub(crate) fn events(&self) -> u32 {
         self.events
     }
@@ -209,8 +209,8 @@ impl Encoder {
         place
     }
 
-    /// Appends those arguments and the result that differ from the last call with the same system
-    /// call number, which is `calls[place]`.
+    /// Appends the arguments that differ from those of the last call with the same system call
+    /// number, which is `calls[place]`. Also appends the result if it differs.
     fn arguments(&mut self, place: usize, call: &Call) {
         let last = &mut self.calls[place];
         let ret = call.ret as u64;

@@ -1,8 +1,8 @@
 //! Errors of reading and writing traces; each message says what to do.
 //!
-//! Messages name no path, because a [`Reader`](crate::Reader) need not read a file; a caller that
-//! knows the path adds it in front. Offsets count bytes from the start of the file; block 0 is the
-//! header.
+//! Apart from errors in creating or opening a file, messages contain no path, because a
+//! [`Reader`](crate::Reader) can read from other sources; a caller that knows the path prepends it.
+//! Offsets count bytes from the start of the file; block 0 is the header.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// The caller used the writer after it had returned an error.
+    /// The caller used the writer after the writer had returned an error.
     #[error("the trace was abandoned after an earlier write error")]
     GivenUp,
     /// The caller wrote an event after [`Event::End`](crate::event::Event::End).
@@ -132,7 +132,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the error of a write that failed after `written` bytes of complete blocks.
+    /// Returns the error for a write that failed after `written` bytes of complete blocks.
     pub(crate) fn from_write(source: io::Error, written: u64) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

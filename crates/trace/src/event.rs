@@ -1,8 +1,9 @@
 //! Events of a trace: operations on address spaces, in the order in which they took effect.
 //!
-//! A trace is one [`Header`] and a stream of [`Event`]s. Events hold what Linux reports (system
-//! call number and raw arguments, result or negative errno, addresses in bytes); the reader
-//! interprets it. [`crate::reader`] and [`crate::writer`] do the file I/O.
+//! A trace is one [`Header`] and a stream of [`Event`]s. Events contain what Linux reports (system
+//! call number and raw arguments, result or negative errno, addresses in bytes); interpreting them
+//! is up to the program that reads the trace. [`crate::reader`] and [`crate::writer`] do the file
+//! I/O.
 //!
 //! # Invariants
 //! E1  Events of one mm are in the order in which they took effect; [`Order`] marks those whose
@@ -60,7 +61,7 @@ pub struct Header {
     pub command: Vec<String>,
     /// Source of the page faults.
     pub faults: FaultSource,
-    /// True if snapshots include the kernel's own data, read by the `task_vma` iterator.
+    /// True if snapshots include the kernel's own data, which the `task_vma` iterator reads.
     pub kernel_view: bool,
     /// Program and version that wrote the trace.
     pub writer: String,
@@ -84,7 +85,7 @@ pub enum FaultSource {
 /// One event of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// A file that later events name.
+    /// A file to which later events refer.
     Inode(Inode),
     /// A new address space.
     MmStart(MmStart),
@@ -99,7 +100,7 @@ pub enum Event {
     TaskStart {
         /// The thread that starts.
         tid: Tid,
-        /// The thread's thread group.
+        /// Id of the thread's thread group.
         pid: Tid,
         /// The thread's address space.
         mm: MmId,
@@ -157,7 +158,7 @@ pub struct Inode {
     pub fs_magic: u64,
     /// Mount flags from `statvfs` (`ST_NOEXEC` ...), 0 if unknown.
     pub mount_flags: u64,
-    /// Size in bytes when first seen.
+    /// Size in bytes when the recorder first saw the file.
     pub size: u64,
     /// Path as `/proc/PID/maps` shows it, including ` (deleted)`.
     pub path: String,
@@ -168,7 +169,7 @@ pub struct Inode {
 pub enum InodeKind {
     /// A regular file.
     Regular,
-    /// A file of tmpfs, including memfd.
+    /// A file on tmpfs, or a memfd.
     Shmem,
     /// The unnamed shmem file behind a shared anonymous mapping or System V segment.
     SharedAnon,
@@ -204,7 +205,7 @@ pub enum Order {
     /// `mmap_lock`.
     #[default]
     Exact,
-    /// The event overlapped another event of this mm, and no evidence orders the two.
+    /// The event overlapped another event of this mm, and their order is unknown.
     Overlapping,
 }
 
@@ -223,20 +224,20 @@ pub struct Call {
     pub args: [u64; 6],
     /// Result, or negative errno.
     pub ret: i64,
-    /// Time at which the call took effect (took `mmap_lock`), as precisely as is known.
+    /// Time at which the call took effect (took `mmap_lock`), as precisely as it is known.
     pub t: Nanos,
     /// Certainty of the call's position in the stream.
     pub order: Order,
-    /// File behind the descriptor that the call receives, if it is a file that can be mapped.
+    /// File behind the descriptor argument, if the file can be mapped.
     pub file: Option<FileRef>,
-    /// Content of the memory behind a pointer argument, or other data that the call's effect depends
-    /// on; otherwise empty.
+    /// Content of the memory behind a pointer argument, or other data on which the call's effect
+    /// depends; otherwise empty.
     ///
     /// - `process_madvise`: the iovecs as pairs of u64.
     /// - `mbind`, `set_mempolicy`: the node mask.
-    /// - `setrlimit`, `prlimit64`: the new limit as two u64; for `prlimit64` also, as a third u64,
-    ///   the id of the process whose limit changes, as in [`Event::TaskStart::pid`], or 0 if that
-    ///   process is not in the trace.
+    /// - `setrlimit`, `prlimit64`: the new limit as two u64. For `prlimit64`, a third u64 is the
+    ///   [`Event::TaskStart::pid`] of the process whose limit changes, or 0 if that process is not
+    ///   in the trace.
     /// - `setuid` and its variants, `capset`, `unshare`, `setns`: the effective capabilities after
     ///   the call, in the initial user namespace, as one u64.
     /// - `prctl(PR_SET_VMA)`: the name.
@@ -443,17 +444,17 @@ pub struct KernelVma {
     pub pgoff: u64,
     /// `vm_flags` of the recorded kernel.
     pub flags: u64,
-    /// Number that stands for the `anon_vma` pointer; 0 if the VMA has no anon_vma.
+    /// Number that identifies the `anon_vma` pointer; 0 if the VMA has no anon_vma.
     ///
     /// Within a trace, equal pointers have equal numbers. The kernel may reuse an address after the
-    /// anon_vma there has been freed, so equal numbers may stand for different anon_vmas at
+    /// anon_vma there has been freed, so equal numbers can refer to different anon_vmas at
     /// different times.
     pub anon_vma: u64,
-    /// Number that stands for the `anon_vma->root` pointer; 0 if the VMA has no anon_vma.
+    /// Number that identifies the `anon_vma->root` pointer; 0 if the VMA has no anon_vma.
     pub root: u64,
     /// True if the VMA is linked to at most one anon_vma.
     pub chain_singular: bool,
-    /// Number that stands for the `vm_file` pointer; 0 if the VMA has no file.
+    /// Number that identifies the `vm_file` pointer; 0 if the VMA has no file.
     pub file: u64,
     /// True if the VMA has its own memory policy.
     pub policy: bool,

@@ -1,8 +1,8 @@
 //! The event format of traces: events, files that hold them, and importers of other tools' output.
 //!
 //! A recorder passes [`event::Event`]s to a [`Writer`]; a replayer reads them from a [`Reader`].
-//! [`dump`] prints them as text, and [`import`] converts `strace` and `perf` output to them. This
-//! crate does not interpret events; the replayer does.
+//! [`dump`] prints events as text, and [`import`] converts `strace` and `perf` output to events.
+//! This crate does not interpret events; the replayer does.
 //!
 //! # Picture
 //! ```text

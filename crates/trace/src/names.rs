@@ -1,7 +1,7 @@
 //! Names of flags, modes and errors in system call arguments, for `dump` and the importers.
 //!
-//! A [`Names`] describes one argument: at most one choice among the values under a mask, and bits
-//! that combine. Bits without a name are shown in hexadecimal, so no bit is hidden.
+//! A [`Names`] describes one argument: an enumerated value in the bits of a mask, flags in the
+//! other bits, or both. Bits without a name are shown in hexadecimal, so no bit is hidden.
 //!
 //! # Linux
 //! include/uapi of 6.18 for x86-64.
@@ -11,11 +11,11 @@ use std::fmt;
 /// Names of the values and flags of one argument.
 #[derive(Debug)]
 pub struct Names {
-    /// Mask of the bits that encode the choice; 0 if there is none.
+    /// Mask of the bits that encode the enumerated value; 0 if there is none.
     mask: u64,
-    /// Values under `mask`; one of them applies.
+    /// Enumerated values; one of them applies.
     choices: &'static [(u64, &'static str)],
-    /// Flags that combine; a flag that contains another comes first.
+    /// Flags. A flag that includes another flag's bits comes before that flag.
     bits: &'static [(u64, &'static str)],
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Returns the names of an argument that is one choice.
+/// Returns the names of an argument that is an enumerated value.
 const fn choices(choices: &'static [(u64, &'static str)]) -> Names {
     Names {
         mask: u64::MAX,

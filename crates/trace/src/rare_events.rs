@@ -1,4 +1,4 @@
-//! Rare events, which are written in postcard as variants of an enum of the file format.
+//! Rare events, which are written in postcard as an enum that belongs to the file format.
 //!
 //! The order of the variants is part of the file format, so the enum is separate from [`Event`].
 //! Frequent and large events have separate encodings, whose memory use is bounded more tightly (see
@@ -8,7 +8,7 @@ use crate::event::{Event, Inode, MmId, MmStart, Nanos, Tid};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Events encoded in postcard. New variants go to the end, with a new format version.
+/// Events encoded in postcard. A new variant is added at the end, with a new format version.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Rare<'a> {
     Inode(Cow<'a, Inode>),

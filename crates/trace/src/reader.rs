@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! R1  Every length is bounded before memory is allocated for it (`block`); memory for stored bytes
-//!     grows only as they arrive.
+//!     grows only as these bytes arrive.
 //! R2  Nothing follows [`Event::End`] or an error.
 
 use crate::Error;
@@ -27,9 +27,9 @@ pub struct Reader<R: Read = File> {
     stored: Vec<u8>,
     raw: Vec<u8>,
     decoder: Decoder,
-    /// Number of events in the current block that were not returned yet.
+    /// Number of events in the current block that have not been returned yet.
     left: u32,
-    /// Position in the file of the block in `raw`, counted from 1; 0 is the header.
+    /// Number of the block in `raw`, counted from 1; 0 is the header.
     block: u64,
     /// Offset of the block in `raw`.
     offset: u64,
@@ -96,13 +96,13 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the position of the last event's block in the file, from 1; 0 before the first
-    /// event.
+    /// Returns the number of the last returned event's block, from 1; 0 before the first event.
     pub fn block(&self) -> u64 {
         self.block
     }
 
-    /// Returns the next event; reads the next block if all events of the current one were returned.
+    /// Returns the next event; reads the next block if all events of the current one have been
+    /// returned.
     #[inline]
     fn read(&mut self) -> Result<Option<Event>, Error> {
         if self.left == 0 {
@@ -237,7 +237,7 @@ impl<R: Read> Iterator for Reader<R> {
 
 impl<R: Read> FusedIterator for Reader<R> {}
 
-/// Reads the header. Returns it and its length with the prologue.
+/// Reads the header. Returns the header, and the combined length of prologue and header.
 fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
     let unreadable = |source| Error::Read {
         block: 0,

@@ -1,10 +1,10 @@
 //! Layout of one event in a block: tag bits, and the state from which differences are computed.
 //!
-//! Nearly all events of a trace are faults. A fault is a tag and two differences, usually five
-//! bytes: its address against the thread's last address, and its time against the block's last
-//! time. A call is encoded as its differences from the last call with the same system call number.
-//! Each block starts with the initial state, so it can be decoded without the other blocks. Rare
-//! events use postcard.
+//! Nearly all events of a trace are faults. A fault usually takes five bytes: a tag, the difference
+//! between its address and the thread's last address, and the difference between its time and the
+//! block's last time. A call is encoded as its differences from the last call with the same system
+//! call number. Each block starts with the initial state, so it can be decoded without the other
+//! blocks. Rare events use postcard.
 //!
 //! # Picture
 //! ```text

@@ -1,8 +1,8 @@
 //! Encoding of a snapshot in a block: a few bytes per VMA.
 //!
 //! Every checkpoint contains a snapshot, so snapshots dominate the size of some traces. Each VMA is
-//! encoded against the previous one. Therefore two snapshots of one mm have nearly the same bytes
-//! and compress well. The encoding does not use the block's state.
+//! encoded relative to the previous one. Therefore two snapshots of one mm have nearly the same
+//! bytes and compress well. The encoding does not use the block's state.
 //!
 //! # Picture
 //! ```text
@@ -30,7 +30,7 @@ const KERNEL: u8 = 1 << 1;
 const CHAIN_SINGULAR: u8 = 1 << 2;
 const POLICY: u8 = 1 << 3;
 
-/// Assumed page shift. If it is wrong, only the size of the encoding suffers.
+/// Assumed page shift. If the assumption is wrong, the encoding is merely longer.
 const PAGE_SHIFT: u32 = 12;
 
 /// Largest number of VMAs in a snapshot. In memory, a VMA takes about 50 times the size of its
@@ -52,7 +52,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), Error> {
     })
 }
 
-/// The previous VMA, against which the next one is encoded.
+/// The previous VMA, relative to which the next one is encoded.
 #[derive(Default)]
 struct Last {
     end: u64,

@@ -6,7 +6,7 @@
 //! # Linux
 //! arch/x86/entry/syscalls/syscall_64.tbl, 6.18.
 
-/// Defines the constants, and the lookups from a number to its name and back.
+/// Defines the constants, and functions that convert a number to its name and back.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $constant:ident = $number:literal, $name:literal;)*) => {
         $($(#[$doc])* #[doc = concat!("`", $name, "`")] pub const $constant: u32 = $number;)*

@@ -20,7 +20,8 @@ use std::io::Write;
 use std::path::Path;
 use zstd::bulk::Compressor;
 
-/// Compression level: fast, and nearly the best ratio, because events are encoded as differences.
+/// A fast compression level. Its ratio is nearly the best one, because events are encoded as
+/// differences.
 const LEVEL: i32 = 3;
 
 /// Writes a trace.
@@ -113,7 +114,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the current block, so that readers find all events so far.
+    /// Writes the current block, so that readers can read all events so far.
     ///
     /// # Errors
     /// The errors of [`Writer::write`].

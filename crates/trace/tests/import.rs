@@ -67,8 +67,8 @@ fn shape(call: &Call) -> (u32, [u64; 3], bool) {
     (call.nr, flags, call.ret >= 0)
 }
 
-/// Returns the calls of the first process. Of its threads, only the calls that create tasks are
-/// included.
+/// Returns the shapes of the first task's calls in its first mm, except `clone` and two other
+/// calls.
 fn story(events: &[Event]) -> Vec<(u32, [u64; 3], bool)> {
     let first = events.iter().find_map(|event| match event {
         Event::TaskStart { tid, .. } => Some(*tid),
@@ -114,7 +114,7 @@ fn check_ids(events: &[Event]) {
     }
 }
 
-/// Returns how many mms began by `execve` and by `fork`, and the exit status of each process.
+/// Returns how many mms `execve` and `fork` created, and the exit status of each process.
 fn tasks(events: &[Event]) -> (usize, usize, Vec<i32>) {
     let (mut execs, mut forks) = (0, 0);
     let mut leaders = HashSet::new();
@@ -405,7 +405,8 @@ fn other_text_is_refused_and_cut_text_is_told() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
-    /// Checks that the importers survive real text in which bytes are changed, removed and doubled.
+    /// Checks that the importers survive real text in which bytes are changed, removed and
+    /// duplicated.
     #[test]
     fn damaged_text_is_survived(
         text in 0usize..4, changes in vec((any::<Index>(), any::<u8>(), 0usize..4), 1..60),

@@ -1,13 +1,13 @@
 //! A minimal embedder: a machine with 64 frames and one process that maps, writes, forks and moves.
 //!
-//! The embedder provides only memory ([`Frames`]). `main` shows what the embedder gets: each system
-//! call is a method, each trap is a call of `fault`, and the page table says which frame contains a
-//! byte. Run the example with `cargo run -p vmarea --example embed`.
+//! The embedder provides only memory ([`Frames`]). `main` shows how the embedder uses the core:
+//! each system call is a method, each page-fault trap becomes a call to `fault`, and the page table
+//! says which frame contains a byte. Run the example with `cargo run -p vmarea --example embed`.
 
 use std::sync::{Arc, Mutex};
 use vmarea::prelude::*;
 
-/// Physical memory: the bytes of each frame that is in use.
+/// Physical memory: the content of each frame in use.
 #[derive(Default)]
 struct Frames(Mutex<std::collections::HashMap<FrameId, Vec<u8>>>);
 
@@ -24,7 +24,7 @@ impl Frames {
     }
 }
 
-/// The platform of the core. The core decides which frame holds which page.
+/// The platform on which the core runs. The core decides which frame holds which page.
 struct Memory(Arc<Frames>);
 
 impl Platform for Memory {
@@ -49,7 +49,7 @@ impl Platform for Memory {
     }
 }
 
-/// Performs a program's store: faults until the page table allows the write, then writes.
+/// Stores one byte for a program: calls `fault` until the page table allows the write, then writes.
 fn store(space: &Space, frames: &Frames, mm: MmId, addr: u64, byte: u8) -> Result<(), Errno> {
     match space.fault(mm, addr, Access::Write)? {
         Faulted::Done | Faulted::Spurious => {}

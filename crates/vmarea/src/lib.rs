@@ -1,10 +1,9 @@
 //! Linux's virtual memory areas, outside of Linux.
 //!
-//! A [`Space`] models one machine: a set of address spaces that fork from each other and share
-//! pages. Its methods are Linux's memory system calls, with Linux's semantics and error codes. A
-//! [`Policy`] selects the rules for merging adjacent VMAs. The crate makes no
-//! operating system calls: the embedder provides page frames and their contents through
-//! [`Platform`].
+//! A [`Space`] models one machine: a set of address spaces, which can fork and share pages. Its
+//! methods are Linux's memory system calls, with Linux's semantics and error codes. A [`Policy`]
+//! selects the rules for merging adjacent VMAs. The crate makes no operating system calls: the
+//! embedder provides page frames and their contents through [`Platform`].
 //!
 //! ```
 //! use vmarea::prelude::*;
@@ -72,8 +71,8 @@ use vmarea_sync::{Slots, SpinLock};
 
 /// A machine with its address spaces.
 ///
-/// The address spaces may share pages, so their frames, anon_vmas and VMAs are stored in common
-/// tables and refer to each other by id. Each module of the crate adds methods to `Space`.
+/// The address spaces may share pages. Therefore their frames, anon_vmas and VMAs are stored in
+/// common tables and refer to each other by id. Each module of the crate adds methods to `Space`.
 pub struct Space<E: Environment = Standard> {
     pub(crate) mms: Slots<Mm<E::Wait>>,
     pub(crate) vmas: Slots<Vma<E>>,
@@ -82,7 +81,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
     pub(crate) huge: HugeState,
-    /// Number of page pins currently held.
+    /// Number of page pins held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
     pub(crate) mmu: E::Mmu,
@@ -91,19 +90,19 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
     pub(crate) count_lookups: bool,
-    /// Memory policies; a policy is identified by its index in this vector plus one.
+    /// All memory policies. A policy's id is its index in this vector plus one.
     pub(crate) policies: SpinLock<Vec<MemPolicy>>,
     /// Number of nameless files created for shared anonymous mappings.
     pub(crate) nameless: AtomicU64,
 }
 
 impl Space {
-    /// Creates a machine whose pages have no contents, for the study of address space layouts.
+    /// Creates a machine whose pages have no contents, for studying address space layouts.
     pub fn new(policy: Policy, system: System) -> Self {
         Self::with_platform(policy, system, Box::new(NoBytes))
     }
 
-    /// Creates a machine whose page contents `platform` stores.
+    /// Creates a machine; `platform` stores the contents of its pages.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
         Self::in_environment(policy, system, platform)
     }
@@ -146,13 +145,13 @@ impl<E: Environment> Space<E> {
         self.observer = Some(observer);
     }
 
-    /// Sets the observer that is notified of every lookup and of every change to an index.
+    /// Sets the observer that is notified of every lookup and of every change to a VMA index.
     pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
         self.lookup_observer = Some(observer);
     }
 
-    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). All threads of an address
-    /// space then write to the same counters.
+    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). Counting makes all threads
+    /// that use an address space write to the same counters.
     pub fn count_lookups(&mut self) {
         self.count_lookups = true;
     }
@@ -173,7 +172,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns an upper bound for [`FrameId::index`](types::FrameId::index): the index of every
-    /// frame so far is below it. The bound never falls.
+    /// frame allocated so far is below the bound. The bound never decreases.
     ///
     /// ```
     /// use vmarea::page::Pte;
@@ -197,7 +196,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns an upper bound for [`MmId::index`](types::MmId::index): the index of every address
-    /// space so far is below it. The bound never falls.
+    /// space created so far is below the bound. The bound never decreases.
     pub fn mm_bound(&self) -> usize {
         self.mms.bound() as usize
     }

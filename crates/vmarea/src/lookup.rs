@@ -1,9 +1,8 @@
-//! The interface for caches of VMA lookups: the VMAs of an address space, and changes to their
-//! index.
+//! Interface for VMA lookup caches: an address space's VMAs, and the changes to their index.
 //!
-//! The core has no threads and stores no cache. An embedder that has its own cache uses [`Vmas`] to
-//! check whether a cached VMA is still valid, and an [`Observer`] to learn which VMAs leave the
-//! address space. `vmarea-experiments` contains caches to compare.
+//! The core has no lookup cache. An embedder that has its own cache uses [`Vmas`] to check whether
+//! a cached VMA is still valid, and an [`Observer`] to learn which VMAs leave the address space.
+//! `vmarea-experiments` compares several caches.
 //!
 //! # Locking
 //! A lookup requires `mmap_lock` for reading and a change requires it for writing; the result of a
@@ -12,7 +11,7 @@
 
 use crate::types::{MmId, VmRange, VmaId};
 
-/// The VMAs of one address space, as far as lookups need them.
+/// The VMAs of one address space, as a lookup cache may query them.
 pub trait Vmas {
     /// Returns the id of the address space.
     fn mm(&self) -> MmId;
@@ -20,8 +19,8 @@ pub trait Vmas {
     /// Searches the index for the first VMA that ends after `addr`.
     fn find(&self, addr: u64) -> Option<VmaId>;
 
-    /// Returns the current address range of a VMA; `None` if the VMA is gone or belongs to another
-    /// address space.
+    /// Returns the current address range of a VMA; `None` if the VMA no longer exists or belongs to
+    /// another address space.
     fn range(&self, vma: VmaId) -> Option<VmRange>;
 }
 
@@ -48,9 +47,9 @@ pub enum Change {
     Unmapped,
 }
 
-/// An observer of every counted lookup and every index change, in the order in which they happen. A
-/// lookup by a fault may be reported without `mmap_lock`; changes are always reported with
-/// `mmap_lock` held. An observer may call back into the space only through its arguments.
+/// An observer of every counted lookup and every index change, in the order in which they happen.
+/// `mmap_lock` is always held when a change is reported, but not always when a fault's lookup is
+/// reported. An observer must access the space only through the arguments of its methods.
 pub trait Observer: Send + Sync {
     /// Called after a lookup of `addr` returned `found`, the first VMA that ends after `addr`.
     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);

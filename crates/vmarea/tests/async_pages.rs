@@ -1,5 +1,5 @@
-//! Page faults whose pages come by input: the platform starts to read, the fault ends, and goes on
-//! when the page is in the page cache.
+//! Page faults on file pages that are not in memory: the platform starts to read the page, the
+//! fault ends, and is resumed once the page is in the page cache.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use vmarea::types::{File, FileId, FileKind};
 const BASE: u64 = 0x10_0000_0000;
 const LEN: u64 = 8 * PAGE_SIZE;
 
-/// The pages of files that are in memory, by inode and index.
+/// The file pages that are in memory, each as its inode and index.
 #[derive(Debug, Default)]
 struct Cache(Mutex<BTreeSet<(u64, u64)>>);
 
@@ -67,7 +67,7 @@ impl World {
         World { space, cache, mm }
     }
 
-    /// A machine with a mapping of file 1 at `BASE`.
+    /// Creates a machine with a mapping of file 1 at `BASE`.
     fn with(kind: MapFlags) -> World {
         let world = World::new();
         world.map(1, kind);
@@ -91,7 +91,7 @@ impl World {
         self.space.fault(self.mm, addr, access).unwrap()
     }
 
-    /// Faults at page `index` of the mapping, which is not in the page cache.
+    /// Faults on page `index` of the mapping, which must not be in the page cache.
     fn need(&self, index: u64, access: Access) -> NeedPage {
         let addr = BASE + index * PAGE_SIZE;
         assert_eq!(self.fault(addr, access), Faulted::NeedPage);
@@ -104,7 +104,7 @@ impl World {
         faulted.unwrap()
     }
 
-    /// Returns the number of searches for a VMA that faults have made.
+    /// Returns the number of times that faults have searched for a VMA.
     fn lookups(&self) -> u64 {
         self.space.lookup_counts(self.mm).0
     }
@@ -154,7 +154,7 @@ fn a_read_may_go_on_as_a_write() {
     assert_eq!(world.again(BASE, Access::Write, page), Faulted::Done);
 }
 
-/// What other threads may do until the page is there, and the answer to the second attempt.
+/// What other threads may do before the page is in memory, and the outcome of the resumed fault.
 type Between = (fn(&World), Faulted);
 
 #[test]
@@ -238,7 +238,7 @@ fn a_call_that_populates_cannot_wait() {
     assert_eq!(populate(), Ok(()));
 }
 
-/// Threads fault and go on, while another thread replaces the mapping and drops pages.
+/// Threads start and resume faults while another thread replaces the mapping and drops pages.
 #[test]
 fn mappings_change_while_pages_are_read() {
     let world = World::with(MapFlags::PRIVATE);

@@ -1,4 +1,4 @@
-//! System calls with the largest, smallest and unaligned arguments.
+//! System calls with extreme or unaligned arguments.
 
 mod bare;
 
@@ -72,7 +72,7 @@ fn numbers() -> Vec<u64> {
     numbers
 }
 
-/// No call overflows for any arguments. Debug builds would panic, and `validate` checks the rest.
+/// No arguments cause an overflow: a debug build would panic, and `validate` checks the rest.
 #[test]
 fn no_call_overflows() {
     for policy in [
@@ -276,7 +276,7 @@ fn a_low_wish_is_raised_to_the_larger_minimum() {
     }
 }
 
-/// All ranges of a list are checked before any advice is applied.
+/// All ranges in a list are checked before any advice is applied.
 #[test]
 fn lists_of_ranges_at_the_edges() {
     let (machine, mm) = machine(Policy::LINUX);

@@ -1,4 +1,4 @@
-//! Extensions of policy `vmarea` beyond the thesis, each compared with the kernel's rules.
+//! Extensions in policy `vmarea` that go beyond the thesis, compared with the kernel's rules.
 
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits};
@@ -107,8 +107,8 @@ const ALL: Budget = Budget {
     borders: usize::MAX,
 };
 
-/// Commits and faults the pieces of a reservation in an order in which consecutive pieces are not
-/// adjacent. Returns the number of VMAs.
+/// Commits and faults a reservation piece by piece, in an order in which consecutive pieces are not
+/// adjacent. Returns the number of VMAs afterwards.
 fn commit_in_pieces(policy: Policy, commit: impl Fn(&World, u64)) -> usize {
     let world = World::new(policy);
     world.map(0, 64, Prot::empty());
@@ -188,8 +188,8 @@ fn several_vmas_with_a_hole_grow_together() {
     );
 }
 
-/// If a range may not grow, `mremap` fails before anything moves, with an overlapping destination
-/// and with several VMAs.
+/// If limits prevent a range from growing, `mremap` fails before it moves anything, even if the
+/// destination overlaps the source or the range contains several VMAs.
 #[test]
 fn what_may_not_grow_stays_where_it_is() {
     let world = World::new(Policy::VMAREA);
@@ -213,7 +213,7 @@ fn what_may_not_grow_stays_where_it_is() {
     world.check();
 }
 
-/// Creates two adjacent VMAs with separate anon_vmas, both shared with a child.
+/// Creates two adjacent VMAs with separate anon_vmas; a child shares the pages of both.
 fn apart_for_their_pages(world: &World) -> MmId {
     world.map(0, 2, RW);
     world.map(4, 2, RW);
@@ -272,7 +272,7 @@ fn a_collector_that_comes_too_late_is_told_so() {
     assert_eq!(world.space.collect(world.mm, ALL), Err(Errno::ESRCH));
 }
 
-/// The collector runs in a separate thread until the address space has been destroyed.
+/// The collector runs in a separate thread until the address space is destroyed.
 #[test]
 fn a_collector_may_run_while_the_address_space_goes() {
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-//! Memory cost of a VMA, per field and in total.
+//! Memory cost of a VMA: of each field, and in total.
 
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
@@ -13,7 +13,7 @@ use vmarea_sync::{AlignedRwLock, BoxedRwLock, FlaggedVmaLock, MmapLockOnly, VmaL
 const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
 
-/// Returns the cache line that holds the field `name`.
+/// Returns the number of the cache line that contains the field `name`.
 fn line(object: &Object, name: &str) -> usize {
     let field = object
         .fields
@@ -76,7 +76,7 @@ fn space() -> (Space, MmId) {
     (space, mm)
 }
 
-/// Each VMA has a separate anon_vma, the largest memory cost per VMA without a fork.
+/// Each VMA has an anon_vma of its own, which is the highest memory cost per VMA without a fork.
 #[test]
 fn a_faulted_vma_takes_256_bytes_with_everything_at_65_000() {
     let (space, mm) = space();

@@ -1,8 +1,8 @@
-//! Translations that processors hold in their TLBs, after every kind of change to a page table.
+//! Checks the translations in the processors' TLBs after every kind of page-table change.
 //!
-//! The software platform panics if a frame is freed or written by another process while a processor
-//! can still reach it. These tests create such situations on purpose; the tests `random_calls` and
-//! `pages` meet them by chance.
+//! The software platform panics if a frame is freed, or written to by another process, while a
+//! processor can still access it. These tests create such situations on purpose; the tests
+//! `random_calls` and `pages` encounter them by chance.
 
 use vmarea::HugePages;
 use vmarea::System;
@@ -46,7 +46,7 @@ fn map(machine: &Machine, mm: MmId, addr: u64, len: u64) {
     assert_eq!(machine.space().mmap(mm, &request), Ok(addr));
 }
 
-/// Writes a byte on the first processor, and lets every other one read it into its TLB.
+/// Writes a byte on the first processor, then reads it on every processor, which fills their TLBs.
 fn write_everywhere(machine: &Machine, mm: MmId, addr: u64, byte: u8) {
     store(machine, mm, addr, byte);
     for cpu in 0..CPUS {
@@ -77,9 +77,8 @@ fn frame(machine: &Machine, mm: MmId, addr: u64) -> FrameId {
     r.pages().get(addr).frame().unwrap()
 }
 
-/// A thread of the parent reads the parent's page while another thread writes to the page, which
-/// leaves the old frame to the child. The reader must not see what the child then writes to that
-/// frame.
+/// Threads of the parent read a page. Then the parent writes to the page, which leaves the old
+/// frame to the child. The threads must not see what the child later writes to that frame.
 #[test]
 fn a_thread_never_reads_what_the_child_writes() {
     let (machine, parent) = machine(Policy::LINUX);
@@ -120,7 +119,7 @@ fn a_fork_takes_write_permission_from_every_processor() {
     machine.validate().unwrap();
 }
 
-/// After each call that unmaps, protects or moves, no processor has an old translation.
+/// After a call that unmaps, protects or moves a mapping, no processor has a stale translation.
 #[test]
 fn calls_leave_no_stale_translation() {
     let (machine, mm) = machine(Policy::VMAREA);
@@ -172,7 +171,7 @@ fn calls_leave_no_stale_translation() {
     }
 }
 
-/// A range of more pages than one batch of a gather is released in parts.
+/// A range with more pages than one gather batch is released in several batches.
 #[test]
 fn more_pages_than_a_batch_holds() {
     let (machine, mm) = machine(Policy::LINUX);
@@ -185,7 +184,7 @@ fn more_pages_than_a_batch_holds() {
     assert_eq!(machine.memory().frames(), 0);
 }
 
-/// Swap, migration and KSM take a page from every processor before they copy or compare it.
+/// Swap, migration and KSM remove a page from every TLB before they copy or compare the page.
 #[test]
 fn background_work_keeps_writers_out() {
     let (machine, mm) = machine(Policy::LINUX);
@@ -220,7 +219,7 @@ fn background_work_keeps_writers_out() {
     }
 }
 
-/// Pages that are collapsed into a huge page lose no write of another processor.
+/// While pages are collapsed into a huge page, no write by another processor is lost.
 #[test]
 fn a_collapse_keeps_writers_out() {
     let (machine, mm) = machine(Policy::LINUX);
@@ -240,7 +239,7 @@ fn a_collapse_keeps_writers_out() {
     machine.validate().unwrap();
 }
 
-/// A read maps the huge zero page; a write on one processor is seen by all.
+/// Reads map the huge zero page; after one processor has written, all see the written byte.
 #[test]
 fn the_huge_zero_page_is_replaced_everywhere() {
     let (machine, mm) = machine(Policy::LINUX);
@@ -268,7 +267,7 @@ fn the_huge_zero_page_is_replaced_everywhere() {
     machine.validate().unwrap();
 }
 
-/// A page that is copied because its owner changes keeps what the other processors wrote.
+/// After a page is copied for a new owner, no processor writes to the old frame.
 #[test]
 fn a_page_with_a_new_owner_is_not_written_meanwhile() {
     let mut policy = Policy::VMAREA;
@@ -306,7 +305,7 @@ fn a_page_with_a_new_owner_is_not_written_meanwhile() {
     machine.validate().unwrap();
 }
 
-/// After pages of a file are cleaned, no processor writes to them without a fault.
+/// After file pages have been cleaned, no processor can write to them without a fault.
 #[test]
 fn a_clean_page_of_a_file_faults_at_the_next_write() {
     let (machine, mm) = machine(Policy::LINUX);

@@ -1,8 +1,8 @@
-//! Random calls with swap, KSM, migration and huge pages in between, on real bytes.
+//! Random calls, mixed with swap-outs, KSM merges, migrations and huge pages, on real bytes.
 //!
-//! A plain model keeps the expected bytes of each page of each process. Every invariant is checked
-//! after each step, and after some steps every page of every process is read and compared with the
-//! model.
+//! A simple model stores the expected bytes of each page of each process. Every invariant is
+//! checked after each step. After some steps, every page of every process is read and compared with
+//! the model.
 
 mod rng;
 
@@ -24,10 +24,10 @@ const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const HUGE: u64 = vmarea::types::PMD_SIZE;
 const ARENA: u64 = 0x10_0000_0000;
 
-/// Expected contents: the first eight bytes of each page that was ever written, by address.
+/// The expected first eight bytes of each page that has been written to, by address.
 type Bytes = BTreeMap<u64, u64>;
 
-/// Size of the arena and of the steps.
+/// The size of the arena, and the granularity of the steps.
 #[derive(Clone, Copy)]
 struct Scale {
     /// Size of the arena in pages.
@@ -119,7 +119,7 @@ impl World {
         true
     }
 
-    /// Picks a frame that is mapped somewhere.
+    /// Picks a random frame that a randomly chosen process maps.
     fn any_frame(&mut self) -> Option<FrameId> {
         let at = self.rng.below(self.mms.len() as u64) as usize;
         let r = self.machine.space().mmap_read_lock(self.mms[at].0).unwrap();
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    /// Finds two pages with equal bytes in any processes, and merges them.
+    /// Finds two pages with equal bytes, in any two processes, and lets KSM merge them.
     fn merge_equal(&mut self) {
         let mut of_value: BTreeMap<u64, (MmId, u64)> = BTreeMap::new();
         let mut pair = None;
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// Reads a page and compares it; returns false if it could not be read.
+    /// Reads a page and compares it with the model; returns false if it could not be read.
     fn check_page(&mut self, at: usize, addr: u64) -> bool {
         let (mm, bytes) = &self.mms[at];
         let want = bytes.get(&addr).copied().unwrap_or(0);

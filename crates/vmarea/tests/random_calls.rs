@@ -1,4 +1,4 @@
-//! Random calls on a few forked address spaces; every invariant is checked after each.
+//! Random calls on several related address spaces; every invariant is checked after each call.
 
 mod rng;
 
@@ -20,7 +20,7 @@ fn file(id: u64) -> File {
     File::read_write(FileId(id), id, FileKind::Regular)
 }
 
-/// Loads or stores a byte on one of the processors.
+/// Loads or stores one byte on a random processor.
 fn touch(machine: &Machine, rng: &mut Rng, mm: MmId, addr: u64) {
     let cpu = rng.below(CPUS as u64) as usize;
     match rng.below(2) {

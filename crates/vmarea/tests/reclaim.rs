@@ -1,7 +1,7 @@
-//! Reclaim: second chances by accessed bits, pages that must stay, and reclaim beside everything
-//! else that changes pages.
+//! Reclaim: second chances for accessed pages, pages that must not be reclaimed, and reclaim
+//! concurrent with everything else that changes pages.
 //!
-//! The software platform panics if a frame is freed or copied while a TLB still reaches it.
+//! The software platform panics if a frame is freed or copied while a TLB can still access it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE, PMD_SIZE};
 use vmarea_soft_platform::{CPUS, Machine};
 
 const BASE: u64 = 0x10_0000_0000;
-/// Distance between the ranges of two threads.
+/// Distance between the address ranges of two threads.
 const APART: u64 = 1 << 30;
 const RW: Prot = Prot::READ.union(Prot::WRITE);
 
@@ -95,7 +95,7 @@ fn an_accessed_page_gets_a_second_chance() {
     machine.validate().unwrap();
 }
 
-/// One process has not used the page for long, the other one has.
+/// One process has not accessed the page recently, but the other process has.
 #[test]
 fn an_access_by_any_process_counts() {
     let (machine, parent) = machine(Policy::LINUX, u32::MAX);
@@ -168,8 +168,8 @@ fn a_full_device_keeps_pages_in_memory() {
     machine.validate().unwrap();
 }
 
-/// Moves the hand of a clock over all frames until `done`, and counts in `out` the pages that it
-/// swaps out.
+/// Tries to reclaim all frames in order of their number, again and again until `done`, and adds the
+/// number of pages swapped out to `out`.
 fn clock(machine: &Machine, done: &AtomicBool, out: &AtomicU64) {
     let space = machine.space();
     while !done.load(Ordering::Relaxed) {
@@ -181,7 +181,7 @@ fn clock(machine: &Machine, done: &AtomicBool, out: &AtomicU64) {
     }
 }
 
-/// Until `done`, writes a stamp to each page and finds the stamp of the last pass there.
+/// Until `done`, writes a stamp to each page, after checking that the page has the previous stamp.
 fn write_and_verify(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &AtomicBool) {
     let mut pass = 0;
     while pass < 3 || !done.load(Ordering::Relaxed) {
@@ -195,7 +195,7 @@ fn write_and_verify(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &Ato
     }
 }
 
-/// Forks, moves, protects, locks, migrates, merges and unmaps pages at `at`, and checks their bytes.
+/// Forks, moves, protects, locks, migrates, merges and unmaps pages at `at`; checks their bytes.
 fn change(machine: &Machine, mm: MmId, at: u64, round: u64) {
     const PAGES: u64 = 8;
     let space = machine.space();
@@ -261,7 +261,7 @@ fn reclaim_beside_everything(policy: Policy) {
     map(&machine, mm, BASE + APART, 64);
     let done = AtomicBool::new(false);
     let out = AtomicU64::new(0);
-    /// Ends the other threads, even after a panic.
+    /// Tells the other threads to stop when dropped, even after a panic.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! VMAs that no policy may merge: sealed, registered with userfaultfd, hugetlb, or with pinned
 //! pages.
 //!
-//! Each refusal has a separate reason, and a refused merge changes nothing.
+//! Each of these obstacles has its own refusal reason, and a refused merge changes nothing.
 
 mod world;
 
@@ -23,7 +23,7 @@ const POLICIES: [Policy; 4] = [
     Policy::THESIS,
     Policy::VMAREA,
 ];
-/// Policies that change pages for a merge.
+/// The policies that change pages in order to merge.
 const BEYOND: [Policy; 2] = [Policy::THESIS, Policy::VMAREA];
 const HERE: MremapFlags = MremapFlags::empty();
 /// Number of base pages in a huge page.
@@ -44,7 +44,7 @@ fn ranges(world: &World, mm: MmId) -> Vec<VmRange> {
     world.vmas(mm).iter().map(|v| v.range).collect()
 }
 
-/// Checks that `obstacle` alone keeps two neighbours from merging.
+/// Checks that `obstacle` alone prevents two neighbours from merging.
 fn stays_apart(policies: &[Policy], obstacle: impl Fn(&World, MmId), reason: Refusal) {
     for &policy in policies {
         let (mut world, mm) = World::new(policy);
@@ -106,7 +106,7 @@ fn hugetlbfs() {
     }
 }
 
-/// Two faulted mappings with a gap between them.
+/// Creates two faulted mappings with a gap between them.
 fn two_faulted(policy: Policy) -> (World, MmId) {
     let (mut world, mm) = World::new(policy);
     for page in [0, 6] {
@@ -144,7 +144,7 @@ fn pinned_pages_keep_anon_vma_and_page_offset() {
     }
 }
 
-/// Under a policy that changes no page, the reason for a refusal is never a pin.
+/// Under a policy that never changes pages, no merge is refused because of a pin.
 #[test]
 fn a_policy_that_changes_no_page_does_not_ask_for_pins() {
     let (mut world, mm) = two_faulted(Policy::LINUX);
@@ -167,8 +167,9 @@ fn only_pages_that_would_change_must_not_be_pinned() {
     }
 }
 
-/// A range that moves away from its neighbour keeps its page offset, and a merge that is refused
-/// for another reason is not counted as refused for the pin.
+/// A pinned range that is moved away keeps its page offset. When it is then moved next to a
+/// neighbour, the merge is refused for another reason, and is not counted as refused because of the
+/// pin.
 #[test]
 fn a_pin_is_the_reason_only_where_it_alone_is() {
     let (mut world, mm) = two_faulted(Policy::THESIS);

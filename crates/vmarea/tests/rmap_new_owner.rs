@@ -1,9 +1,9 @@
-//! Pages whose anon_vma changes in a merge, while other threads walk their reverse map or lock
-//! them.
+//! Pages whose anon_vma changes in a merge while other threads walk the reverse map or lock the
+//! pages' frames.
 //!
-//! The lower VMA has many pages, and the upper one has a page that a child shares. When they merge,
-//! the pages of the lower VMA change to the anon_vma of the upper one, and their old anon_vma is
-//! freed.
+//! The lower VMA has many pages, and the upper VMA has a page that a child shares. When the VMAs
+//! merge, the upper VMA's anon_vma becomes the owner of the lower VMA's pages, and the lower VMA's
+//! old anon_vma is freed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vmarea::fault::Access;
@@ -16,16 +16,16 @@ use vmarea::types::{AnonVmaId, FrameId, MmId};
 use vmarea::{Space, System};
 
 const PAGE: u64 = vmarea::types::PAGE_SIZE;
-/// Number of pages whose anon_vma changes.
+/// Number of pages whose anon_vma changes in the merge.
 const MANY: u64 = 4096;
-/// Number of pages with an unrelated anon_vma.
+/// Number of pages that belong to an unrelated anon_vma.
 const OTHERS: u64 = 64;
 const START: u64 = 0x10_0000_0000;
 const END: u64 = START + MANY * PAGE;
 const AWAY: u64 = 0x20_0000_0000;
 const ELSEWHERE: u64 = 0x30_0000_0000;
 
-/// Two neighbours that merge as soon as the upper one becomes writable.
+/// Two neighbouring VMAs that merge as soon as the upper one becomes writable.
 struct Neighbours {
     space: Space,
     mm: MmId,
@@ -74,7 +74,7 @@ impl Neighbours {
         done.unwrap();
     }
 
-    /// Merges the neighbours under the anon_vma of the upper one.
+    /// Merges the two VMAs; the anon_vma of the upper one survives.
     fn join(&self) {
         let survives = self.anon_vma(END);
         assert_ne!(self.anon_vma(START), survives);

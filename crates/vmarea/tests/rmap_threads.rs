@@ -1,9 +1,9 @@
-//! Walks of the reverse map in some threads, while merges and moves in another change it.
+//! Reverse-map walks in some threads, while another thread merges and moves mappings.
 //!
 //! One thread moves pages and changes their protection, so that VMAs with different anon_vmas merge
-//! and split in every way. Some pages are shared with a child, others are not, or no longer. The
-//! other threads walk the reverse map from each page continuously. No page is ever unmapped, so
-//! each walk must find as many mappings as the first one.
+//! and split in every way. Some pages are shared with a child, some have been shared, and others
+//! never were. The other threads continuously walk the reverse map from each page. No page is ever
+//! unmapped, so every walk must find as many mappings of a page as the first walk did.
 
 mod rng;
 
@@ -24,7 +24,7 @@ const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
 /// Number of pages in the arena.
 const ARENA: u64 = 96;
-/// Minimum numbers of steps and of walks.
+/// Minimum number of steps before the test ends; `WALKS` is the minimum number of walks.
 const STEPS: u64 = 40_000;
 const WALKS: u64 = 200_000;
 const WALKERS: usize = 2;
@@ -33,12 +33,12 @@ fn at(page: u64) -> u64 {
     BASE + page * PAGE
 }
 
-/// A process with several mappings under separate anon_vmas, some of them shared with a child.
+/// A process with several mappings under separate anon_vmas; a child shares some of their pages.
 struct Stage {
     space: Space,
     mm: MmId,
     rng: Rng,
-    /// True for each page of the arena that must remain mapped.
+    /// For each page of the arena, whether it must remain mapped.
     live: Vec<bool>,
 }
 
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-/// The thread that changes mappings.
+/// Changes the mappings, in its own thread.
 struct Mover<'a> {
     space: &'a Space,
     mm: MmId,
@@ -104,8 +104,8 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Moves a few pages of one VMA to a range that contains no live page, or changes their
-    /// protection.
+    /// Changes the protection of a few pages in one VMA, or moves them to a range without live
+    /// pages.
     fn step(&mut self) {
         let (from, len) = (self.rng.below(ARENA), 1 + self.rng.below(4));
         let to = self.rng.below(ARENA - len);
@@ -148,7 +148,7 @@ fn places(space: &Space, frame: FrameId) -> BTreeSet<(MmId, u64)> {
     places
 }
 
-/// Walks until `done`; returns a description of a missed mapping as the error.
+/// Walks the reverse map until `done`; returns an error message if a walk misses a mapping.
 fn walk(
     space: &Space,
     expected: &[(FrameId, usize)],
@@ -174,8 +174,8 @@ fn walk(
     }
 }
 
-/// Walks the reverse map from several threads while the mover changes the mappings; returns the
-/// first wrong walk, and the number of walks.
+/// Walks the reverse map in several threads while the mover changes the mappings. Returns the
+/// message of the first walk that missed a mapping, if any, and the number of walks.
 fn walk_while_moving(mut mover: Mover<'_>, expected: &[(FrameId, usize)]) -> (Option<String>, u64) {
     let (done, walks) = (AtomicBool::new(false), AtomicU64::new(0));
     let space = mover.space;

@@ -1,6 +1,6 @@
-//! Special mappings: hugetlb, the vDSO, shared memory without a file, and `memfd_secret`.
+//! Special mappings: hugetlb, the vDSO, shared anonymous memory, and `memfd_secret`.
 //!
-//! Also settings that affect all mappings of a process.
+//! These tests also cover settings that affect all mappings of a process.
 
 mod bare;
 
@@ -106,7 +106,7 @@ fn a_segment_of_huge_pages_is_attached_and_detached_whole() {
     assert_eq!(vmas(space, mm).len(), 2);
 }
 
-/// Creates a process with a special mapping of four pages, like the vDSO.
+/// Creates a process that has a special mapping of four pages, like the vDSO.
 fn vdso(policy: Policy) -> (Machine, MmId) {
     let (machine, mm) = machine(policy);
     let imported = ImportedVma {
@@ -188,7 +188,7 @@ fn the_vdso_goes_and_moves_as_a_whole() {
     assert_eq!(machine.space().munmap(mm, BASE, PAGE_SIZE), Ok(()));
 }
 
-/// `MAP_SHARED` without a file is shared: the core creates the file.
+/// `MAP_SHARED` without a file maps shared memory: the core creates a nameless file.
 #[test]
 fn shared_memory_without_a_file_is_shared() {
     let zero = file(FileKind::DevZero);

@@ -1,5 +1,4 @@
-//! The swap map as the page checks of the thesis read it: a count, its continuation, and the cache
-//! flag.
+//! The swap map that the thesis's page checks read: a count, its continuation, and the cache flag.
 
 use vmarea::System;
 use vmarea::fault::Access;

@@ -1,7 +1,8 @@
-//! Threads in one address space: faults without `mmap_lock` while other threads map and unmap.
+//! Threads in one address space: faults without `mmap_lock`, while other threads map and unmap.
 //!
-//! The tests use real threads and real bytes and depend on no time: each thread performs a number of
-//! steps, or continues until another thread has finished, and then all invariants must hold.
+//! The tests use real threads and real bytes, and do not depend on timing. Each thread performs a
+//! fixed number of steps, or continues until another thread has finished. Afterwards all invariants
+//! must hold.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -21,7 +22,7 @@ use vmarea_soft_platform::{Machine, Space};
 
 const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
-/// Distance between the ranges of two threads, so that no two share a page table.
+/// Distance between the address ranges of two threads, large enough for separate page tables.
 const APART: u64 = 1 << 30;
 const RW: Prot = Prot::READ.union(Prot::WRITE);
 
@@ -70,7 +71,7 @@ fn shift(space: &Space, mm: MmId, from: u64, pages: u64, to: u64) -> Result<u64,
     space.mremap(mm, &request)
 }
 
-/// Tells the other threads to stop when dropped, even after a panic of this thread.
+/// Tells the other threads to stop when dropped, even if this thread panics.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -79,7 +80,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Makes each kind of change to a VMA once, in a separate range.
+/// Makes each kind of change to a VMA once, in a range that no other thread uses.
 fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     map(space, mm, at, 16).unwrap();
     for page in [0, 5, 15] {
@@ -101,7 +102,7 @@ fn change(space: &Space, mm: MmId, at: u64, round: u64) {
     space.munmap(mm, at + 64 * PAGE, 16 * PAGE).unwrap();
 }
 
-/// Until `done`, writes to every page of the thread's part and reads the bytes back.
+/// Until `done`, writes to every page and reads the bytes back; returns the number of passes.
 fn write_and_read(machine: &Machine, mm: MmId, at: u64, pages: u64, done: &AtomicBool) -> u64 {
     let mut passes = 0;
     loop {
@@ -196,8 +197,8 @@ fn faults_in_what_another_thread_changes_end_well() {
     assert_eq!(space.frames_in_use(), 0);
 }
 
-/// An address space is destroyed and its slot is reused while threads fault in it. Their faults
-/// fail with ESRCH and do not change the new address space.
+/// An address space is destroyed, and its slot is reused, while threads fault in it. The threads'
+/// faults fail with ESRCH and do not change the new address space.
 #[test]
 fn an_address_space_ends_under_its_threads() {
     let machine = Machine::new(Policy::LINUX, system());
@@ -238,7 +239,7 @@ fn an_address_space_ends_under_its_threads() {
     space.validate_all().unwrap();
 }
 
-/// Two threads write to a VMA for the first time concurrently: it gets one anon_vma.
+/// Two threads write to an unfaulted VMA at the same time; the VMA gets only one anon_vma.
 #[test]
 fn two_first_writes_make_one_anon_vma() {
     let machine = Machine::new(Policy::LINUX, system());
@@ -263,7 +264,7 @@ fn two_first_writes_make_one_anon_vma() {
     space.validate_all().unwrap();
 }
 
-/// A gate that blocks the threads that fill a frame while the gate is closed.
+/// While closed, blocks every thread that fills a frame.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -297,7 +298,7 @@ impl Platform for Slow {
     fn free(&self, _: FrameId) {}
 }
 
-/// A thread that unmaps a VMA waits for a reader of that VMA; faults in other VMAs do not wait.
+/// Unmapping a VMA waits for a fault that holds the VMA's lock; faults in other VMAs do not wait.
 #[test]
 fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     let gate = std::sync::Arc::new(Gate::default());
@@ -337,7 +338,7 @@ fn only_the_unmapping_of_a_vma_waits_for_its_reader() {
     assert!(space.fault_counts(mm).unlocked >= 63);
 }
 
-/// Walks the reverse map from each of the pages in turn until `done`; returns the number of walks.
+/// Walks the reverse map from one page after another until `done`; returns the number of walks.
 fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)>>) -> u64 {
     let mut walks = 0;
     while !done.load(Ordering::Relaxed) {
@@ -354,8 +355,8 @@ fn walk_until(done: &AtomicBool, space: &Space, pages: &Mutex<Vec<(FrameId, u64)
     walks
 }
 
-/// Walks of the reverse map find each page of the heap exactly once while the heap grows and
-/// shrinks, and a change of the end alone never takes the lock of the reverse map.
+/// While the heap grows and shrinks, reverse-map walks find each page in the heap exactly once; and
+/// moving only the end of the heap never takes the reverse-map lock.
 #[test]
 fn the_break_moves_without_the_lock_of_the_reverse_map() {
     const PAGES: u64 = 64;
@@ -407,7 +408,7 @@ fn the_break_moves_without_the_lock_of_the_reverse_map() {
     space.validate_all().unwrap();
 }
 
-/// A fault on a VMA with the maximum number of readers falls back to `mmap_lock` and succeeds.
+/// If a VMA has the maximum number of readers, a fault falls back to `mmap_lock` and succeeds.
 #[test]
 fn a_reader_too_many_falls_back() {
     let machine = Machine::new(Policy::LINUX, system());

@@ -1,4 +1,4 @@
-//! Copies between a kernel and its programs, and access to the words of futexes.
+//! Copies between the kernel and user memory, and access to futex words.
 
 mod bare;
 
@@ -30,7 +30,7 @@ fn read(space: &Space, mm: MmId, from: u64, len: usize) -> Result<Vec<u8>, Stopp
     space.copy_from_user(mm, from, &mut bytes).map(|()| bytes)
 }
 
-/// Returns bytes that differ from page to page.
+/// Returns a pattern of bytes that differs from page to page.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at + at / PAGE) as u8).collect()
 }
@@ -204,7 +204,7 @@ fn no_exchange_is_lost() {
     assert_eq!(space.load_user_word(mm, BASE), Ok(2 * TIMES));
 }
 
-/// A thread copies while others unmap the range, map it again and protect it.
+/// Threads copy to and from a range while it is unmapped, mapped again and protected.
 #[test]
 fn a_range_may_be_unmapped_during_a_copy() {
     let (machine, mm) = of_policy();

@@ -1,4 +1,4 @@
-//! What the boot loader passes: memory, the initramfs and the command line (PVH).
+//! The information that the boot loader passes (PVH): memory, the initramfs and the command line.
 
 use crate::memory::frames::{direct, pointer_to};
 use alloc::string::String;
@@ -8,7 +8,7 @@ use core::ops::Range;
 
 core::arch::global_asm!(include_str!("start.s"));
 
-/// The structure that PVH passes (`hvm_start_info`, version 1).
+/// The structure that the boot loader passes according to PVH (`hvm_start_info`, version 1).
 #[repr(C)]
 struct StartInfo {
     magic: u32,
@@ -41,15 +41,15 @@ struct Module {
     reserved: u64,
 }
 
-/// Kind of a memory entry that is ordinary memory.
+/// Type of a memory-map entry that describes RAM.
 const RAM: u32 = 1;
-/// First address that the direct map does not reach.
+/// First physical address that the direct map does not cover.
 const DIRECT_END: u64 = 4 << 30;
 
-/// What the boot loader told the kernel; addresses are physical.
+/// The information from the boot loader; all addresses are physical.
 #[derive(Debug)]
 pub struct BootInfo {
-    /// The memory that holds the kernel, from the kernel's end on.
+    /// The rest of the memory region that contains the kernel, starting at the kernel's end.
     pub memory: Range<u64>,
     /// The initramfs.
     pub initramfs: Range<u64>,
@@ -61,7 +61,7 @@ impl BootInfo {
     /// Reads the structure at the physical address `info`.
     ///
     /// # Safety
-    /// The boot loader has put a `hvm_start_info` there, and nobody has changed memory since.
+    /// The boot loader has stored a `hvm_start_info` there, and memory has not been changed since.
     pub unsafe fn read(info: u64) -> BootInfo {
         unsafe extern "C" {
             static kernel_end: u8;
@@ -102,30 +102,29 @@ impl BootInfo {
     }
 }
 
-/// Settings from the command line, as `name=value` words before `--`.
+/// Settings from the kernel command line: `name=value` words before `--`.
 #[derive(Debug)]
 pub struct Options {
     /// Name of the core's policy.
     pub policy: String,
-    /// Turns of an empty loop between a change of an entry and its flush (`widen`): makes a missing
-    /// flush visible.
+    /// Number of busy-wait iterations before each TLB flush (`widen`), to reveal missing flushes.
     pub widen: u64,
-    /// Do not flush the TLBs of other CPUs (`flush=local`).
+    /// Whether the TLBs of other CPUs are not flushed (`flush=local`).
     pub flush_local: bool,
-    /// Print each system call and fault (`trace=1`).
+    /// Whether each system call and fault is printed (`trace=1`).
     pub trace: bool,
-    /// Memory for the pages of programs and files, in bytes (`memory`); all that is there if 0.
+    /// Memory for program and file pages, in bytes (`memory`); 0 for all available memory.
     pub memory: u64,
     /// Size of the swap device in bytes (`swap`).
     pub swap: u64,
-    /// Swap pages out even while memory is free (`reclaim=always`), so that tests meet it.
+    /// Whether pages are swapped out even while memory is free (`reclaim=always`), for tests.
     pub reclaim_always: bool,
     /// Arguments of `/init`.
     pub arguments: Vec<String>,
 }
 
 impl Options {
-    /// Reads the options; prints a word that it does not know.
+    /// Parses the options; prints every unknown word.
     pub fn parse(command_line: &str) -> Options {
         let mut options = Options {
             policy: "linux-6.12".into(),
@@ -155,7 +154,7 @@ impl Options {
     }
 }
 
-/// Returns a size in bytes: a number, with K, M or G after it; 0 if it is not one.
+/// Returns the value of a number with an optional suffix K, M or G; 0 if `size` is invalid.
 fn bytes(size: &str) -> u64 {
     let shift = match size.bytes().last() {
         Some(b'K') => 10,

@@ -1,4 +1,4 @@
-//! The local interrupt controller (APIC): its timer, interrupts between CPUs, and starting CPUs.
+//! The local interrupt controller (APIC): its timer, inter-processor interrupts, and CPU startup.
 
 use super::{MAX_CPUS, clock, online};
 use crate::memory::frames::pointer_to;
@@ -26,12 +26,12 @@ const PERIODIC: u32 = 1 << 17;
 const DIVIDE_BY_ONE: u32 = 0xb;
 const DELIVER_NMI: u32 = 0x4400;
 const DELIVER_INIT: u32 = 0x4500;
-/// Command of a startup interrupt; its low byte is the page number of the trampoline.
+/// Command that sends a startup interrupt; its low byte is the page number of the trampoline.
 const DELIVER_STARTUP: u32 = 0x4608;
 const DELIVER_FIXED: u32 = 0x4000;
 const TRAMPOLINE: u64 = 0x8000;
 
-/// Timer counts per tick; QEMU's timer counts nanoseconds.
+/// Number of timer counts per tick. QEMU's timer counts nanoseconds.
 const NANOSECONDS_PER_TICK: u32 = 4_000_000;
 const AP_STACK: usize = 64 << 10;
 
@@ -75,12 +75,12 @@ pub fn send_nmi(cpu: usize) {
     send(cpu, DELIVER_NMI);
 }
 
-/// Wakes a CPU that is idle and waits for an interrupt.
+/// Wakes a CPU that is idle, waiting for an interrupt.
 pub fn send_wake(cpu: usize) {
     send(cpu, DELIVER_FIXED | WAKE as u32);
 }
 
-/// Returns the number of CPUs of the machine, from QEMU's configuration device.
+/// Returns the machine's number of CPUs, read from QEMU's configuration device.
 fn present() -> usize {
     const CPUS: u16 = 5;
     let mut bytes = [0u8; 2];
@@ -98,7 +98,7 @@ unsafe extern "C" {
     static mut ap_stack: u64;
 }
 
-/// Starts the other CPUs, one after another.
+/// Starts the other CPUs one after another.
 pub fn start_others() {
     let code = &raw const ap_trampoline;
     let len = &raw const ap_trampoline_end as usize - code as usize;

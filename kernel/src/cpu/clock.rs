@@ -1,9 +1,9 @@
-//! Time: nanoseconds since the kernel started, from the time stamp counter.
+//! Time in nanoseconds since the kernel started, from the time-stamp counter.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 static START: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds per count, times 2³².
+/// Nanoseconds per time-stamp count, multiplied by 2³².
 static SCALE: AtomicU64 = AtomicU64::new(1 << 32);
 
 fn counter() -> u64 {
@@ -11,7 +11,7 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Calibrates the time stamp counter; `wait` waits for the number of nanoseconds that it gets.
+/// Calibrates the time-stamp counter; `wait` waits for its argument, a number of nanoseconds.
 pub fn calibrate(wait: impl FnOnce(u32)) {
     const NANOSECONDS: u32 = 5_000_000;
     let before = counter();
@@ -22,7 +22,7 @@ pub fn calibrate(wait: impl FnOnce(u32)) {
     START.store(before, Ordering::Relaxed);
 }
 
-/// Returns the nanoseconds since the kernel started.
+/// Returns the number of nanoseconds since the kernel started.
 pub fn now() -> u64 {
     // ORDERING: Relaxed; the start and the scale do not change any more.
     let counts = counter() - START.load(Ordering::Relaxed);

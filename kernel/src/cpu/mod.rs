@@ -1,8 +1,8 @@
-//! The processor: the data of each CPU, and the tables of segments and traps.
+//! The processor: per-CPU data, and the segment and trap tables.
 //!
-//! Interrupts are off in the kernel, except where an idle CPU waits or a thread of the kernel gives
-//! its CPU away. So a thread keeps its CPU
-//! until it gives the CPU away, and holders of spin locks need not mask interrupts.
+//! Interrupts are off in the kernel, except while a CPU is idle or a kernel thread yields its CPU.
+//! A thread therefore keeps its CPU until the thread yields, and holders of spin locks do not have
+//! to mask interrupts.
 
 pub mod apic;
 pub mod clock;
@@ -25,17 +25,17 @@ use x86_64::structures::tss::TaskStateSegment;
 
 core::arch::global_asm!(include_str!("entry.s"));
 
-/// Maximum number of CPUs; a set of CPUs is one word.
+/// Maximum number of CPUs. A set of CPUs is stored in one word.
 pub const MAX_CPUS: usize = 32;
-/// Size of the stack for an NMI or a double fault.
+/// Size in bytes of the stack on which NMIs or double faults are handled.
 const TRAP_STACK: usize = 8192;
 const DOUBLE_FAULT: u64 = 8;
 const NMI: u64 = 2;
 const BREAKPOINT: u64 = 3;
 
-/// Data of one CPU; `gs` points to it while the CPU is in the kernel.
+/// Per-CPU data; `gs` points to it while the CPU is in the kernel.
 ///
-/// `entry.s` depends on the positions of the first three fields.
+/// `entry.s` depends on the offsets of the first three fields.
 #[repr(C)]
 pub struct Cpu {
     this: *const Cpu,
@@ -44,11 +44,11 @@ pub struct Cpu {
     number: usize,
     /// The thread that runs on this CPU; `None` while the CPU is idle.
     current: UnsafeCell<Option<Arc<Thread>>>,
-    /// The thread that ran before, during a switch of threads.
+    /// The thread that the CPU is switching away from, during a thread switch.
     pub previous: Cell<Option<Arc<Thread>>>,
-    /// Stack pointer of the idle loop, while a thread runs.
+    /// Stack pointer of the idle loop while a thread runs on this CPU.
     pub idle_rsp: Cell<u64>,
-    /// The address space whose tables are loaded.
+    /// The address space whose page tables are loaded.
     pub loaded: Cell<Option<MmId>>,
     task: UnsafeCell<TaskStateSegment>,
     segments: UnsafeCell<GlobalDescriptorTable>,
@@ -63,7 +63,7 @@ unsafe extern "C" {
     fn system_call_entry();
 }
 
-/// Returns this CPU. The thread may run on another CPU after it has called the scheduler.
+/// Returns this CPU. After the thread has called the scheduler, it may run on another CPU.
 pub fn this() -> &'static Cpu {
     let cpu: *const Cpu;
     // SAFETY: `start` has set `gs` to a `Cpu` that is never freed, and `entry.s` restores it.
@@ -106,7 +106,7 @@ impl Cpu {
     }
 }
 
-/// The table of trap gates: two words for each vector.
+/// The interrupt descriptor table, with two words for each vector.
 struct Gates(UnsafeCell<[[u64; 2]; 48]>);
 
 // SAFETY: written once, before other CPUs run; afterwards only the processors read it.
@@ -115,7 +115,7 @@ unsafe impl Sync for Gates {}
 static GATES: Gates = Gates(UnsafeCell::new([[0; 2]; 48]));
 
 impl Gates {
-    /// Fills the table. The setters of the `x86_64` crate need an unstable calling convention.
+    /// Fills in the table. The `x86_64` crate's setters need an unstable calling convention.
     ///
     /// # Safety
     /// No other CPU runs.
@@ -135,7 +135,7 @@ impl Gates {
         }
     }
 
-    /// Makes this CPU use the table.
+    /// Loads the table on this CPU.
     fn load(&self) {
         let pointer = x86_64::structures::DescriptorTablePointer {
             base: VirtAddr::from_ptr(self.0.get()),
@@ -146,7 +146,7 @@ impl Gates {
     }
 }
 
-/// Prepares this CPU: per-CPU data, segments, traps, system calls, interrupts.
+/// Initializes this CPU: per-CPU data, segments, traps, system calls, interrupts.
 ///
 /// # Safety
 /// Called once on each CPU, before anything that uses [`this`]; no two CPUs call it at the same
@@ -194,7 +194,7 @@ pub unsafe fn start() {
     ONLINE.fetch_add(1, Ordering::Release);
 }
 
-/// Masks the two legacy interrupt controllers, whose vectors overlap those of exceptions.
+/// Masks the two legacy interrupt controllers, whose vectors overlap the exception vectors.
 fn mask_legacy_interrupts() {
     // SAFETY: the mask registers of these controllers; the kernel uses none of their interrupts.
     unsafe {
@@ -219,11 +219,11 @@ unsafe fn set_registers(cpu: &'static Cpu) {
     }
 }
 
-/// The base of the `fs` segment, at which a program keeps a thread's local data.
+/// The base of the `fs` segment, the address of a program's thread-local data.
 pub mod fs_base {
     use x86_64::registers::model_specific::Msr;
 
-    /// Sets the base, which must be a user address.
+    /// Sets the base to a user address.
     pub fn set(base: u64) {
         debug_assert!(base >> 47 == 0);
         // SAFETY: the kernel does not use `fs`.

@@ -1,4 +1,4 @@
-//! The registers of a program, as the entry code saves them.
+//! A program's registers, as the entry code saves them.
 
 /// Selector of the user code segment.
 const USER_CODE: u64 = 0x23;
@@ -8,14 +8,14 @@ const USER_DATA: u64 = 0x1b;
 const KERNEL_CODE: u64 = 0x8;
 /// Selector of the kernel's data segment.
 const KERNEL_DATA: u64 = 0x10;
-/// Flags of a thread of the kernel: interrupts are off, and bit 1 is always set.
+/// RFLAGS of a kernel thread: interrupts are off, and bit 1 is always set.
 const KERNEL_FLAGS: u64 = 0x2;
-/// Flags of a new program: interrupts are on, and bit 1 is always set.
+/// RFLAGS of a new program: interrupts are on, and bit 1 is always set.
 const USER_FLAGS: u64 = 0x202;
-/// Flags that a program may change: the arithmetic flags, direction, trap, alignment check and id.
+/// RFLAGS bits that a program may change: arithmetic, direction, trap, alignment check, ID.
 const CHOSEN_FLAGS: u64 = 0x24_0dd5;
 
-/// The register frame on a thread's kernel stack, in ascending order of addresses.
+/// The saved registers on a thread's kernel stack, in ascending order of addresses.
 ///
 /// `entry.s` pushes these fields in the reverse order.
 #[repr(C)]
@@ -36,9 +36,9 @@ pub struct Registers {
     pub r13: u64,
     pub r14: u64,
     pub r15: u64,
-    /// Vector of the trap; [`SYSTEM_CALL`](Self::SYSTEM_CALL) for a system call.
+    /// Vector of the trap, or [`SYSTEM_CALL`](Self::SYSTEM_CALL) for a system call.
     pub vector: u64,
-    /// Error code of the trap, or number of the system call in Linux.
+    /// Error code of the trap, or the system call's number in Linux.
     pub error_or_call: u64,
     pub rip: u64,
     pub cs: u64,
@@ -48,7 +48,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Value of `vector` that stands for a system call.
+    /// Value of `vector` for a system call.
     pub const SYSTEM_CALL: u64 = 0x80;
 
     /// Returns the registers of a program that starts at `rip` with the stack pointer `rsp`.
@@ -63,7 +63,7 @@ impl Registers {
         }
     }
 
-    /// Returns the registers of a thread of the kernel that starts at `rip`.
+    /// Returns the registers of a kernel thread that starts at `rip`.
     pub fn in_kernel(rip: u64, rsp: u64) -> Self {
         Registers {
             rip,
@@ -80,7 +80,7 @@ impl Registers {
         self.cs & 3 != 0
     }
 
-    /// Sets the flags that a program may choose for itself.
+    /// Sets the flags that a program may change.
     pub fn set_user_flags(&mut self, flags: u64) {
         self.rflags = flags & CHOSEN_FLAGS | USER_FLAGS;
     }

@@ -1,4 +1,4 @@
-//! Handling of traps: page faults, exceptions and interrupts.
+//! Trap handling: page faults, exceptions and interrupts.
 
 use super::{Registers, apic};
 use crate::memory::mm::BadAccess;
@@ -46,7 +46,7 @@ extern "C" fn trap(registers: &mut Registers) {
 
 fn trap_in_kernel(registers: &Registers) {
     match registers.vector {
-        // An idle CPU waited for this interrupt, or a thread of the kernel let it in.
+        // An idle CPU was waiting for this interrupt, or a kernel thread has enabled interrupts.
         apic::TIMER => {
             apic::end_of_interrupt();
             scheduler::tick();
@@ -62,7 +62,7 @@ fn trap_in_kernel(registers: &Registers) {
     }
 }
 
-/// Delivers signals, or ends the thread, before the thread returns to user mode.
+/// Delivers pending signals, which may end the thread, before the thread returns to user mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn leave_kernel(registers: &mut Registers) {
     signal::deliver(registers);

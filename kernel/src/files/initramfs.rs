@@ -1,4 +1,4 @@
-//! The initial files: the cpio archive ("newc") that the boot loader has loaded into memory.
+//! The initial files, from the cpio archive ("newc") that the boot loader has loaded into memory.
 
 use super::inode::{Device, Inode, root};
 use super::path;
@@ -6,7 +6,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use linux_raw_sys::general::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
-/// Adds the files of the archive to the tree; returns how many were added.
+/// Adds the archive's files to the tree; returns the number of files added.
 pub fn unpack(archive: &'static [u8]) -> usize {
     let mut count = 0;
     for entry in cpio_reader::iter_files(archive) {
@@ -23,7 +23,7 @@ pub fn unpack(archive: &'static [u8]) -> usize {
     count
 }
 
-/// Adds an inode at a path, and the missing directories on that path.
+/// Adds an inode at a path, and creates the missing directories on that path.
 fn insert(name: &str, inode: Arc<Inode>) {
     let whole = path::absolute("/", name);
     let mut at = root();

@@ -1,7 +1,7 @@
-//! `Inode`: a file, a directory, a symbolic link or a device, in memory (tmpfs).
+//! `Inode`: a file, a directory, a symbolic link or a device, all in memory as in tmpfs.
 //!
-//! A file's pages are its page cache: calls read and write them, and mappings show them. A page is
-//! filled from the initramfs, or with zeros, when it is first used.
+//! A file's pages are its page cache: system calls read and write them, and mappings map them. When
+//! a page is first used, it is filled from the initramfs or with zeros.
 
 use crate::memory::frames::{FRAME_SIZE, Frame};
 use crate::syscall::Failure;
@@ -20,16 +20,16 @@ use spin::{Mutex, Once};
 /// Maximum size of a file in bytes.
 const MAX_SIZE: u64 = 1 << 46;
 
-/// A device that an inode can stand for.
+/// A device that an inode can represent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Device {
     /// The serial line.
     Terminal,
-    /// Discards writes; reads return no bytes.
+    /// Discards writes; reads return end of file.
     Null,
     /// Reads return zeros.
     Zero,
-    /// Reads return bytes that look random.
+    /// Reads return pseudorandom bytes.
     Random,
 }
 
@@ -38,11 +38,11 @@ pub enum Device {
 struct Contents {
     size: u64,
     pages: BTreeMap<u64, Frame>,
-    /// Contents of the file in the initramfs; empty for other files.
+    /// Contents of the file in the initramfs; empty if the file does not come from the initramfs.
     initial: &'static [u8],
 }
 
-/// Kind of an inode, with its contents.
+/// Kind of an inode, together with the inode's contents.
 #[derive(Debug)]
 enum Node {
     File(Mutex<Contents>),
@@ -71,7 +71,7 @@ pub fn root() -> Arc<Inode> {
 }
 
 impl Contents {
-    /// Returns a page, creating it if needed; `None` if there is no memory for it.
+    /// Returns a page, creating it if needed, or `None` if there is no memory for it.
     fn page(&mut self, index: u64) -> Option<&Frame> {
         if !self.pages.contains_key(&index) {
             let frame = Frame::zeroed()?;
@@ -84,10 +84,10 @@ impl Contents {
         self.pages.get(&index)
     }
 
-    /// Calls `f` with each part of `len` bytes at `offset`; returns how many bytes were handled.
+    /// Calls `f` for each page in the `len` bytes at `offset`; returns the number of bytes handled.
     ///
-    /// `f` gets the page, the offset in the page, and the range of the part among the `len` bytes.
-    /// If memory runs out, the remaining parts are left out.
+    /// The arguments of `f` are the page, the offset in the page, and the range that the part
+    /// occupies within the `len` bytes. If memory runs out, the remaining parts are skipped.
     fn for_parts(
         &mut self,
         offset: u64,
@@ -124,7 +124,7 @@ impl Inode {
         })
     }
 
-    /// Creates a file whose initial contents are those in the initramfs.
+    /// Creates a file whose initial contents come from the initramfs.
     pub fn file(mode: u32, initial: &'static [u8]) -> Arc<Inode> {
         let contents = Contents {
             size: initial.len() as u64,
@@ -134,7 +134,7 @@ impl Inode {
         Inode::with(Node::File(Mutex::new(contents)), S_IFREG | mode & 0o7777)
     }
 
-    /// Creates the file of a shared anonymous mapping, with the number that the core chose.
+    /// Creates the file behind a shared anonymous mapping, with an inode number chosen by the core.
     pub fn nameless(number: u64, size: u64) -> Arc<Inode> {
         let contents = Contents {
             size,
@@ -158,7 +158,7 @@ impl Inode {
         Inode::with(Node::Device(device), S_IFCHR | 0o666)
     }
 
-    /// Returns type and permissions.
+    /// Returns the file type and permissions.
     pub fn mode(&self) -> u32 {
         // ORDERING: Relaxed; one word.
         self.mode.load(Ordering::Relaxed)
@@ -189,7 +189,7 @@ impl Inode {
         }
     }
 
-    /// Returns the device, if the inode is one.
+    /// Returns the device that the inode represents, if any.
     pub fn as_device(&self) -> Option<Device> {
         match self.node {
             Node::Device(device) => Some(device),
@@ -208,7 +208,7 @@ impl Inode {
         }
     }
 
-    /// Returns the inode that has this name in the directory.
+    /// Returns the inode with this name in the directory.
     pub fn child(&self, name: &str) -> Option<Arc<Inode>> {
         match &self.node {
             Node::Directory(children) => children.lock().get(name).cloned(),
@@ -216,7 +216,7 @@ impl Inode {
         }
     }
 
-    /// Adds an inode to a directory; returns the inode that had the name before.
+    /// Adds an inode to a directory; returns the inode that had the same name before, if any.
     pub fn insert(&self, name: &str, child: Arc<Inode>) -> Option<Arc<Inode>> {
         match &self.node {
             Node::Directory(children) => children.lock().insert(name.into(), child),
@@ -232,7 +232,7 @@ impl Inode {
         }
     }
 
-    /// Returns the names in a directory with their inodes.
+    /// Returns the names in a directory together with their inodes.
     pub fn children(&self) -> Vec<(String, Arc<Inode>)> {
         match &self.node {
             Node::Directory(children) => {
@@ -267,7 +267,7 @@ impl Inode {
             .map_or(0, |contents| contents.pages.len() as u64)
     }
 
-    /// Reads bytes at an offset; returns how many were read, which is 0 at the end of the file.
+    /// Reads bytes at an offset; returns the number of bytes read, 0 at the end of the file.
     ///
     /// # Errors
     /// EISDIR if this is not a file; ENOSPC if there is no memory for a page.
@@ -281,7 +281,7 @@ impl Inode {
         }
     }
 
-    /// Writes bytes at an offset; returns how many were written.
+    /// Writes bytes at an offset; returns the number of bytes written.
     ///
     /// # Errors
     /// EISDIR if this is not a file; EPERM if a seal forbids the write; EFBIG if the file would be
@@ -306,7 +306,7 @@ impl Inode {
         }
     }
 
-    /// Sets the size; returns the pages beyond the new size, which mappings may still show.
+    /// Sets the size; returns the pages beyond the new size, which may still be mapped.
     ///
     /// # Errors
     /// EPERM if a seal forbids the change; EFBIG if the size is too large; EISDIR if this is not a
@@ -337,12 +337,12 @@ impl Inode {
         Ok(gone.into_values().collect())
     }
 
-    /// Fills the pages `first..end` with zeros.
+    /// Fills the pages in `first..end` with zeros.
     pub fn punch_hole(&self, first: u64, end: u64) {
         let Some(mut contents) = self.contents() else {
             return;
         };
-        // The pages stay in place, because mappings may show them.
+        // The pages are not removed, because they may be mapped.
         let last = end.min(contents.size.div_ceil(FRAME_SIZE as u64));
         for index in first..last {
             if (contents.pages.contains_key(&index) || !contents.initial.is_empty())
@@ -355,7 +355,7 @@ impl Inode {
 
     /// Returns the physical address of a page, creating the page if needed.
     ///
-    /// `None` beyond the end of the file, or if there is no memory for the page.
+    /// Returns `None` if the page is beyond the end of the file or there is no memory for it.
     pub fn page_address(&self, index: u64) -> Option<u64> {
         let mut contents = self.contents()?;
         match index < contents.size.div_ceil(FRAME_SIZE as u64) {
@@ -364,7 +364,7 @@ impl Inode {
         }
     }
 
-    /// Returns a copy of a page; `None` if there is no memory for it.
+    /// Returns a copy of a page, or `None` if there is no memory for the copy.
     pub fn copy_of_page(&self, index: u64) -> Option<Frame> {
         let mut contents = self.contents()?;
         let page = contents.page(index)?.address();

@@ -1,8 +1,8 @@
-//! Files that have mappings: the core knows them by inode number.
+//! The table of mapped files, which the core identifies by inode number.
 //!
-//! The core does not say when the last mapping of a file goes, so mapped files are kept here. When
-//! an address space goes, [`sweep`] drops the files that nothing else refers to and that no VMA
-//! maps.
+//! The core does not report when the last mapping of a file is removed, so this table holds a
+//! reference to each mapped file. When an address space is destroyed, [`sweep`] releases the files
+//! that no VMA maps and that nothing else refers to.
 
 use super::Inode;
 use super::inode::Device;
@@ -16,18 +16,18 @@ use linux_raw_sys::general::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
 use spin::{Mutex, RwLock, RwLockReadGuard};
 use vmarea::types::{File, FileId, FileKind};
 
-/// A mapped file, and the path with which it was opened.
+/// A mapped file, together with the path with which it was opened.
 struct Kept {
     inode: Arc<Inode>,
     path: String,
 }
 
 static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
-/// Held for reading during a fork, so that a sweep does not miss the child's mappings.
+/// Read-locked during a fork, so that a sweep does not overlook the child's mappings.
 static FORKS: RwLock<()> = RwLock::new(());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Returns a new id for an open file.
+/// Returns a new id for an open file description.
 pub fn new_id() -> FileId {
     // ORDERING: Relaxed; the id only has to be unique.
     FileId(NEXT_ID.fetch_add(1, Ordering::Relaxed))
@@ -46,7 +46,7 @@ pub fn path(number: u64) -> String {
         .unwrap_or_default()
 }
 
-/// Keeps a file that is about to be mapped, and describes it for the core.
+/// Adds a file that is about to be mapped to the table, and describes the file to the core.
 pub fn keep(
     inode: &Arc<Inode>,
     path: &str,
@@ -73,7 +73,7 @@ pub fn keep(
     }
 }
 
-/// Creates the file of a shared anonymous mapping.
+/// Creates the file behind a shared anonymous mapping.
 pub fn create_nameless(number: u64, pages: u64) {
     let kept = Kept {
         inode: Inode::nameless(number, pages << 12),
@@ -82,12 +82,12 @@ pub fn create_nameless(number: u64, pages: u64) {
     KEPT.lock().insert(number, kept);
 }
 
-/// Prevents sweeps until the returned guard is dropped, while an address space is copied.
+/// Returns a guard that prevents sweeps while an address space is being copied.
 pub fn forking() -> RwLockReadGuard<'static, ()> {
     FORKS.read()
 }
 
-/// Drops the files that nothing else refers to and that no VMA maps.
+/// Releases the files that no VMA maps and that nothing else refers to.
 pub fn sweep() {
     let Some(_gate) = FORKS.try_write() else {
         return;

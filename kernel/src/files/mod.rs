@@ -1,4 +1,4 @@
-//! Files: a tree of inodes in memory, open files, pipes, the terminal and `/proc`.
+//! Files: an in-memory tree of inodes, open files, pipes, the terminal and `/proc`.
 //!
 //! ```text
 //! table     descriptors of a process ──▶ open ──▶ inode      files, directories, links, devices

@@ -1,4 +1,4 @@
-//! `OpenFile`: the open file behind a descriptor, with its position and flags.
+//! `OpenFile`: the open file description behind a descriptor, with its position and flags.
 
 use super::inode::Device;
 use super::pipe::{ReadEnd, WriteEnd};
@@ -27,8 +27,7 @@ pub enum Object {
     PipeOut(ReadEnd),
     /// The end of a pipe to which a program writes.
     PipeIn(WriteEnd),
-    /// One of two connected sockets: the pipe from which it receives, and the pipe to which it
-    /// sends.
+    /// A socket of a connected pair: the pipe that it receives from, and the pipe that it sends to.
     Socket(ReadEnd, WriteEnd),
     /// A file of `/proc`.
     Proc(ProcFile),
@@ -37,7 +36,7 @@ pub enum Object {
 /// An open file description.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Id by which the core knows the open file.
+    /// Id by which the core identifies the open file.
     pub id: FileId,
     /// The object that was opened.
     pub object: Object,
@@ -47,17 +46,17 @@ pub struct OpenFile {
     position: Mutex<u64>,
 }
 
-/// File offset of a read or a write.
+/// File offset at which a read or write happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// The current position, which then moves on.
+    /// The current position, which advances by the number of bytes transferred.
     Position,
-    /// This offset; the position does not move.
+    /// The given offset; the position does not change.
     Offset(u64),
 }
 
 impl OpenFile {
-    /// Opens an object with the flags `O_...`.
+    /// Opens an object with the given `O_...` flags.
     pub fn new(object: Object, path: String, flags: u32) -> Arc<OpenFile> {
         Arc::new(OpenFile {
             id: mapped::new_id(),
@@ -74,7 +73,7 @@ impl OpenFile {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Sets those flags that can change after the file was opened.
+    /// Sets the flags that may be changed after the file has been opened.
     pub fn set_status_flags(&self, flags: u32) {
         const CHANGEABLE: u32 = O_APPEND | O_NONBLOCK;
         let flags = self.flags() & !CHANGEABLE | flags & CHANGEABLE;
@@ -92,7 +91,7 @@ impl OpenFile {
         self.flags() & O_ACCMODE != O_RDONLY && self.flags() & O_PATH == 0
     }
 
-    /// Returns the inode, if the open object is one.
+    /// Returns the inode, if the open object is an inode.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.object {
             Object::Inode(inode) => Some(inode),
@@ -100,7 +99,7 @@ impl OpenFile {
         }
     }
 
-    /// Calls `f` with the offset of a transfer; moves the position by the number of bytes.
+    /// Calls `f` with the offset of a transfer; advances the position by the bytes transferred.
     fn at(
         &self,
         place: Place,
@@ -117,7 +116,7 @@ impl OpenFile {
         }
     }
 
-    /// Reads bytes; returns how many were read.
+    /// Reads bytes; returns the number of bytes read.
     ///
     /// # Errors
     /// EBADF if the file was not opened for reading; EISDIR; EAGAIN if there is nothing to read and
@@ -149,7 +148,7 @@ impl OpenFile {
         }
     }
 
-    /// Writes bytes; returns how many were written.
+    /// Writes bytes; returns the number of bytes written.
     ///
     /// # Errors
     /// EBADF if the file was not opened for writing; EPIPE; EAGAIN; errors of the object.
@@ -195,7 +194,7 @@ impl OpenFile {
         }
     }
 
-    /// Moves the position; returns the new position.
+    /// Sets the position; returns the new position.
     ///
     /// # Errors
     /// ESPIPE for a pipe or the terminal; EINVAL.
@@ -219,7 +218,7 @@ impl OpenFile {
         Ok(*position)
     }
 
-    /// Calls `f` with the position, for a directory that is listed in parts.
+    /// Calls `f` with the position; used for a directory that is listed in several parts.
     pub fn with_position<R>(&self, f: impl FnOnce(&mut u64) -> R) -> R {
         f(&mut self.position.lock())
     }
@@ -238,7 +237,7 @@ impl OpenFile {
     }
 }
 
-/// Fills a buffer with bytes that look random but are predictable.
+/// Fills a buffer with pseudorandom, predictable bytes.
 pub fn fill_randomly(to: &mut [u8]) {
     let mut state = clock::now() | 1;
     for byte in to {

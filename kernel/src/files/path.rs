@@ -1,9 +1,9 @@
-//! Paths: from names to inodes.
+//! Path lookup: from names to inodes.
 //!
-//! A path is first made absolute, without `.` and `..`, and is then followed from the root. The
-//! target of a symbolic link on the way replaces the part of the path up to and including the link.
-//! `..` after a link therefore leads to the directory that contains the link, not to the parent of
-//! the link's target.
+//! A path is first made absolute, `.` and `..` are removed from it, and it is then followed from
+//! the root. The target of a symbolic link on the way replaces the part of the path up to and
+//! including the link. `..` after a link therefore leads to the directory that contains the link,
+//! not to the parent of the link's target.
 
 use super::Inode;
 use super::inode::root;
@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{ELOOP, ENOENT, ENOTDIR};
 
-/// Maximum number of symbolic links that are followed in one path.
+/// Maximum number of symbolic links that are followed during one lookup.
 const LINKS: usize = 16;
 
 /// Returns the absolute form of a path, without `.` and `..`.
@@ -41,7 +41,7 @@ pub fn absolute(directory: &str, path: &str) -> String {
 pub enum Last {
     /// The link is followed.
     Follow,
-    /// The path stands for the link itself.
+    /// The path refers to the link itself.
     Keep,
 }
 
@@ -53,7 +53,7 @@ pub fn find(directory: &str, path: &str) -> Result<Arc<Inode>, Failure> {
     find_with(directory, path, Last::Follow)
 }
 
-/// Like [`find`], with a choice for a symbolic link at the end of the path.
+/// Returns the inode that a path names, treating a symbolic link at the end as `last` says.
 ///
 /// # Errors
 /// ENOENT; ENOTDIR; ELOOP.
@@ -73,7 +73,7 @@ pub fn find_with(directory: &str, path: &str, last: Last) -> Result<Arc<Inode>, 
 
 enum Followed {
     Found(Arc<Inode>),
-    /// The path, with a symbolic link replaced by its target.
+    /// The path in which a symbolic link has been replaced by its target.
     Link(String),
 }
 
@@ -100,7 +100,7 @@ fn follow(path: &str, last: Last) -> Result<Followed, Failure> {
     Ok(Followed::Found(at))
 }
 
-/// Returns the directory that contains the last name of a path, and that name.
+/// Returns the directory that contains the last component of a path, and that component.
 ///
 /// # Errors
 /// ENOENT; ENOTDIR; ELOOP.

@@ -11,7 +11,7 @@ use spin::Mutex;
 
 /// Number of bytes that fit in a pipe.
 const CAPACITY: usize = 65536;
-/// Maximum size of a write that is not mixed with other writes.
+/// Maximum size of a write that does not interleave with other writes.
 const ATOMIC: usize = 4096;
 
 #[derive(Debug)]
@@ -29,18 +29,18 @@ impl Pipe {
         Event::File(core::ptr::from_ref(self) as usize)
     }
 
-    /// Wakes the threads that wait for a change of the pipe.
+    /// Wakes the threads that wait for the pipe's state to change.
     fn changed(&self) {
         scheduler::wake(self.event(), usize::MAX);
         scheduler::wake(Event::AnyFile, usize::MAX);
     }
 }
 
-/// The end from which a program reads; the pipe counts it until it is dropped.
+/// The end from which a program reads; until it is dropped, it counts as a reader of the pipe.
 #[derive(Debug)]
 pub struct ReadEnd(Arc<Pipe>);
 
-/// The end to which a program writes; the pipe counts it until it is dropped.
+/// The end to which a program writes; until it is dropped, it counts as a writer of the pipe.
 #[derive(Debug)]
 pub struct WriteEnd(Arc<Pipe>);
 
@@ -60,8 +60,9 @@ impl ReadEnd {
         self.0.event()
     }
 
-    /// Takes bytes from the pipe; returns how many, or 0 if there is no writer any more. `None` if
-    /// the pipe is empty.
+    /// Reads bytes from the pipe; returns the number of bytes read.
+    ///
+    /// An empty pipe yields 0 if it has no writer, and `None` if it has one.
     pub fn read(&self, to: &mut [u8]) -> Option<Result<usize, Failure>> {
         let len = {
             let mut state = self.0.0.lock();
@@ -92,7 +93,7 @@ impl WriteEnd {
         self.0.event()
     }
 
-    /// Puts bytes into the pipe; returns how many. `None` if there is not enough room.
+    /// Writes bytes to the pipe; returns the number written, or `None` if there is not enough room.
     pub fn write(&self, from: &[u8]) -> Option<Result<usize, Failure>> {
         let len = {
             let mut state = self.0.0.lock();

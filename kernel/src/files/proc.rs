@@ -1,8 +1,8 @@
-//! `/proc`: reports about the processes and about the kernel.
+//! `/proc`: information about the processes and about the kernel.
 //!
-//! The text of a file is made when the file is opened, and again whenever it is read from its start.
-//! `pagemap` and `mem` are read page by page from the address space that the process had when the
-//! file was opened.
+//! A file's text is generated when the file is opened, and again whenever the file is read from its
+//! start. `pagemap` and `mem` are read page by page from the address space that the process had
+//! when the file was opened.
 
 use super::{Inode, proc_maps};
 use crate::cpu::clock;
@@ -21,11 +21,11 @@ use vmarea::page::Pte;
 /// A file of `/proc`.
 #[derive(Debug)]
 pub enum ProcFile {
-    /// A text about a process or the machine.
+    /// Text about a process or the machine.
     Report(Report),
-    /// A file that starts work of the kernel when it is written to.
+    /// A file that triggers a kernel action when it is written to.
     Control(Control),
-    /// A pidfd: it stands for a process and has no bytes.
+    /// A pidfd, which refers to a process and cannot be read.
     PidFd(u32),
     /// `pagemap`.
     PageMap(Arc<Mm>),
@@ -33,14 +33,14 @@ pub enum ProcFile {
     Memory(Arc<Mm>),
 }
 
-/// Work of the kernel that a program can ask for.
+/// A kernel action that a program can trigger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// Moves all pages to other frames.
+    /// Moves every anonymous page to another frame.
     Compact,
     /// Merges equal pages.
     Ksm,
-    /// A command of one letter: `c` causes a panic.
+    /// A one-letter command: `c` causes a panic.
     SysRq,
 }
 
@@ -64,12 +64,12 @@ impl Control {
     }
 }
 
-/// A text that is made again whenever it is read from its start.
+/// Text that is generated again whenever it is read from its start.
 #[derive(Debug)]
 pub struct Report {
-    /// The process that it is about; `None` for the machine.
+    /// The process that the text describes; `None` for the machine.
     pid: Option<u32>,
-    /// Path below `/proc`, or below the directory of the process.
+    /// Path relative to `/proc`, or to the directory of the process.
     name: String,
     text: Mutex<Vec<u8>>,
 }
@@ -83,7 +83,7 @@ impl Report {
         })
     }
 
-    /// Writes to the text: only `oom_score_adj` can be changed.
+    /// Writes to the file: only `oom_score_adj` can be changed.
     fn write(&self, from: &[u8]) -> Result<usize, Failure> {
         let process = self.pid.and_then(process::find);
         let Some(process) = process.filter(|_| self.name == "oom_score_adj") else {
@@ -108,20 +108,20 @@ impl Report {
     }
 }
 
-/// Object that a path in `/proc` leads to.
+/// Object that a path in `/proc` names.
 #[derive(Debug)]
 pub enum Found {
     /// A file.
     File(ProcFile),
-    /// A directory, with its path without links.
+    /// A directory, with its path after all links have been resolved.
     Directory(String),
-    /// A symbolic link to this path.
+    /// A symbolic link with this target.
     Link(String),
-    /// An open file, through its name in `/proc/PID/fd`.
+    /// An open file, found under its name in `/proc/PID/fd`.
     Descriptor(Arc<super::OpenFile>),
 }
 
-/// Returns the object at a path without links; `None` if the path is not in `/proc`.
+/// Returns the object at a path without symbolic links, or `None` if the path is not in `/proc`.
 pub fn find(path: &str) -> Option<Result<Found, Failure>> {
     if let Some(control) = Control::at(path) {
         return Some(Ok(Found::File(ProcFile::Control(control))));
@@ -169,8 +169,7 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
     })
 }
 
-/// Returns the descriptor that a name in `/proc/PID/fd` stands for; it has no sign and no zeros
-/// in front.
+/// Parses a name in `/proc/PID/fd` as a descriptor; rejects a sign and leading zeros.
 fn descriptor(name: &str) -> Option<u32> {
     let number = name.parse::<u32>().ok()?;
     (number.to_string() == name).then_some(number)
@@ -235,7 +234,7 @@ fn of_machine(path: &str) -> Result<String, Failure> {
     })
 }
 
-/// Returns the arguments, each followed by a zero byte.
+/// Returns the process's arguments, each followed by a zero byte.
 fn arguments(mm: &Mm) -> Result<String, Failure> {
     let r = space().mmap_read_lock(mm.id()).ok_or(ESRCH)?;
     let [start, end] = r.state().layout.args;
@@ -245,7 +244,7 @@ fn arguments(mm: &Mm) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the memory figures that `status` and `statm` show.
+/// Returns the memory statistics that `status` and `statm` show.
 fn sizes(process: &Process) -> Option<(vmarea::mm::MmState, Usage)> {
     let mm = process.mm()?;
     let usage = mm.usage();
@@ -365,10 +364,11 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
 }
 
 impl ProcFile {
-    /// Reads bytes at an offset; returns how many were read.
+    /// Reads bytes at an offset; returns the number of bytes read.
     ///
     /// # Errors
-    /// EIO for memory that is not mapped; EINVAL for a part of a word of `pagemap`.
+    /// EIO for memory that is not mapped; EINVAL for a file that cannot be read, and if a read of
+    /// `pagemap` does not consist of whole words.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Report(report) => report.read(offset, to),
@@ -390,7 +390,7 @@ impl ProcFile {
         }
     }
 
-    /// Writes bytes at an offset; returns how many were written.
+    /// Writes bytes at an offset; returns the number of bytes written.
     ///
     /// # Errors
     /// EACCES for most files; EINVAL for a value out of range; EIO for memory that cannot be written.
@@ -410,8 +410,7 @@ impl ProcFile {
     }
 }
 
-/// Returns the entries of a directory of `/proc` that the tree of inodes does not have, with their
-/// names.
+/// Returns a `/proc` directory's entries that are not in the tree of inodes, with their names.
 pub fn names(path: &str) -> Vec<(String, Arc<Inode>)> {
     let named = |number: u32, inode: &Arc<Inode>| (number.to_string(), Arc::clone(inode));
     let Some(rest) = path.strip_prefix("/proc") else {

@@ -1,4 +1,4 @@
-//! `/proc/PID/maps` and `smaps`: the mappings of a process, as Linux prints them.
+//! `/proc/PID/maps` and `smaps`: a process's mappings, as Linux prints them.
 
 use super::mapped;
 use crate::memory::{Mm, space};
@@ -11,10 +11,10 @@ use vmarea::page::{Pte, SwapMap};
 use vmarea::types::VmFlags;
 use vmarea::vma::VmaView;
 
-/// Column at which the name of a mapping starts.
+/// Column at which a mapping's name starts.
 const NAME_COLUMN: usize = 73;
 
-/// Returns the first line about a mapping, which `maps` and `smaps` share.
+/// Returns the first line that describes a mapping, which is the same in `maps` and `smaps`.
 fn line(vma: &VmaView, layout: &Layout) -> String {
     let flags = vma.body.flags;
     let letter = |flag, letter| if flags.contains(flag) { letter } else { '-' };
@@ -60,7 +60,7 @@ fn special_name(vma: &VmaView, layout: &Layout) -> &'static str {
     }
 }
 
-/// Returns the text of `maps`.
+/// Returns the contents of `maps`.
 pub fn maps(mm: &Mm) -> String {
     let Some(r) = space().mmap_read_lock(mm.id()) else {
         return String::new();
@@ -69,7 +69,7 @@ pub fn maps(mm: &Mm) -> String {
     r.vmas().map(|vma| line(&vma, &layout)).collect()
 }
 
-/// Two letters for each flag, in the order of their bits.
+/// The two-letter abbreviation of each flag, in the order of the flags' bits.
 const LETTERS: [(VmFlags, &str); 29] = [
     (VmFlags::READ, "rd"),
     (VmFlags::WRITE, "wr"),
@@ -102,7 +102,7 @@ const LETTERS: [(VmFlags, &str); 29] = [
     (VmFlags::SEALED, "sl"),
 ];
 
-/// Pages of one mapping, counted by their properties.
+/// Page counts of one mapping, by page property.
 #[derive(Default)]
 struct Counts {
     resident: u64,
@@ -141,7 +141,7 @@ fn count(
     counts
 }
 
-/// Returns the text of `smaps`.
+/// Returns the contents of `smaps`.
 pub fn smaps(mm: &Mm) -> String {
     let Some(r) = space().mmap_read_lock(mm.id()) else {
         return String::new();

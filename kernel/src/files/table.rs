@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use linux_raw_sys::errno::{EBADF, EMFILE};
 use spin::Mutex;
 
-/// Maximum number of descriptors of a process.
+/// Maximum number of descriptors per process.
 const MAX_DESCRIPTORS: usize = 4096;
 
 /// A descriptor's file, and whether `execve` closes it.
@@ -18,7 +18,7 @@ struct Descriptor {
     close_on_exec: bool,
 }
 
-/// The descriptors of one process, or of several that share them.
+/// The descriptors of one process, or of several processes that share the table.
 #[derive(Debug)]
 pub struct FileTable {
     descriptors: Mutex<Vec<Option<Descriptor>>>,
@@ -36,7 +36,7 @@ impl Default for FileTable {
 }
 
 impl FileTable {
-    /// Returns a copy with the same open files.
+    /// Returns a copy of the table with the same open files.
     pub fn copy(&self) -> FileTable {
         FileTable {
             descriptors: Mutex::new(self.descriptors.lock().clone()),
@@ -44,7 +44,7 @@ impl FileTable {
         }
     }
 
-    /// Counts another process that shares the table.
+    /// Increments the number of processes that share the table.
     pub fn share(&self) {
         // ORDERING: Relaxed; only a count.
         self.users.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl FileTable {
         self.users.load(Ordering::Relaxed) > 1
     }
 
-    /// Ends the use by one process; when the last one ends its use, all files are closed.
+    /// Decrements the number of processes that share the table; closes all files when it reaches 0.
     pub fn release(&self) {
         // ORDERING: AcqRel; the last user sees what the others did.
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -65,7 +65,7 @@ impl FileTable {
         }
     }
 
-    /// Returns the file of a descriptor.
+    /// Returns the file that a descriptor refers to.
     ///
     /// # Errors
     /// EBADF.
@@ -75,7 +75,7 @@ impl FileTable {
         Ok(Arc::clone(&found.ok_or(EBADF)?.file))
     }
 
-    /// Gives a file the lowest free descriptor from `first` on.
+    /// Allocates the lowest free descriptor that is at least `first` for a file.
     ///
     /// # Errors
     /// EMFILE.
@@ -100,7 +100,7 @@ impl FileTable {
         Ok(at as u32)
     }
 
-    /// Gives a file the descriptor `at`, and closes the file that had it before.
+    /// Makes the descriptor `at` refer to a file, and closes the file that `at` referred to before.
     ///
     /// # Errors
     /// EBADF if the number is too large.
@@ -122,7 +122,7 @@ impl FileTable {
         Ok(())
     }
 
-    /// Closes a descriptor of the table.
+    /// Closes a descriptor.
     ///
     /// # Errors
     /// EBADF.
@@ -138,7 +138,7 @@ impl FileTable {
         }
     }
 
-    /// Closes the descriptors that `execve` closes.
+    /// Closes the descriptors that are marked close-on-exec.
     pub fn close_on_exec(&self) {
         let mut closed = Vec::new();
         for descriptor in self.descriptors.lock().iter_mut() {
@@ -147,7 +147,7 @@ impl FileTable {
         drop(closed);
     }
 
-    /// Calls `f` with the flag that says whether `execve` closes a descriptor.
+    /// Calls `f` with a descriptor's close-on-exec flag.
     ///
     /// # Errors
     /// EBADF.

@@ -1,6 +1,7 @@
-//! The terminal: lines that a person types on the serial line.
+//! The terminal: lines that are typed on the serial line.
 //!
-//! Input is edited and echoed here, in lines. Not implemented: raw mode, job control and settings.
+//! Input is edited and echoed in this module, line by line. Raw mode, job control and terminal
+//! settings are not implemented.
 
 use crate::console::{self, CONSOLE};
 use crate::process::scheduler::{self, Event};
@@ -21,9 +22,9 @@ const LINE_MAX: usize = 4096;
 struct Input {
     /// The line that is being typed.
     line: Vec<u8>,
-    /// Bytes of complete lines that nobody has read yet.
+    /// Bytes of complete lines that have not been read yet.
     lines: VecDeque<u8>,
-    /// Number of ends of input that nobody has read yet.
+    /// Number of end-of-input characters that have not been read yet.
     ends: usize,
 }
 
@@ -38,14 +39,15 @@ pub fn event() -> Event {
     Event::File(&raw const INPUT as usize)
 }
 
-/// True if a read would not have to wait.
+/// True if a read would not block.
 pub fn has_input() -> bool {
     let input = INPUT.lock();
     !input.lines.is_empty() || input.ends > 0
 }
 
-/// Takes at most one line; returns how many bytes, which is 0 at an end of input. `None` if there
-/// is no complete line yet.
+/// Reads at most one line; returns the number of bytes read, which is 0 at the end of input.
+///
+/// Returns `None` if no complete line is available.
 pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
     let mut input = INPUT.lock();
     if input.lines.is_empty() {
@@ -64,7 +66,7 @@ pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
     Some(Ok(len))
 }
 
-/// Takes typed bytes from the serial line; called by the timer interrupt.
+/// Receives typed bytes from the serial line; called by the timer interrupt.
 pub fn receive() {
     let mut complete = false;
     while let Some(byte) = console::poll() {
@@ -110,7 +112,7 @@ fn type_byte(input: &mut Input, byte: u8) -> bool {
     }
 }
 
-/// Sends SIGINT to every process but the first one.
+/// Sends SIGINT to every process except the first one.
 fn interrupt() {
     for process in process::all().iter().filter(|p| p.pid != process::INIT) {
         signal::send(process, signal::SigInfo::of_kernel(SIGINT));

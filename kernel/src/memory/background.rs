@@ -1,7 +1,8 @@
-//! The work of Linux's kernel threads for compaction and KSM, one pass whenever a program asks.
+//! The work of Linux's kernel threads for compaction and KSM: one pass for each request.
 //!
-//! A program asks by a write to `/proc/sys/vm/compact_memory` or `/sys/kernel/mm/ksm/run`. In Linux,
-//! the second file starts a thread that goes on by itself.
+//! A program requests a pass by writing to `/proc/sys/vm/compact_memory` or
+//! `/sys/kernel/mm/ksm/run`. In Linux, writing to the second file starts a thread that runs until
+//! it is stopped.
 
 use super::frames::{self, pointer_to};
 use super::{mm, platform, reclaim, space};
@@ -11,7 +12,7 @@ use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicU64, Ordering};
 use vmarea::types::{FrameId, MmId, PAGE_SIZE, VmFlags, VmRange};
 
-/// Moves every anonymous page to another frame; returns how many were moved.
+/// Moves every anonymous page to another frame; returns the number of pages moved.
 pub fn migrate_all() -> usize {
     let frames = mm::all().into_iter().flat_map(frames_of);
     let moved = frames.filter(|&frame| frames::free_frames() >= reclaim::MIN && migrate(frame));
@@ -34,7 +35,7 @@ fn frames_of(mm: MmId) -> Vec<FrameId> {
     frames
 }
 
-/// Merges equal pages in mergeable mappings; returns how many were merged.
+/// Merges equal pages in mergeable mappings; returns the number of pages merged.
 pub fn merge_equal() -> usize {
     let mut first: BTreeMap<u64, (MmId, u64)> = BTreeMap::new();
     let mut merged = 0;
@@ -49,7 +50,7 @@ pub fn merge_equal() -> usize {
     merged
 }
 
-/// Returns the addresses of the anonymous pages in mergeable mappings, with their checksums.
+/// Returns the address and the checksum of each page in the mergeable mappings.
 fn mergeable_pages(mm: MmId) -> Vec<(u64, u64)> {
     let mut pages = Vec::new();
     let Some(r) = space().mmap_read_lock(mm) else {
@@ -66,7 +67,7 @@ fn mergeable_pages(mm: MmId) -> Vec<(u64, u64)> {
     pages
 }
 
-/// Returns a checksum of a frame, which its program may change at the same time.
+/// Returns a checksum of a frame, which a program may be changing at the same time.
 fn checksum(frame: FrameId) -> u64 {
     let address = platform::physical_address(frame);
     if address == 0 {

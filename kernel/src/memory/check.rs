@@ -1,8 +1,8 @@
-//! A check that no frame is lost and that the core's structures are consistent.
+//! A check that no frame is leaked and that the core's structures are consistent.
 //!
-//! Programs read it as `/proc/vmarea/check`. Every frame that is not free must have an owner: the
-//! core, a file's page cache or a page table. What has no owner when the first program starts
-//! belongs to the kernel, and must stay the same number.
+//! Programs read the result from `/proc/vmarea/check`. Every frame that is not free must have an
+//! owner: the core, a file's page cache or a page table. The frames that have no such owner when
+//! the first program starts belong to the kernel; their number must not change afterwards.
 
 use super::frames::{free_frames, total_frames};
 use super::{mm, mmu, platform, space};
@@ -14,13 +14,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// How often the check waits for threads that still run.
+/// Maximum number of times that the check waits for running threads to sleep.
 const PATIENCE: u32 = 2000;
 
 /// Number of frames that the kernel itself uses.
 static OWN: AtomicUsize = AtomicUsize::new(0);
 
-/// The frames that are not free, by their owners.
+/// Numbers of frames that are not free, by owner.
 struct Census {
     core: usize,
     files: usize,
@@ -77,7 +77,7 @@ fn count() -> Census {
     }
 }
 
-/// Returns the number of pages of all files: those in the tree, open ones and mapped ones.
+/// Returns the total number of pages in all files: those in the tree, open ones and mapped ones.
 fn pages_of_files() -> usize {
     let mut files = BTreeMap::new();
     add_below(&inode::root(), &mut files);

@@ -1,8 +1,8 @@
 //! Physical page frames: a fixed pool, and the direct map through which the kernel accesses them.
 //!
-//! The free frames form a list, whose links are in the first bytes of the frames; frames that were
-//! never used are taken from the end of the pool. [`Frame`] owns one frame and returns it to the
-//! pool when dropped.
+//! The free frames form a linked list; each link is stored in the first bytes of a free frame.
+//! Frames that have never been used are taken from the unused part of the pool. [`Frame`] owns one
+//! frame and returns it to the pool when dropped.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use spin::Mutex;
@@ -15,13 +15,13 @@ pub const FRAME_SIZE: usize = 4096;
 /// The bytes of one page.
 pub type Page = [u8; FRAME_SIZE];
 
-/// Returns the address in the direct map of a physical address below 4 GiB.
+/// Returns the direct-map address of a physical address below 4 GiB.
 pub fn direct(physical: u64) -> u64 {
     debug_assert!(physical >> 32 == 0);
     DIRECT_MAP + physical
 }
 
-/// True for an address in the direct map.
+/// True if an address is in the direct map.
 pub fn is_direct(addr: u64) -> bool {
     addr.wrapping_sub(DIRECT_MAP) >> 32 == 0
 }
@@ -34,7 +34,7 @@ pub fn pointer_to<T>(physical: u64) -> *mut T {
 struct Pool {
     /// Physical address of the first free frame on the list; 0 if the list is empty.
     list: u64,
-    /// Physical addresses of the frames that were never used.
+    /// Physical addresses of the frames that have never been used.
     unused: core::ops::Range<u64>,
 }
 
@@ -45,7 +45,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 static FREE: AtomicUsize = AtomicUsize::new(0);
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the physical memory `range`, which consists of whole frames, to the pool; called once.
+/// Adds the physical memory `range`, which consists of whole frames, to the pool; called once.
 ///
 /// # Safety
 /// Nothing else uses this memory from now on.
@@ -69,12 +69,12 @@ pub fn total_frames() -> usize {
     TOTAL.load(Ordering::Relaxed)
 }
 
-/// A page frame that is in use.
+/// A page frame in use.
 #[derive(Debug)]
 pub struct Frame(u64);
 
 impl Frame {
-    /// Takes a frame with arbitrary contents; `None` if all frames are in use.
+    /// Allocates a frame with arbitrary contents; returns `None` if all frames are in use.
     fn take() -> Option<Frame> {
         let mut pool = POOL.lock();
         let at = match pool.list {
@@ -96,7 +96,7 @@ impl Frame {
         Some(Frame(at))
     }
 
-    /// Takes a frame and fills it with zeros; `None` if all frames are in use.
+    /// Allocates a frame filled with zeros; returns `None` if all frames are in use.
     pub fn zeroed() -> Option<Frame> {
         let frame = Frame::take()?;
         // SAFETY: nobody else knows the frame yet.
@@ -104,9 +104,9 @@ impl Frame {
         Some(frame)
     }
 
-    /// Takes a frame and copies the bytes of the frame at the physical address `from`.
+    /// Allocates a frame and copies the frame at the physical address `from` to it.
     ///
-    /// If programs write to `from` at the same time, the copy contains some of the written bytes.
+    /// If programs write to the source frame during the copy, the copy contains some of the writes.
     pub fn copy_of(from: u64) -> Option<Frame> {
         let frame = Frame::take()?;
         // SAFETY: both are whole frames, and nothing else uses the new one.
@@ -119,12 +119,12 @@ impl Frame {
         self.0
     }
 
-    /// Gives up ownership of the frame and returns its physical address.
+    /// Returns the frame's physical address without freeing the frame.
     pub fn into_address(self) -> u64 {
         core::mem::ManuallyDrop::new(self).0
     }
 
-    /// Takes back the ownership of a frame.
+    /// Takes ownership of the frame at a physical address again.
     ///
     /// # Safety
     /// `address` was returned by [`into_address`](Self::into_address) and is passed only once.
@@ -132,7 +132,7 @@ impl Frame {
         Frame(address)
     }
 
-    /// Copies bytes out of the frame, from `offset` on.
+    /// Copies bytes out of the frame, starting at `offset`.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
         assert!(offset + to.len() <= FRAME_SIZE);
         // SAFETY: within the frame; if a program writes to the frame at the same time, the bytes
@@ -146,7 +146,7 @@ impl Frame {
         };
     }
 
-    /// Copies bytes into the frame, from `offset` on.
+    /// Copies bytes into the frame, starting at `offset`.
     pub fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= FRAME_SIZE);
         // SAFETY: as in `read`.
@@ -159,7 +159,7 @@ impl Frame {
         };
     }
 
-    /// Returns the word at `offset`, a multiple of 4.
+    /// Returns the word at `offset`, which is a multiple of 4.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset < FRAME_SIZE);
         // SAFETY: an aligned word in the frame, which `self` keeps.

@@ -1,8 +1,9 @@
-//! The kernel's own heap: a fixed part of memory, with a count of the bytes in use.
+//! The kernel's own heap: a fixed memory region, with a count of the bytes in use.
 //!
-//! An allocation that fails ends the kernel, because Rust's collections cannot report the failure.
-//! Therefore calls that need kernel memory are refused while some of the heap is still free
-//! ([`is_low`]), and page faults end a process before the heap is used up ([`is_exhausted`]).
+//! A failed allocation stops the kernel, because Rust's collections cannot report the failure.
+//! Therefore, calls that need kernel memory are refused when little of the heap is free
+//! ([`is_low`]), and a page fault first kills a process when almost nothing is free
+//! ([`is_exhausted`]).
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Gives the memory at `start` to the heap; called once.
+/// Gives the memory at `start` to the heap; must be called only once.
 ///
 /// # Safety
 /// The memory is mapped and nothing else uses it.
@@ -58,19 +59,19 @@ pub fn used() -> usize {
     HEAP.used.load(Ordering::Relaxed)
 }
 
-/// True if less than one part in `parts` of the heap is left.
+/// True if less than `1 / parts` of the heap is free.
 fn has_less_than(parts: usize) -> bool {
     // ORDERING: Relaxed; the size does not change any more.
     let size = SIZE.load(Ordering::Relaxed);
     used() > size - size / parts
 }
 
-/// True if calls that need kernel memory are refused because little of the heap is left.
+/// True if so little of the heap is free that calls that need kernel memory are refused.
 pub fn is_low() -> bool {
     has_less_than(6)
 }
 
-/// True if so little of the heap is left that even a page fault must first make room.
+/// True if so little of the heap is free that even a page fault must first free some memory.
 pub fn is_exhausted() -> bool {
     has_less_than(32)
 }

@@ -1,4 +1,4 @@
-//! `Mm`: an address space of the core, shared by the threads of a process.
+//! `Mm`: an address space in the core, shared by the threads of a process.
 
 use super::{frames, heap, mmu, oom, platform, reclaim, swap};
 use crate::files::mapped;
@@ -30,10 +30,10 @@ static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
 /// First address above user memory.
 pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
-/// How often a page fault is repeated because a page could not be allocated.
+/// Maximum number of times that a page fault is repeated because a page could not be allocated.
 const MAX_SHORTAGES: u32 = 16;
 
-/// Creates the core's `Space`; called once.
+/// Creates the core's `Space`; must be called only once.
 pub fn start(policy: Policy) {
     platform::start();
     let system = System {
@@ -61,21 +61,21 @@ pub fn all() -> Vec<MmId> {
 #[derive(Debug)]
 pub struct Mm(MmId);
 
-/// Pages of an address space.
+/// Page counts of an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Anonymous pages in memory.
+    /// Number of anonymous pages in memory.
     pub anonymous: u64,
-    /// Pages of files, which are all in memory.
+    /// Number of file pages, which are all in memory.
     pub shmem: u64,
-    /// Pages on the swap device.
+    /// Number of pages on the swap device.
     pub swapped: u64,
-    /// Frames of the hardware's page tables.
+    /// Number of frames used by the hardware page tables.
     pub tables: u64,
 }
 
 impl Usage {
-    /// Returns the number of pages in memory, without page tables.
+    /// Returns the number of pages in memory, excluding page tables.
     pub fn resident(&self) -> u64 {
         self.anonymous + self.shmem
     }
@@ -94,7 +94,7 @@ pub enum BadAccess {
     NoAccess,
     /// SIGBUS, `BUS_ADRERR`.
     NoPage,
-    /// Memory is full, and the current process has to end.
+    /// Memory is full, and the current process must end.
     NoMemory,
 }
 
@@ -133,16 +133,16 @@ impl Mm {
     /// # Errors
     /// Those of the call; ENOMEM if memory is nearly full.
     pub fn call(&self, call: &Syscall) -> Result<u64, Errno> {
-        // The core cannot wait for reclaim while it brings the pages of a call.
+        // The core cannot wait for reclaim while it faults in the pages of a call.
         reclaim::free_frames(reclaim::MIN + pages_brought(call));
         check_memory()?;
         space().syscall(self.0, call)
     }
 
-    /// Handles a page fault, or an access by the kernel for the program.
+    /// Handles a page fault, or an access that the kernel makes on behalf of the program.
     ///
     /// # Errors
-    /// The reason why the access is impossible, which tells the signal to send.
+    /// The reason why the access is impossible, which determines the signal to send.
     pub fn fault(&self, addr: u64, access: Access) -> Result<(), BadAccess> {
         complete(|| {
             let faulted = space().fault(self.0, addr, access);
@@ -151,8 +151,7 @@ impl Mm {
         })
     }
 
-    /// Calls `f` with the VMA and the page-table entry of an address, while the entry is locked.
-    /// `None` if there is no VMA.
+    /// Calls `f` with an address's VMA and locked page-table entry; `None` if there is no VMA.
     pub fn with_entry<R>(&self, addr: u64, f: impl FnOnce(&VmaView, Pte) -> R) -> Option<R> {
         let r = space().mmap_read_lock(self.0)?;
         let vma = r.vma_lookup(addr)?;
@@ -179,7 +178,7 @@ impl Mm {
     }
 }
 
-/// Repeats an access to a program's memory until it is complete or impossible.
+/// Retries an access to a program's memory until it succeeds or turns out to be impossible.
 ///
 /// # Errors
 /// The reason why the access is impossible.
@@ -219,7 +218,7 @@ impl Drop for Mm {
     }
 }
 
-/// Returns the number of pages that a call brings into memory at once, at most.
+/// Returns the maximum number of pages that a call faults in at once.
 fn pages_brought(call: &Syscall) -> usize {
     let len = match call {
         Syscall::Mlock { len, flags, .. } if flags.is_empty() => *len,
@@ -234,7 +233,7 @@ fn pages_brought(call: &Syscall) -> usize {
     (len.min(TASK_SIZE) / PAGE_SIZE) as usize
 }
 
-/// Returns ENOMEM if the kernel's own memory or the frames are nearly used up.
+/// Returns ENOMEM if the kernel's heap or the page frames are nearly used up.
 fn check_memory() -> Result<(), Errno> {
     match heap::is_low() || !reclaim::free_frames(reclaim::MIN) {
         true => Err(Errno::ENOMEM),
@@ -242,7 +241,7 @@ fn check_memory() -> Result<(), Errno> {
     }
 }
 
-/// Returns the physical address of the page that an entry maps; 0 if the entry maps no page.
+/// Returns the physical address of the page that an entry maps, or 0 if the entry maps no page.
 pub fn address_of_page(vma: &VmaView, addr: u64, entry: Pte) -> u64 {
     let to = Mapped::of(vma, addr, entry).translation();
     to.map_or(0, |to| mmu::address_of(to.page))

@@ -1,7 +1,8 @@
-//! The processor's page tables and TLBs, as copies of the core's page tables.
+//! The processor's page tables and TLBs, which mirror the core's page tables.
 //!
-//! Every address space has [`Tables`] and a set of the CPUs that may hold its translations. Other
-//! CPUs flush on a non-maskable interrupt, so that they do it even while they spin for a lock.
+//! Every address space has [`Tables`] and a set of the CPUs that may hold its translations. A
+//! non-maskable interrupt makes other CPUs flush their TLBs, so that they flush even while they
+//! spin on a lock.
 //!
 //! # Invariants
 //! M1  a hardware entry never allows more than the core's entry, except between the core's change
@@ -21,15 +22,15 @@ use spin::Mutex;
 use vmarea::types::mmu::{MappedPage, Mmu, Translation};
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
 
-/// Number of address spaces that can exist at once.
+/// Maximum number of address spaces at one time.
 const MAX_MMS: usize = 4096;
-/// A longer range is flushed as a whole.
+/// Maximum length of a range that is flushed page by page; a longer one flushes the whole TLB.
 const FLUSH_ONE_BY_ONE: u64 = 32 * PAGE_SIZE;
 
-/// The hardware's side of an address space, by the index of its id.
+/// The hardware state of an address space, indexed by the address space's id.
 struct Slot {
     tables: AtomicPtr<Tables>,
-    /// CPUs that may hold translations.
+    /// Set of CPUs that may hold translations, one bit each.
     active: AtomicU64,
 }
 
@@ -44,7 +45,7 @@ static SLOTS: [Slot; MAX_MMS] = [const {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hardware;
 
-/// Returns the physical address of a page; 0 if it has no frame.
+/// Returns the physical address of a page, or 0 if the page has no frame.
 pub fn address_of(page: MappedPage) -> u64 {
     match page {
         MappedPage::Zero => platform::zero_page(),
@@ -57,7 +58,7 @@ pub fn address_of(page: MappedPage) -> u64 {
     }
 }
 
-/// Returns the tables of an address space that exists.
+/// Returns the page tables of an address space, or `None` if it does not exist.
 fn tables(mm: MmId) -> Option<&'static Tables> {
     // ORDERING: Acquire, pairs with the Release in `mm_created`.
     let tables = SLOTS.get(mm.index())?.tables.load(Ordering::Acquire);
@@ -171,21 +172,23 @@ impl Mmu for Hardware {
     }
 }
 
-/// Turns of an empty loop before each flush; see [`set_window`].
+/// Number of busy-wait iterations before each flush; see [`set_window`].
 static WINDOW: AtomicU64 = AtomicU64::new(0);
 
-/// Delays each flush by so many turns of an empty loop, so that a test sees what a missing or late
-/// flush would leak.
+/// Delays each flush by `turns` iterations of an empty loop.
+///
+/// The delay makes tests more likely to notice a missing or late flush.
 pub fn set_window(turns: u64) {
     // ORDERING: Relaxed; set before other CPUs start.
     WINDOW.store(turns, Ordering::Relaxed);
 }
 
-/// True if a flush leaves the TLBs of other CPUs as they are; see [`flush_only_here`].
+/// True if a flush does not affect the TLBs of other CPUs; see [`flush_only_here`].
 static LOCAL_ONLY: AtomicBool = AtomicBool::new(false);
 
-/// Leaves stale translations in the TLBs of other CPUs from now on, for a test of the tests: one
-/// process then reads what another one writes.
+/// Leaves stale translations in the TLBs of other CPUs from now on.
+///
+/// One process can then read another's writes, and the tests must notice that.
 pub fn flush_only_here() {
     // ORDERING: Relaxed; set before other CPUs start.
     LOCAL_ONLY.store(true, Ordering::Relaxed);
@@ -217,7 +220,7 @@ fn flush_others(cpus: u64) {
     }
 }
 
-/// Makes this CPU run in an address space, or in none, and leave the one that it ran in.
+/// Switches this CPU from one address space to another; `None` stands for the kernel's page tables.
 pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     if from == to {
         return;
@@ -239,12 +242,12 @@ pub fn switch(from: Option<MmId>, to: Option<MmId>) {
     }
 }
 
-/// Returns the number of frames that the page tables of an address space use.
+/// Returns the number of frames that an address space's page tables use.
 pub fn table_frames(mm: MmId) -> usize {
     tables(mm).map_or(0, Tables::frames)
 }
 
-/// Counts the frames of the page tables of an address space, for a check of [`table_frames`].
+/// Counts the frames of an address space's page tables one by one, to check [`table_frames`].
 pub fn count_table_frames(mm: MmId) -> usize {
     tables(mm).map_or(0, Tables::count_frames)
 }

@@ -1,4 +1,4 @@
-//! Behaviour when memory is full and reclaim does not help: the largest process ends.
+//! Behaviour when memory is full and reclaim cannot free any: the kernel kills the largest process.
 //!
 //! # Linux
 //! `mm/oom_kill.c` `oom_badness`: the size of a process is the sum of its pages in memory, its
@@ -11,15 +11,15 @@ use crate::say;
 use alloc::sync::Arc;
 use core::fmt;
 
-/// How often a thread gives its CPU away to wait for the memory of a process that ends.
+/// Maximum number of times that a thread yields its CPU to wait for a killed process's memory.
 const PATIENCE: u32 = 4000;
 
-/// What is short.
+/// The kind of memory that is exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Short {
     /// The kernel's heap.
     Heap,
-    /// Frames, and reclaim found no page that it can swap out.
+    /// Page frames; reclaim found no page that can be swapped out.
     Frames,
 }
 
@@ -40,11 +40,11 @@ impl fmt::Display for Short {
     }
 }
 
-/// Makes room for a page: ends the largest process, and waits until memory is free.
+/// Makes room for a page: kills the largest process and waits until memory is free.
 ///
 /// # Errors
-/// `NoMemory` if there is no process to end, if the caller's own process ends (before it returns to
-/// user mode), or if no memory becomes free in time.
+/// `NoMemory` if there is no process to kill, if the caller's own process is killed (it ends before
+/// it returns to user mode), or if no memory becomes free in time.
 pub fn make_room(short: Short) -> Result<(), BadAccess> {
     let before = frames::free_frames();
     let Some((victim, usage)) = largest() else {
@@ -69,7 +69,7 @@ pub fn make_room(short: Short) -> Result<(), BadAccess> {
     Err(BadAccess::NoMemory)
 }
 
-/// Ends the current process, because there was no memory for one of its pages.
+/// Kills the current process because one of its pages cannot be allocated.
 pub fn end_current() -> BadAccess {
     let process = process::current();
     end(&process, usage_of(&process), &"a page of it has no frame");
@@ -94,7 +94,7 @@ fn usage_of(process: &Process) -> Usage {
     process.mm().map_or_else(Usage::default, |mm| mm.usage())
 }
 
-/// Returns the largest process; never the first process.
+/// Returns the largest process other than the first process.
 fn largest() -> Option<(Arc<Process>, Usage)> {
     let all = process::all().into_iter();
     all.filter(|p| p.pid != process::INIT)

@@ -1,7 +1,7 @@
-//! The platform of the core: frames and their bytes, and the pages of files in the page cache.
+//! The core's platform: frames and their contents, and file pages in the page cache.
 //!
-//! The core numbers its frames itself; [`FRAMES`] maps such a number to a physical frame. If memory
-//! is full when a number is to get its physical frame, the core's fault or call fails.
+//! The core assigns frame numbers itself; [`FRAMES`] maps a frame number to a physical frame. If no
+//! physical frame is free when a frame number needs one, the core's page fault or call fails.
 
 use super::frames::{Frame, pointer_to};
 use super::mmu::{Hardware, address_of};
@@ -33,10 +33,10 @@ type Lock = vmarea_sync::MmapLockOnly;
 )))]
 type Lock = vmarea_sync::VmaLock;
 
-/// Name of the kind of lock in each VMA.
+/// Name of the kind of per-VMA lock.
 pub const LOCK_NAME: &str = <Lock as vmarea_sync::VmaLockKind>::NAME;
 
-/// The environment that this kernel chooses for the core.
+/// The types that this kernel supplies to the core as its environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Machine;
 
@@ -47,16 +47,16 @@ impl Environment for Machine {
     type Wait = Spin;
 }
 
-/// Number of frame numbers that the core may use in addition to one per physical frame.
+/// Number of frame numbers that the core may use beyond one for each physical frame.
 ///
-/// Each lane of the core holds some numbers in reserve.
+/// They are needed because each of the core's lanes holds some unused numbers in reserve.
 const SPARE_NUMBERS: usize = 1 << 16;
 
-/// Physical address by frame number; 0 if the number is not in use.
+/// Physical address for each frame number; 0 if the number is not in use.
 static FRAMES: Once<Vec<AtomicU64>> = Once::new();
 static ZERO_PAGE: Once<Frame> = Once::new();
 
-/// Prepares the table of frames; called once, before the core is used.
+/// Initializes the frame table; called once, before the core is used.
 pub fn start() {
     let numbers = super::frames::total_frames() + SPARE_NUMBERS;
     FRAMES.call_once(|| (0..numbers).map(|_| AtomicU64::new(0)).collect());
@@ -72,13 +72,13 @@ fn place(frame: FrameId) -> Option<&'static AtomicU64> {
     FRAMES.get()?.get(frame.index())
 }
 
-/// Returns the physical address of a frame of the core; 0 if the frame is not in use.
+/// Returns the physical address of one of the core's frames, or 0 if the frame is not in use.
 pub fn physical_address(frame: FrameId) -> u64 {
     // ORDERING: Acquire, pairs with the Release in `fill`.
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
 }
 
-/// Returns the number of frames of the core that have a physical frame.
+/// Returns the number of the core's frames that have a physical frame.
 pub fn frames_in_use() -> usize {
     // ORDERING: Relaxed; a count.
     let is_used = |at: &&AtomicU64| at.load(Ordering::Relaxed) != 0;
@@ -87,7 +87,7 @@ pub fn frames_in_use() -> usize {
         .map_or(0, |all| all.iter().filter(is_used).count())
 }
 
-/// Assigns a physical frame to a frame of the core; fails if there is none.
+/// Assigns a physical frame to one of the core's frames; fails if `frame` is `None`.
 fn fill(id: FrameId, frame: Option<Frame>) -> Result<(), Errno> {
     let place = place(id).ok_or(Errno::ENOMEM)?;
     let frame = frame.ok_or(Errno::ENOMEM)?;
@@ -96,7 +96,7 @@ fn fill(id: FrameId, frame: Option<Frame>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The physical memory of the machine, as the core uses it.
+/// The machine's physical memory, as the core uses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory;
 
@@ -191,8 +191,9 @@ impl PageBytes for Memory {
     }
 }
 
-/// Calls `f` with the frame of a page whose entry is locked; `None` if a file no longer contains
-/// the page.
+/// Calls `f` with the frame of a page whose entry is locked.
+///
+/// Returns `None` if the page is no longer part of its file.
 fn with_frame<R>(page: MappedPage, f: impl FnOnce(&Frame) -> R) -> Option<R> {
     let address = address_of(page);
     if address == 0 {

@@ -1,8 +1,8 @@
-//! Reclaim: a clock whose hand moves over all frames, and swaps out those that nobody uses.
+//! Reclaim: a clock algorithm whose hand passes over all frames and swaps out unused pages.
 //!
-//! A page whose accessed bit is set gets a second chance: the core clears the bit, and the page
-//! goes when the hand comes round and the bit is still clear. A kernel thread keeps some frames
-//! free. If a page fault finds almost none, it moves the hand itself.
+//! A page whose accessed bit is set gets a second chance: the core clears the bit, and swaps the
+//! page out when the hand returns to it and the bit is still clear. A kernel thread keeps some
+//! frames free. A page fault that finds almost no free frames moves the hand itself.
 //!
 //! ```text
 //! free frames   0 ······ MIN ······ LOW ······ HIGH ······
@@ -20,39 +20,41 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::RwLock;
 use vmarea::mm::Retained;
 
-/// With fewer free frames, a page fault moves the hand before it takes a frame.
+/// Number of free frames below which a page fault moves the hand before it takes a frame.
 pub const MIN: usize = 128;
-/// With fewer free frames, the kernel thread starts to move the hand.
+/// Number of free frames below which the kernel thread starts to move the hand.
 const LOW: usize = 2 * MIN;
-/// With this many free frames, the kernel thread stops.
+/// Number of free frames at which the kernel thread stops moving the hand.
 const HIGH: usize = 3 * MIN;
-/// Pages that the hand takes in one go.
+/// Number of pages to swap out per call of [`move_hand`].
 const BATCH: usize = 32;
-/// Turns of the hand without a free page, after which it gives up: one to clear the accessed bits,
-/// one to take the pages, and one more for pages that were accessed in between.
+/// Maximum number of the hand's revolutions per call of [`move_hand`].
+///
+/// One revolution clears the accessed bits, one swaps pages out, and one more swaps out pages that
+/// were accessed in between.
 const TURNS: usize = 3;
-/// How often a fault gives its CPU away while all pages that could be taken are being changed.
+/// Maximum number of times that a fault yields its CPU while all reclaimable pages are busy.
 const PATIENCE: usize = 200;
 
-/// Index of the frame that the hand looks at next.
+/// Index of the frame that the hand examines next.
 static HAND: AtomicUsize = AtomicUsize::new(0);
-/// Held for reading while the hand moves; true inside once it has stopped for good.
+/// Read-locked while the hand moves; the value is true once the hand has stopped permanently.
 static STOPPED: RwLock<bool> = RwLock::new(false);
-/// True if the kernel thread has something to do.
+/// True if the kernel thread should swap pages out because few frames are free.
 static IS_LOW: AtomicBool = AtomicBool::new(false);
-/// True if the kernel thread moves the hand even while memory is free.
+/// True if the kernel thread swaps pages out even while memory is free.
 static ALWAYS: AtomicBool = AtomicBool::new(false);
 
-/// What the hand has found.
+/// Result of moving the hand.
 #[derive(Clone, Copy, Default)]
 struct Found {
-    /// Pages that were swapped out.
+    /// Number of pages that were swapped out.
     taken: usize,
-    /// True if some pages were being changed, so that they may be taken later.
+    /// True if some pages were being changed, so that swapping them out may succeed later.
     busy: bool,
 }
 
-/// Moves the hand until `wanted` pages are swapped out, or none can be.
+/// Moves the hand until it has swapped out `wanted` pages or can swap out no more pages.
 fn move_hand(wanted: usize) -> Found {
     let mut found = Found::default();
     let stopped = STOPPED.read();
@@ -79,7 +81,7 @@ fn move_hand(wanted: usize) -> Found {
     found
 }
 
-/// Swaps out pages until more than `wanted` frames are free; returns false if that is not possible.
+/// Swaps out pages until more than `wanted` frames are free; returns false if that is impossible.
 ///
 /// The caller holds no lock.
 pub fn free_frames(wanted: usize) -> bool {
@@ -105,13 +107,13 @@ pub fn check() {
     }
 }
 
-/// Stops the hand for good, so that the core's structures can be checked.
+/// Stops the hand permanently, so that the core's structures can be checked.
 pub fn stop() {
-    // An upgradeable lock keeps new readers out, so the kernel thread cannot delay this for ever.
+    // An upgradeable lock keeps new readers out, so the kernel thread cannot delay this forever.
     *STOPPED.upgradeable_read().upgrade() = true;
 }
 
-/// Starts the kernel thread. If `always`, it swaps pages out even while memory is free.
+/// Starts the kernel thread. If `always` is true, it swaps pages out even while memory is free.
 pub fn start(always: bool) {
     // ORDERING: Relaxed; set before the thread runs.
     ALWAYS.store(always, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The swap device: a fixed part of memory, with a page for each slot of the core.
+//! The swap device: a fixed memory region, with one page for each of the core's swap slots.
 //!
-//! The core counts the references of the slots and decides which are in use; the device only
-//! stores bytes.
+//! The core counts the references to each slot and determines which slots are in use; the device
+//! only stores the pages' contents.
 
 use super::frames::{FRAME_SIZE, Page, pointer_to};
 use core::ops::Range;
@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use spin::Once;
 use vmarea::types::SwapId;
 
-/// Physical addresses of the device.
+/// Physical address range of the device.
 static DEVICE: Once<Range<u64>> = Once::new();
 static READS: AtomicUsize = AtomicUsize::new(0);
 static WRITES: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes the physical memory `range`, which consists of whole frames, the swap device.
+/// Turns the physical memory `range`, which consists of whole frames, into the swap device.
 ///
 /// # Safety
 /// Nothing else uses this memory from now on.
@@ -22,14 +22,14 @@ pub unsafe fn start(range: Range<u64>) {
     DEVICE.call_once(|| range);
 }
 
-/// Returns the number of slots; 0 if there is no device.
+/// Returns the number of slots, or 0 if there is no device.
 pub fn slots() -> usize {
     DEVICE
         .get()
         .map_or(0, |range| (range.end - range.start) as usize / FRAME_SIZE)
 }
 
-/// Returns how many pages were read from the device, and how many were written to it.
+/// Returns the number of pages read from the device and the number of pages written to it.
 pub fn traffic() -> (usize, usize) {
     // ORDERING: Relaxed; statistics.
     (
@@ -49,7 +49,7 @@ fn place(slot: SwapId) -> u64 {
     at
 }
 
-/// Stores the bytes of the frame at a physical address in a slot.
+/// Copies the frame at the physical address `from` to a slot.
 pub fn write(slot: SwapId, from: u64) {
     // SAFETY: whole frames; the core has unmapped the page from all processes, and nothing else
     // uses the slot while the core has it locked.
@@ -58,7 +58,7 @@ pub fn write(slot: SwapId, from: u64) {
     WRITES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns the physical address of the bytes of a slot, which are about to be read.
+/// Returns the physical address of a slot whose contents are about to be read.
 pub fn read(slot: SwapId) -> u64 {
     // ORDERING: Relaxed; a statistic.
     READS.fetch_add(1, Ordering::Relaxed);

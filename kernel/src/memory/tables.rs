@@ -1,41 +1,41 @@
-//! Hardware page tables of one address space (x86-64, four levels, pages of 4 KiB).
+//! Hardware page tables of one address space (x86-64, four levels, 4 KiB pages).
 //!
-//! The core's page table is authoritative, and these tables mirror it: an entry that is missing
-//! here costs a page fault, and an entry that is too permissive breaks isolation. A table is
-//! created when an entry in it is first set and lives as long as the address space, so the address
-//! of an entry is stable.
+//! The core's page table is authoritative, and the hardware page tables mirror it: a missing
+//! hardware entry costs a page fault, and a hardware entry that is too permissive breaks isolation.
+//! A table is created when one of its entries is first set, and lives as long as the address space,
+//! so the address of an entry is stable.
 
 use super::frames::{Frame, pointer_to};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use spin::Mutex;
 
-/// An entry allows accesses.
+/// The entry allows accesses.
 pub const PRESENT: u64 = 1;
-/// An entry allows stores.
+/// The entry allows stores.
 pub const WRITABLE: u64 = 2;
-/// An entry allows accesses from user mode.
+/// The entry allows accesses from user mode.
 pub const USER: u64 = 4;
-/// Set by the processor at the first access.
+/// The processor has accessed the page; set by the processor.
 pub const ACCESSED: u64 = 0x20;
-/// Set by the processor at the first store.
+/// The processor has written to the page; set by the processor.
 pub const DIRTY: u64 = 0x40;
-/// An entry forbids instruction fetches.
+/// The entry forbids instruction fetches.
 pub const NO_EXECUTE: u64 = 1 << 63;
-/// The bits of an entry that hold an address.
+/// The bits of an entry that contain an address.
 pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 
 /// First address above user memory.
 const USER_END: u64 = 1 << 47;
-/// Shifts of the levels above the last one: bits of an address below the level's index.
+/// For each level above the last, the number of address bits below that level's index.
 const LEVELS: [u32; 3] = [39, 30, 21];
-/// Bytes that one table of the last level maps.
+/// Number of bytes that one last-level table maps.
 const TABLE_SPAN: u64 = 1 << 21;
 
 unsafe extern "C" {
     static boot_pml4: u8;
 }
 
-/// Returns the physical address of the table that maps only the kernel.
+/// Returns the physical address of the top-level table that maps only the kernel.
 pub fn kernel_root() -> u64 {
     &raw const boot_pml4 as u64
 }
@@ -44,13 +44,13 @@ pub fn kernel_root() -> u64 {
 #[derive(Debug)]
 pub struct Tables {
     root: Frame,
-    /// Number of tables, with the root.
+    /// Number of tables, including the root.
     count: AtomicUsize,
-    /// Lock that is held while a table is added.
+    /// Lock held while a table is added.
     growth: Mutex<()>,
 }
 
-/// Returns the entry for `addr` in the table at a physical address; `shift` gives the level.
+/// Returns the entry for `addr` in the table at a physical address; `shift` determines the level.
 fn slot(table: u64, addr: u64, shift: u32) -> &'static AtomicU64 {
     let index = addr >> shift & 511;
     // SAFETY: `table` is a page table, whose entries are only accessed as atomics; the table's
@@ -59,7 +59,7 @@ fn slot(table: u64, addr: u64, shift: u32) -> &'static AtomicU64 {
 }
 
 impl Tables {
-    /// Creates tables that map only the kernel; `None` if there is no memory.
+    /// Creates tables that map only the kernel. Returns `None` if there is no memory for them.
     pub fn new() -> Option<Tables> {
         let root = Frame::zeroed()?;
         for index in 256..512u64 {
@@ -76,7 +76,7 @@ impl Tables {
         })
     }
 
-    /// Returns the physical address of the top table.
+    /// Returns the physical address of the top-level table.
     pub fn root(&self) -> u64 {
         self.root.address()
     }
@@ -87,12 +87,12 @@ impl Tables {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Counts the frames of the tables one by one.
+    /// Counts the frames that the tables use, one by one.
     pub fn count_frames(&self) -> usize {
         1 + count_below(self.root(), 0, 256)
     }
 
-    /// Returns the entry for `addr`, creating tables as needed; `None` if there is no memory.
+    /// Returns the entry for `addr`, creating tables as needed, or `None` if there is no memory.
     pub fn entry_or_new(&self, addr: u64) -> Option<&AtomicU64> {
         let mut table = self.root();
         for shift in LEVELS {
@@ -122,7 +122,7 @@ impl Tables {
         Some(table)
     }
 
-    /// Calls `f` with every present entry from `start` to `end` (exclusive).
+    /// Calls `f` with every present entry in the range from `start` to `end` (exclusive).
     pub fn for_each(&self, start: u64, end: u64, mut f: impl FnMut(u64, &AtomicU64)) {
         let (mut addr, end) = (start, end.min(USER_END));
         while addr < end {
@@ -159,7 +159,7 @@ impl Drop for Tables {
     }
 }
 
-/// Returns the number of tables below the first `entries` entries of a table at a depth.
+/// Counts the tables below the first `entries` entries of the table `table` at the level `depth`.
 fn count_below(table: u64, depth: usize, entries: u64) -> usize {
     let Some(&shift) = LEVELS.get(depth) else {
         return 0;
@@ -173,7 +173,7 @@ fn count_below(table: u64, depth: usize, entries: u64) -> usize {
         .sum()
 }
 
-/// Frees the tables below the first `entries` entries of a table at a depth.
+/// Frees the tables below the first `entries` entries of the table `table` at the level `depth`.
 fn free_below(table: u64, depth: usize, entries: u64) {
     let Some(&shift) = LEVELS.get(depth) else {
         return;

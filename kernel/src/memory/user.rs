@@ -1,7 +1,7 @@
-//! Copies between the kernel's memory and the memory of programs.
+//! Copies between kernel memory and program memory.
 //!
-//! The kernel never accesses a program's address directly. The core faults the page in as an access
-//! by the program would, and the platform copies through the direct map.
+//! The kernel never accesses a program's address directly. The core faults the page in as if the
+//! program accessed it, and the platform copies through the direct map.
 
 use super::mm::{Mm, complete, space};
 use alloc::string::String;
@@ -10,14 +10,14 @@ use linux_raw_sys::errno::{EFAULT, EINVAL, ENAMETOOLONG};
 
 use crate::syscall::Failure;
 
-/// Maximum length of a path in bytes, including the zero at its end.
+/// Maximum length of a path in bytes, including the terminating zero byte.
 pub const PATH_MAX: usize = 4096;
 const PAGE: usize = 4096;
 
-/// A type for which any bytes of the right size are a valid value, and that has no padding.
+/// A type without padding for which every bit pattern of the right size is valid.
 ///
 /// # Safety
-/// The type has both properties.
+/// The type has no padding, and every bit pattern of its size is valid.
 pub unsafe trait Plain: Copy + Default {}
 // SAFETY: any bytes are a valid integer, and integers have no padding.
 unsafe impl Plain for u8 {}
@@ -30,7 +30,7 @@ unsafe impl Plain for i32 {}
 // SAFETY: as above.
 unsafe impl Plain for u64 {}
 
-/// Returns the bytes of plain values.
+/// Returns plain values as bytes.
 pub fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
     // SAFETY: plain values have no padding.
     unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
@@ -61,7 +61,8 @@ impl Mm {
     /// Copies bytes to the program.
     ///
     /// # Errors
-    /// EFAULT if the program itself could not write there; bytes before that address are written.
+    /// EFAULT if the program itself could not write to an address; the bytes before that address
+    /// have been written.
     pub fn write(&self, addr: u64, from: &[u8]) -> Result<(), Failure> {
         let mut done = 0;
         let copy = || {
@@ -100,7 +101,7 @@ impl Mm {
         self.write(addr, bytes_of(values))
     }
 
-    /// Writes values, unless `addr` is 0.
+    /// Writes values to `addr`, or nothing if `addr` is 0.
     ///
     /// # Errors
     /// EFAULT.
@@ -111,7 +112,7 @@ impl Mm {
         }
     }
 
-    /// Reads a string that ends with a zero byte and has fewer than `limit` bytes.
+    /// Reads a zero-terminated string that is shorter than `limit` bytes.
     ///
     /// # Errors
     /// EFAULT; ENAMETOOLONG.
@@ -140,7 +141,7 @@ impl Mm {
         self.read_string(addr, PATH_MAX)
     }
 
-    /// Changes a word of the program in one atomic step; returns the value that the word had.
+    /// Atomically changes a word in the program's memory; returns the old value.
     ///
     /// # Errors
     /// EFAULT; EINVAL if the address is not a multiple of 4.

@@ -1,4 +1,4 @@
-//! `alarm` and the real-time interval timer, which send SIGALRM after some time.
+//! `alarm` and the real-time interval timer, which send SIGALRM after a given time.
 
 use super::signal::{self, SigInfo};
 use crate::cpu::clock;
@@ -16,8 +16,11 @@ struct Alarm {
 /// Alarms by process number.
 static ALARMS: Mutex<BTreeMap<u32, Alarm>> = Mutex::new(BTreeMap::new());
 
-/// Sets the process's alarm to `after` nanoseconds from now, then every `interval`; 0 turns it off.
-/// Returns the nanoseconds that were left of the old alarm, and its interval.
+/// Sets a process's alarm to go off in `after` nanoseconds and then every `interval` nanoseconds.
+///
+/// An `after` of 0 turns the alarm off; an `interval` of 0 makes it go off only once. Returns the
+/// nanoseconds until the old alarm would have gone off and the old interval, or zeros if no alarm
+/// was set.
 pub fn set(pid: u32, after: u64, interval: u64) -> (u64, u64) {
     let now = clock::now();
     let mut alarms = ALARMS.lock();
@@ -34,7 +37,7 @@ pub fn set(pid: u32, after: u64, interval: u64) -> (u64, u64) {
     })
 }
 
-/// Sends the signals of the alarms that are due.
+/// Sends SIGALRM to each process whose alarm is due.
 pub fn ring() {
     let now = clock::now();
     let mut due = Vec::new();

@@ -14,19 +14,21 @@ use linux_raw_sys::general::{
     CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
 };
 
-/// Parameters of a call, in the same form for all of these calls.
+/// Parameters of any of these calls, in a common form.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
-    /// Flags (`CLONE_`), without the exit signal.
+    /// Flags (`CLONE_`), excluding the exit signal.
     pub flags: u64,
-    /// Signal that the parent gets when the child ends.
+    /// Signal that the parent receives when the child ends.
     pub exit_signal: u32,
-    /// Stack pointer of the child; 0 to use the parent's.
+    /// Stack pointer of the child; 0 if the child uses the parent's.
     pub stack: u64,
-    /// Address in the parent's memory to which the child's number is written.
+    /// Address in the parent's memory at which the child's thread number is stored.
     pub parent_tid: u64,
-    /// Address in the child's memory to which the child's number is written, or at which it is
-    /// cleared when the child ends.
+    /// Address in the child's memory for the child's thread number.
+    ///
+    /// Depending on the flags, the number is stored there when the child starts
+    /// (`CLONE_CHILD_SETTID`), cleared when the child ends (`CLONE_CHILD_CLEARTID`), or both.
     pub child_tid: u64,
     /// Base of the child's `fs` segment.
     pub tls: u64,
@@ -37,7 +39,7 @@ impl Request {
         self.flags & u64::from(flag) != 0
     }
 
-    /// Makes Linux's checks for flags that exclude or require each other.
+    /// Checks that the flags can be combined, as in Linux, and that resources are available.
     fn check(&self) -> Result<(), Failure> {
         let without = |flag, needed| self.has(flag) && !self.has(needed);
         let clears = self.flags & CLONE_CLEAR_SIGHAND != 0;
@@ -57,7 +59,7 @@ impl Request {
     }
 }
 
-/// Creates a thread or a process; returns the number of the new one to the parent.
+/// Creates a thread or a process; returns its number to the parent.
 ///
 /// # Errors
 /// EINVAL for an invalid combination of flags; EAGAIN if there are too many threads; ENOMEM;
@@ -156,10 +158,10 @@ fn new_process(parent: &Process, pid: u32, request: &Request) -> Result<Arc<Proc
     Ok(child)
 }
 
-/// Waits until the child of a `vfork` has executed a program or has ended.
+/// Waits until the child created by `vfork` has executed a program or has ended.
 fn wait_for_program(child: &Process) {
     let returned = || (!child.borrows_memory()).then_some(());
-    // Other signals than one that ends this thread do not interrupt the wait.
+    // A signal interrupts the wait only if it ends this thread.
     while scheduler::wait(Event::OwnProgram(child.pid), None, returned).is_err() {
         if current_thread().is_ending() {
             return;

@@ -1,4 +1,4 @@
-//! Executable files: reading and checking the header and the segments of an ELF file.
+//! ELF executables: reading and checking the header and the segments.
 
 use crate::files::Inode;
 use crate::memory::mm::TASK_SIZE;
@@ -12,36 +12,36 @@ use object::elf::{EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_R, PF_W, PF_X, PT
 use object::read::elf::{FileHeader, ProgramHeader};
 use vmarea::types::call_flags::Prot;
 
-/// Size of the part of the file in which the headers must lie, in bytes.
+/// Size in bytes of the first part of the file, which must contain all headers.
 const HEAD: usize = 4096;
 
 /// A segment to be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Address of the first byte, before the bias is added.
+    /// Address of the first byte, before the load bias is added.
     pub addr: u64,
     /// Offset in the file.
     pub offset: u64,
-    /// Number of bytes that come from the file.
+    /// Number of bytes that are mapped from the file.
     pub file_len: u64,
-    /// Number of bytes in memory.
+    /// Size of the segment in memory, in bytes.
     pub len: u64,
     /// Protection.
     pub prot: Prot,
 }
 
-/// Contents of the headers of an executable file.
+/// Contents of an executable file's headers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Executable {
-    /// Address of the first instruction, before the bias is added.
+    /// Address of the first instruction, before the load bias is added.
     pub entry: u64,
-    /// Segments in ascending order.
+    /// Segments in ascending order of addresses.
     pub segments: Vec<Segment>,
-    /// Path of the program that loads this one.
+    /// Path of the program interpreter (dynamic loader), if the file names one.
     pub interpreter: Option<String>,
     /// True if the program can be loaded at any address.
     pub movable: bool,
-    /// Offset of the program headers in the file, and how many there are.
+    /// Offset of the program headers in the file, and the number of program headers.
     pub headers: (u64, u64),
 }
 
@@ -94,7 +94,7 @@ impl Executable {
         })
     }
 
-    /// Returns the address of the program headers in memory, before the bias is added.
+    /// Returns the address of the program headers in memory, before the load bias is added.
     pub fn headers_addr(&self) -> u64 {
         let holds = |s: &&Segment| self.headers.0.wrapping_sub(s.offset) < s.file_len;
         let segment = self.segments.iter().find(holds);

@@ -1,4 +1,4 @@
-//! `execve`: builds the memory of a program and makes the current process run the program.
+//! `execve`: builds a program's memory and makes the current process run the program.
 //!
 //! # Picture
 //! ```text
@@ -32,7 +32,7 @@ use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{File, page_align};
 
-/// Top of the area for mappings, as Linux computes it for a stack of up to 128 MiB.
+/// Top of the mmap area, as Linux computes it for a stack of up to 128 MiB.
 const MMAP_BASE: u64 = TASK_SIZE - (128 << 20);
 const LEGACY_BASE: u64 = 0x2aaa_aaaa_a000;
 /// Address at which a position-independent program is loaded.
@@ -41,7 +41,7 @@ const MOVABLE_BASE: u64 = 0x5555_5555_4000;
 const STACK_SIZE: u64 = 0x21000;
 /// Maximum total size of the arguments and the environment, in bytes.
 const ARGUMENTS_MAX: usize = 112 << 10;
-/// Maximum number of scripts whose interpreter is again a script.
+/// Maximum number of nested scripts, each of which is the interpreter of the previous one.
 const SCRIPTS: usize = 4;
 const CLOCK_TICKS: u64 = 100;
 
@@ -56,9 +56,9 @@ pub struct Command {
     pub environment: Vec<String>,
 }
 
-/// A program that has been loaded but does not run yet.
+/// A program that has been loaded but has not started yet.
 pub struct Loaded {
-    /// The address space of the program.
+    /// The program's address space.
     pub mm: Arc<Mm>,
     /// Address of the first instruction.
     pub entry: u64,
@@ -68,13 +68,14 @@ pub struct Loaded {
     pub program: String,
 }
 
-/// Why a program is not loaded.
+/// Why a program cannot be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unloadable {
-    /// The call fails, and the caller goes on.
+    /// The call fails, and the calling program continues to run.
     Refused(Failure),
-    /// The memory of the program cannot be built. In Linux, that of the caller is gone by then, so
-    /// the process ends by SIGSEGV.
+    /// The program's memory cannot be built, so the process ends with SIGSEGV.
+    ///
+    /// In Linux, the caller's memory has already been freed at this point.
     Torn,
 }
 
@@ -84,7 +85,7 @@ impl<F: Into<Failure>> From<F> for Unloadable {
     }
 }
 
-/// Returns the limits and rights of a process that the core has to know.
+/// Returns those of a process's resource limits and privileges that the core needs to know.
 pub fn limits_of(inherited: &Inherited) -> Limits {
     let soft = |limit: u32| inherited.limits[limit as usize][0];
     let privileged = inherited.user[0] == 0;
@@ -101,7 +102,7 @@ pub fn limits_of(inherited: &Inherited) -> Limits {
     }
 }
 
-/// Loads a program into a new address space; if the file is a script, loads its interpreter.
+/// Loads a program into a new address space; for a script, loads the script's interpreter instead.
 ///
 /// # Errors
 /// `Refused` with ENOENT, EACCES, ENOEXEC, EINVAL, ELOOP, E2BIG or ENOMEM; `Torn`.
@@ -130,8 +131,9 @@ pub fn load(
     Err(ELOOP.into())
 }
 
-/// Returns the interpreter that a script names, and the interpreter's argument if the script gives
-/// one. `None` if the file is not a script.
+/// Returns a script's interpreter, followed by the interpreter's argument if there is one.
+///
+/// Returns `None` if the file is not a script.
 fn script_interpreter(file: &Inode) -> Result<Option<Vec<String>>, Failure> {
     let mut head = [0; 256];
     let len = file.read(0, &mut head)?;
@@ -148,7 +150,7 @@ fn script_interpreter(file: &Inode) -> Result<Option<Vec<String>>, Failure> {
     }
 }
 
-/// The headers of an executable file, with the file and its path.
+/// An executable file's headers, together with the file and its path.
 struct Image {
     file: Arc<Inode>,
     path: String,
@@ -165,7 +167,7 @@ impl Image {
         })
     }
 
-    /// Reads the interpreter (dynamic loader) of a program.
+    /// Reads the headers of a program's interpreter (dynamic loader).
     fn read_interpreter(path: &str, inherited: &Inherited) -> Result<Image, Failure> {
         let file = path::find(&inherited.directory, path)?;
         let image = Image::read(file, path.into())?;
@@ -204,7 +206,7 @@ fn load_executable(
     build(mm, &image, interpreter.as_ref(), command, inherited).map_err(|_| Unloadable::Torn)
 }
 
-/// Builds the memory of a program.
+/// Builds a program's memory.
 fn build(
     mm: Arc<Mm>,
     image: &Image,
@@ -252,7 +254,7 @@ fn build(
     })
 }
 
-/// Maps the interpreter of a program; returns its entry point and its bias.
+/// Maps a program's interpreter; returns the interpreter's entry point and load bias.
 fn map_interpreter(mm: &Mm, interpreter: &Image) -> Result<(u64, u64), Failure> {
     // Reserves room for all segments, which are then mapped over the reservation.
     let room = MmapRequest {
@@ -273,9 +275,10 @@ fn map_segments(mm: &Mm, image: &Image, bias: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Maps one segment: its part of the file, and anonymous memory after that part.
+/// Maps one segment: first the part that is in the file, then anonymous memory.
 ///
-/// The rest of the last page of the file's part is filled with zeros if the segment is writable.
+/// If the segment is writable and extends beyond its part in the file, the rest of the last file
+/// page is filled with zeros.
 fn map_segment(mm: &Mm, file: &File, segment: &Segment, bias: u64) -> Result<(), Failure> {
     let addr = segment.addr + bias;
     let start = addr & !4095;
@@ -311,7 +314,7 @@ fn map_segment(mm: &Mm, file: &File, segment: &Segment, bias: u64) -> Result<(),
     Ok(())
 }
 
-/// Maps the stack; returns the address after its end.
+/// Maps the stack; returns the first address after it.
 fn map_stack(mm: &Mm) -> Result<u64, Failure> {
     let request = MmapRequest {
         addr: TASK_SIZE - STACK_SIZE,
@@ -324,14 +327,14 @@ fn map_stack(mm: &Mm) -> Result<u64, Failure> {
     Ok(TASK_SIZE)
 }
 
-/// Addresses of the pushed arguments.
+/// Stack pointer, and the addresses of the arguments that were pushed.
 struct Pushed {
     stack: u64,
     arguments: [u64; 2],
     environment: [u64; 2],
 }
 
-/// Writes strings below `top`, the first one at the lowest address; returns their addresses.
+/// Writes strings below `top`, the first string at the lowest address; returns their addresses.
 fn push_strings(mm: &Mm, top: &mut u64, strings: &[String]) -> Result<Vec<u64>, Failure> {
     let len: usize = strings.iter().map(|s| s.len() + 1).sum();
     *top -= len as u64;
@@ -348,7 +351,7 @@ fn push_strings(mm: &Mm, top: &mut u64, strings: &[String]) -> Result<Vec<u64>, 
     Ok(addresses)
 }
 
-/// Writes arguments, environment and the auxiliary vector to the stack.
+/// Writes the arguments, the environment and the auxiliary vector to the stack.
 fn push_arguments(
     mm: &Mm,
     stack: u64,

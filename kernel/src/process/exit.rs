@@ -1,4 +1,4 @@
-//! The end of threads and processes.
+//! Termination of threads and processes.
 
 use super::scheduler::{self, Event};
 use super::signal::{self, Action, SigInfo};
@@ -10,7 +10,7 @@ use crate::say;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED, SA_NOCLDWAIT, SIGCHLD};
 
-/// Ends the current thread. The callers' stack frames must own nothing, as they are never left.
+/// Ends the current thread and never returns, so the callers' stack frames must not own anything.
 pub fn end_current() -> ! {
     let thread = current_thread();
     end(&thread);
@@ -51,7 +51,7 @@ fn end_process(process: &Process) {
     tell_parent(process);
 }
 
-/// Makes this CPU leave the memory of the current process.
+/// Makes this CPU stop using the current process's address space.
 fn leave_memory() {
     mmu::switch(cpu::this().loaded.replace(None), None);
 }
@@ -71,7 +71,7 @@ fn tell_parent(process: &Process) {
     scheduler::wake(Event::Child(parent.pid), usize::MAX);
 }
 
-/// Returns the signal information that a parent gets when a child ends.
+/// Returns the signal information that a parent receives when a child ends.
 pub fn child_info(process: &Process, number: u32, status: u32) -> SigInfo {
     let (code, value) = match status & 0x7f {
         0 => (CLD_EXITED, status >> 8 & 0xff),
@@ -82,7 +82,7 @@ pub fn child_info(process: &Process, number: u32, status: u32) -> SigInfo {
     info
 }
 
-/// Ends the machine; reports success if the first process ended with status 0.
+/// Stops the machine; reports success if the first process ended with status 0.
 fn end_machine(process: &Process) -> ! {
     let status = process.zombie_status().unwrap_or(0);
     say!("the first process ended with status {status:#x}");

@@ -1,6 +1,6 @@
 //! `futex`: threads sleep until another thread changes a word of memory.
 //!
-//! Not implemented: priority inheritance and the list of robust futexes.
+//! Priority inheritance and robust futex lists are not implemented.
 
 use super::scheduler::{self, Event, Woken};
 use super::signal::RESTART;
@@ -20,13 +20,13 @@ pub struct Request {
     pub uaddr: u64,
     pub op: u32,
     pub val: u32,
-    /// Address of a timeout, or a count.
+    /// Address of a timeout, or a count, depending on the operation.
     pub timeout: u64,
     pub uaddr2: u64,
     pub val3: u32,
 }
 
-/// Returns the event for a futex: its place in a shared file, or its address.
+/// Returns the event for a futex, identified by its position in a shared file or by its address.
 fn event(mm: &Mm, addr: u64) -> Result<Event, Failure> {
     if !addr.is_multiple_of(4) {
         return Err(EINVAL.into());
@@ -119,7 +119,7 @@ fn wait(
     }
 }
 
-/// Changes a word as `FUTEX_WAKE_OP` asks; returns true if the old value meets its condition.
+/// Changes a word as `FUTEX_WAKE_OP` requests; true if the old value meets the condition.
 fn change_word(mm: &Mm, addr: u64, operation: u32) -> Result<bool, Failure> {
     let signed = |shift: u32| ((operation >> shift << 20) as i32 >> 20) as u32;
     let (argument, compared) = (signed(12), signed(0));

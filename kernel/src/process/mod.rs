@@ -1,7 +1,7 @@
-//! Processes: threads, their scheduler, signals, and the calls that start and end processes.
+//! Processes: threads, their scheduler, signals, and the calls that create and end processes.
 //!
-//! After its last thread has ended, a process stays in the table as a zombie until its parent has
-//! waited for it. The memory and the files of a process are freed with its last thread.
+//! When its last thread ends, a process's memory and open files are freed. The process remains in
+//! the process table as a zombie until its parent has waited for it.
 
 pub mod alarm;
 pub mod clone;
@@ -29,22 +29,22 @@ use signal::{Actions, SigInfo};
 use spin::Mutex;
 use vmarea::types::MmId;
 
-/// Number of the first process.
+/// Process number of the first process.
 pub const INIT: u32 = 1;
-/// Maximum number of processes and threads together.
+/// Maximum total number of processes and threads.
 const MAX_TASKS: usize = 2000;
 
 /// Soft and hard limits (`RLIMIT_`).
 pub type ResourceLimits = [[u64; 2]; RLIM_NLIMITS as usize];
 
-/// Data that a child inherits from its parent, and that `execve` keeps.
+/// Attributes that a child inherits from its parent and that `execve` preserves.
 #[derive(Clone, Debug)]
 pub struct Inherited {
-    /// The working directory, as a path without `.`, `..` and symbolic links.
+    /// The working directory, as a path without `.`, `..` or symbolic links.
     pub directory: String,
-    /// Permission bits that new files do not get (`umask`).
+    /// Permission bits that are cleared in new files (`umask`).
     pub umask: u32,
-    /// Name of the program (`comm`).
+    /// The program's name (`comm`).
     pub name: String,
     /// Path of the program.
     pub program: String,
@@ -52,19 +52,20 @@ pub struct Inherited {
     pub group: u32,
     /// Session.
     pub session: u32,
-    /// User id and group id; user 0 is allowed everything.
+    /// User id and group id. User 0 may do everything.
     pub user: [u32; 2],
-    /// True if the process may lock memory without limit (`CAP_IPC_LOCK`).
+    /// True if the process may lock an unlimited amount of memory (`CAP_IPC_LOCK`).
     pub may_lock: bool,
-    /// How much the process prefers to be ended when memory is full (`oom_score_adj`), from -1000 to
-    /// 1000. Programs can set and read it; this kernel's choice does not depend on it.
+    /// Preference for killing this process when memory is full, from -1000 to 1000.
+    ///
+    /// Programs can set and read the value (`oom_score_adj`), but this kernel ignores it.
     pub oom_score_adj: i32,
     /// Resource limits.
     pub limits: ResourceLimits,
 }
 
 impl Inherited {
-    /// Returns the data of the first process.
+    /// Returns the attributes of the first process.
     pub fn first() -> Self {
         let mut limits = [[u64::MAX; 2]; RLIM_NLIMITS as usize];
         limits[RLIMIT_STACK as usize][0] = 8 << 20;
@@ -86,44 +87,44 @@ impl Inherited {
     }
 }
 
-/// A process: threads that share an address space and a table of files.
+/// A process: threads that share an address space and a file table.
 pub struct Process {
     /// Process number.
     pub pid: u32,
     /// Number of the parent.
     pub parent: AtomicU32,
-    /// Signal that the parent gets when the process ends; 0 for none.
+    /// Signal that the parent receives when the process ends; 0 for none.
     pub exit_signal: u32,
     /// Open files.
     pub files: Arc<FileTable>,
-    /// Data that a child inherits.
+    /// Attributes that a child inherits.
     pub inherited: Mutex<Inherited>,
-    /// What each signal does.
+    /// Action for each signal.
     pub actions: Mutex<Arc<Actions>>,
-    /// Pending signals for any thread of the process.
+    /// Pending signals that any thread of the process may handle.
     pub pending: Mutex<Vec<SigInfo>>,
     mm: Mutex<Option<Arc<Mm>>>,
     threads: Mutex<Vec<Arc<Thread>>>,
-    /// Exit status for `wait`, with [`DYING`] and [`ZOMBIE`].
+    /// Exit status that `wait` reports, combined with the flags [`DYING`], [`ZOMBIE`] and others.
     exit: AtomicU64,
-    /// 1 while the process uses the memory of its parent, which waits in `vfork`.
+    /// 1 while the process uses the memory of its parent, which is waiting in `vfork`; otherwise 0.
     borrows_memory: AtomicU32,
-    /// Number of the thread that executes a program while it waits for the other threads to end.
+    /// Number of the thread that is executing a new program and waits for the other threads to end.
     only_thread: AtomicU32,
 }
 
-/// Flag: the process ends; each of its threads ends before it returns to user mode.
+/// Flag: the process is ending; each of its threads ends before returning to user mode.
 const DYING: u64 = 1 << 32;
 /// Flag: all threads have ended.
 const ZOMBIE: u64 = 1 << 33;
-/// Flag: the kernel ended the process because memory was full.
+/// Flag: the kernel killed the process because memory was full.
 const FOR_MEMORY: u64 = 1 << 34;
 
 static PROCESSES: Mutex<BTreeMap<u32, Arc<Process>>> = Mutex::new(BTreeMap::new());
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(INIT);
 static TASKS: AtomicU32 = AtomicU32::new(0);
 
-/// Returns a new number for a process or a thread.
+/// Returns an unused number for a new process or thread.
 pub fn new_number() -> u32 {
     // ORDERING: Relaxed; the number only has to be unique.
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
@@ -134,7 +135,7 @@ pub fn current_thread() -> Arc<Thread> {
     cpu::this().current().expect("a thread runs")
 }
 
-/// Returns the process of the current thread.
+/// Returns the current thread's process.
 pub fn current() -> Arc<Process> {
     Arc::clone(&current_thread().process)
 }
@@ -149,7 +150,7 @@ pub fn all() -> Vec<Arc<Process>> {
     PROCESSES.lock().values().cloned().collect()
 }
 
-/// True if all threads but the current one sleep, and no process is being taken apart.
+/// True if all other threads are asleep and no process is in the middle of exiting.
 pub fn others_sleep() -> bool {
     let current = current_thread();
     let sleeps = |thread: &Arc<Thread>| {
@@ -173,7 +174,7 @@ pub fn is_full() -> bool {
 }
 
 impl Process {
-    /// Creates a process without threads and adds it to the table.
+    /// Creates a process without threads and adds it to the process table.
     pub fn new(
         pid: u32,
         parent: u32,
@@ -193,7 +194,7 @@ impl Process {
         process
     }
 
-    /// Returns the process to which the threads of the kernel belong. It is not in the table.
+    /// Returns the process that the kernel threads belong to. It is not in the process table.
     fn of_kernel() -> Arc<Process> {
         let files = Arc::new(FileTable::default());
         Arc::new(Process::without_memory(
@@ -226,7 +227,7 @@ impl Process {
         }
     }
 
-    /// Adds a thread and lets it run, unless the process is ending.
+    /// Adds a thread and makes it runnable, unless the process is ending.
     pub fn start_thread(&self, thread: Arc<Thread>) {
         // ORDERING: Relaxed; only a count.
         TASKS.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +235,7 @@ impl Process {
         scheduler::add(thread);
     }
 
-    /// Removes a thread that ends; returns true if it was the last thread of the process.
+    /// Removes a thread that is ending; returns true if it was the last thread of the process.
     fn remove_thread(&self, tid: u32) -> bool {
         // ORDERING: Relaxed; only a count.
         TASKS.fetch_sub(1, Ordering::Relaxed);
@@ -248,17 +249,17 @@ impl Process {
         self.threads.lock().clone()
     }
 
-    /// Returns the thread of the process with this number.
+    /// Returns this process's thread with the given number.
     pub fn thread(&self, tid: u32) -> Option<Arc<Thread>> {
         self.threads.lock().iter().find(|t| t.tid == tid).cloned()
     }
 
-    /// Returns the address space; `None` after the last thread has ended.
+    /// Returns the address space, or `None` once the last thread has ended.
     pub fn mm(&self) -> Option<Arc<Mm>> {
         self.mm.lock().clone()
     }
 
-    /// Returns the core's id of the address space.
+    /// Returns the core's id for the address space.
     pub fn mm_id(&self) -> Option<MmId> {
         self.mm.lock().as_ref().map(|mm| mm.id())
     }
@@ -268,25 +269,25 @@ impl Process {
         core::mem::replace(&mut *self.mm.lock(), mm)
     }
 
-    /// Returns the name of the program.
+    /// Returns the program's name.
     pub fn name(&self) -> String {
         self.inherited.lock().name.clone()
     }
 
-    /// True if the process is ending: its threads end before they return to user mode.
+    /// True if the process is ending. Its threads then end before they return to user mode.
     pub fn is_dying(&self) -> bool {
         // ORDERING: Acquire, pairs with the AcqRel in `begin_exit`.
         self.exit.load(Ordering::Acquire) & DYING != 0
     }
 
-    /// Returns the status for `wait` once all threads have ended.
+    /// Returns the exit status for `wait`, or `None` if some threads have not ended yet.
     pub fn zombie_status(&self) -> Option<u32> {
         // ORDERING: Acquire, pairs with the AcqRel in `become_zombie`.
         let exit = self.exit.load(Ordering::Acquire);
         (exit & ZOMBIE != 0).then_some(exit as u32)
     }
 
-    /// Makes every thread end, and sets the status. Returns false if the process is ending already.
+    /// Makes all threads end, and sets the exit status; false if the process was already ending.
     pub fn begin_exit(&self, status: u32) -> bool {
         self.begin_exit_with(DYING | u64::from(status))
     }
@@ -303,7 +304,7 @@ impl Process {
         begun
     }
 
-    /// Ends the process because memory is full. Returns false if it was ending already.
+    /// Kills the process because memory is full. Returns false if it was already ending.
     pub fn kill_for_memory(&self) -> bool {
         self.begin_exit_with(DYING | FOR_MEMORY | u64::from(SIGKILL))
     }
@@ -313,7 +314,7 @@ impl Process {
         self.exit.fetch_or(ZOMBIE, Ordering::AcqRel);
     }
 
-    /// True while the process uses the memory of its parent, which waits in `vfork`.
+    /// True while the process uses the memory of its parent, which is waiting in `vfork`.
     pub fn borrows_memory(&self) -> bool {
         // ORDERING: Acquire, pairs with the Release in `return_memory`.
         self.borrows_memory.load(Ordering::Acquire) != 0
@@ -324,23 +325,23 @@ impl Process {
         self.borrows_memory.store(1, Ordering::Relaxed);
     }
 
-    /// Lets the parent, which waits in `vfork`, continue.
+    /// Wakes the parent that is waiting in `vfork`.
     fn return_memory(&self) {
         // ORDERING: Release, pairs with the Acquire in `borrows_memory`.
         self.borrows_memory.store(0, Ordering::Release);
         scheduler::wake(scheduler::Event::OwnProgram(self.pid), usize::MAX);
     }
 
-    /// True if a thread other than `tid` executes a program, so that thread `tid` has to end.
+    /// True if another thread is executing a new program, so that the thread `tid` must end.
     pub fn keeps_other_than(&self, tid: u32) -> bool {
         // ORDERING: Acquire, pairs with the Release in `end_other_threads`.
         let only = self.only_thread.load(Ordering::Acquire);
         only != 0 && only != tid
     }
 
-    /// Ends the threads other than `tid`, and waits until they have ended.
+    /// Makes all threads except `tid` end, and waits until they have ended.
     ///
-    /// Returns false if another thread of the process is already doing this.
+    /// Returns false if another thread is already ending all threads except itself.
     fn end_other_threads(&self, tid: u32) -> bool {
         // ORDERING: Release, pairs with the Acquire in `keeps_other_than`.
         let won = self
@@ -359,14 +360,14 @@ impl Process {
         won
     }
 
-    /// Returns the number of the parent.
+    /// Returns the parent's process number.
     pub fn parent_number(&self) -> u32 {
         // ORDERING: Relaxed; the table's lock orders changes.
         self.parent.load(Ordering::Relaxed)
     }
 }
 
-/// Removes a zombie from the table.
+/// Removes a zombie from the process table.
 fn forget(pid: u32) {
     let gone = PROCESSES.lock().remove(&pid);
     drop(gone);

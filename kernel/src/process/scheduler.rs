@@ -1,10 +1,10 @@
 //! The scheduler: one queue of threads that are ready to run, and one list of sleeping threads.
 //!
-//! A thread gives its CPU away at the timer interrupt or when it sleeps. To sleep, it first
+//! A thread yields its CPU at the timer interrupt or when it sleeps. To sleep, a thread first
 //! registers as a sleeper ([`doze`]), then checks the condition that it waits for, and then calls
-//! [`sleep`]; a wake-up after the check finds it registered. The lock of the queues is passed from
-//! the thread that leaves a CPU to the thread that takes the CPU over, so nobody runs a thread
-//! whose registers are not saved yet.
+//! [`sleep`], so that a wake-up after the check finds the thread registered. During a thread
+//! switch, the old thread locks the queues and the new thread unlocks them, so no CPU runs a thread
+//! whose registers have not been saved yet.
 //!
 //! # Picture
 //! ```text
@@ -24,18 +24,18 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 use x86_64::instructions::interrupts;
 
-/// Event for which a thread can sleep.
+/// Event that a thread can sleep for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A wake-up of a futex: what the futex belongs to, and its place in that.
+    /// A wake-up on a futex, identified by its address space and address or its file and offset.
     Futex(u64, u64),
-    /// A change of the pipe or of the terminal at this address.
+    /// A state change of the pipe or terminal at this address.
     File(usize),
-    /// A change of any file, for `poll`.
+    /// A state change of any file, for `poll`.
     AnyFile,
-    /// A change of the state of a child of this process.
+    /// A state change of any child of the process with this number.
     Child(u32),
-    /// This process has executed a program or has ended, after a `vfork`.
+    /// The process with this number, created by `vfork`, has executed a program or has ended.
     OwnProgram(u32),
     /// Few frames are free.
     LowMemory,
@@ -57,7 +57,7 @@ pub enum Woken {
 struct Sleeper {
     thread: Arc<Thread>,
     event: Event,
-    /// For a futex: the bits of wake-ups that concern this sleeper.
+    /// For a futex, the mask bits of the wake-ups that wake this sleeper.
     mask: u32,
     deadline: u64,
 }
@@ -71,7 +71,7 @@ static QUEUES: Mutex<Queues> = Mutex::new(Queues {
     ready: VecDeque::new(),
     sleepers: Vec::new(),
 });
-/// CPUs that are idle, one bit each.
+/// The idle CPUs, one bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
@@ -79,7 +79,7 @@ unsafe extern "C" {
 }
 
 impl Queues {
-    /// Wakes the sleepers that `take` selects, at most `limit`; returns how many were woken.
+    /// Wakes at most `limit` sleepers that `take` selects; returns the number of threads woken.
     fn wake(
         &mut self,
         limit: usize,
@@ -109,7 +109,7 @@ impl Queues {
     }
 }
 
-/// Calls `f` with the queues, and then wakes idle CPUs if threads are ready.
+/// Calls `f` with the queues, then wakes idle CPUs if threads are ready.
 fn with_queues<R>(f: impl FnOnce(&mut Queues) -> R) -> R {
     let (result, waiting) = {
         let mut queues = QUEUES.lock();
@@ -136,31 +136,31 @@ pub fn add(thread: Arc<Thread>) {
     with_queues(|queues| queues.make_ready(thread));
 }
 
-/// Wakes up to `limit` threads that wait for an event; returns how many were woken.
+/// Wakes at most `limit` threads that wait for an event; returns the number of threads woken.
 pub fn wake(event: Event, limit: usize) -> usize {
     with_queues(|queues| queues.wake(limit, Woken::Event, |s| s.event == event))
 }
 
-/// Like [`wake`], for sleepers whose mask shares a bit with `mask`.
+/// Like [`wake`], but wakes only sleepers whose mask has a bit in common with `mask`.
 pub fn wake_masked(event: Event, limit: usize, mask: u32) -> usize {
     let matches = |s: &mut Sleeper| s.event == event && s.mask & mask != 0;
     with_queues(|queues| queues.wake(limit, Woken::Event, matches))
 }
 
-/// Makes up to `limit` sleepers wait for `to` instead of `from`; returns how many were changed.
+/// Makes at most `limit` sleepers wait for `to` instead of `from`; returns the number changed.
 pub fn requeue(from: Event, to: Event, limit: usize) -> usize {
     let mut queues = QUEUES.lock();
     let waiting = queues.sleepers.iter_mut().filter(|s| s.event == from);
     waiting.take(limit).map(|s| s.event = to).count()
 }
 
-/// Wakes a thread, whatever it waits for, because a signal is pending or it has to end.
+/// Wakes a thread from any wait, because a signal is pending or the thread must end.
 pub fn interrupt(thread: &Thread) {
     let is_it = |s: &mut Sleeper| core::ptr::eq(&*s.thread, thread);
     with_queues(|queues| queues.wake(1, Woken::Signal, is_it));
 }
 
-/// Registers the current thread, which still runs, as a sleeper.
+/// Registers the current thread as a sleeper while it still runs.
 pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
     let thread = super::current_thread();
     let mut queues = QUEUES.lock();
@@ -173,7 +173,7 @@ pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
     });
 }
 
-/// Ends the registration as a sleeper; returns true if a wake-up has ended it already.
+/// Ends the current thread's registration as a sleeper; returns true if it was already woken.
 pub fn stop_dozing() -> bool {
     let thread = super::current_thread();
     let mut queues = QUEUES.lock();
@@ -187,7 +187,7 @@ pub fn stop_dozing() -> bool {
     sleeper.is_none()
 }
 
-/// Sleeps until a wake-up ends the registration as a sleeper.
+/// Sleeps until the current thread, which is registered as a sleeper, is woken.
 pub fn sleep() -> Woken {
     let thread = super::current_thread();
     if thread.has_signal() && !stop_dozing() {
@@ -219,7 +219,7 @@ pub fn wait<T>(
     }
 }
 
-/// Runs another thread if one is ready, or the idle loop if the current thread cannot run.
+/// Switches to a ready thread, or else to the idle loop if the current thread cannot run.
 pub fn schedule() {
     let cpu = cpu::this();
     let mut queues = QUEUES.lock();
@@ -273,7 +273,7 @@ fn switch(next: Option<Arc<Thread>>) {
     unsafe { switch_stacks(save, to) };
 }
 
-/// Ends a switch of threads, on the stack of the thread that runs now.
+/// Completes a thread switch, on the stack of the new thread.
 #[unsafe(no_mangle)]
 extern "C" fn finish_switch() {
     let previous = cpu::this().previous.take();
@@ -283,7 +283,7 @@ extern "C" fn finish_switch() {
     drop(previous);
 }
 
-/// Gives the CPU away; if no other thread is ready, waits for an interrupt.
+/// Yields the CPU; if no other thread is ready, first waits for an interrupt.
 pub fn pause() {
     if QUEUES.lock().ready.is_empty() {
         interrupts::enable_and_hlt();
@@ -292,7 +292,7 @@ pub fn pause() {
     schedule();
 }
 
-/// Lets interrupts in, and gives the CPU away if another thread is ready; for a thread of the kernel.
+/// Handles pending interrupts, then yields the CPU if another thread is ready; for kernel threads.
 pub fn yield_now() {
     interrupts::enable();
     // An interrupt arrives after the instruction that follows `sti`.
@@ -301,7 +301,7 @@ pub fn yield_now() {
     schedule();
 }
 
-/// Runs ready threads for ever, on the stack with which the CPU started.
+/// Runs ready threads forever, on the CPU's initial stack.
 pub fn idle() -> ! {
     loop {
         // ORDERING: SeqCst; the flag is set before the queue is checked.
@@ -320,7 +320,7 @@ pub fn end_thread(thread: Arc<Thread>) -> ! {
     unreachable!("a thread that has ended runs again");
 }
 
-/// Wakes the threads whose deadline has passed; called by the timer interrupt.
+/// Wakes the threads whose deadlines have passed; called by the timer interrupt.
 pub fn tick() {
     if cpu::number() != 0 {
         return;

@@ -1,4 +1,4 @@
-//! `Thread`: a flow of control, with its kernel stack and the registers that a switch saves.
+//! `Thread`: a thread, with its kernel stack and the registers that a thread switch saves.
 
 use super::Process;
 use super::scheduler::Woken;
@@ -13,19 +13,19 @@ use spin::Mutex;
 
 /// Size of a kernel stack, in units of 16 bytes.
 const STACK_UNITS: usize = 3 << 10;
-/// Registers that `switch_stacks` saves.
+/// Number of registers that `switch_stacks` saves.
 const SWITCHED_REGISTERS: usize = 6;
 
-/// The state of the floating-point and vector registers, as `fxsave` writes it.
+/// The floating-point and vector registers in the layout of `fxsave`.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug)]
 pub struct VectorState(pub [u8; 512]);
 
 impl VectorState {
-    /// Byte offset of the control and status register of SSE.
+    /// Byte offset of MXCSR, the SSE control and status register.
     const MXCSR: usize = 24;
 
-    /// Returns the state with which a program starts.
+    /// Returns the register values with which a program starts.
     pub fn initial() -> Self {
         let mut bytes = [0; 512];
         bytes[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
@@ -33,23 +33,23 @@ impl VectorState {
         VectorState(bytes)
     }
 
-    /// Clears the bits of MXCSR that the processor refuses.
+    /// Clears the MXCSR bits that the processor does not accept.
     pub fn make_valid(&mut self) {
         self.0[Self::MXCSR + 2..][..2].fill(0);
     }
 }
 
-/// Scheduling state of a thread; it changes under the lock of the scheduler's queues.
+/// Scheduling state of a thread, protected by the lock of the scheduler's queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RunState {
-    /// In the queue of threads that are ready.
+    /// In the queue of ready threads.
     Ready,
     /// On a CPU.
     Running,
-    /// On a CPU, and registered as a sleeper.
+    /// Running on a CPU, but registered as a sleeper.
     Dozing,
-    /// Registered as a sleeper, and on no CPU.
+    /// Registered as a sleeper, and not running on any CPU.
     Asleep,
     /// Ended; never runs again.
     Ended,
@@ -73,7 +73,7 @@ struct Saved {
 /// A kernel stack.
 pub type Stack = Box<[u128]>;
 
-/// Returns a new kernel stack; `None` if there is no memory.
+/// Allocates a kernel stack; returns `None` if there is no memory for it.
 pub fn new_stack() -> Option<Stack> {
     let mut stack = Vec::new();
     stack.try_reserve_exact(STACK_UNITS).ok()?;
@@ -85,7 +85,7 @@ pub fn new_stack() -> Option<Stack> {
 pub struct Thread {
     /// Thread number.
     pub tid: u32,
-    /// The process to which the thread belongs.
+    /// The process that the thread belongs to.
     pub process: Arc<Process>,
     /// Address of the word that is cleared when the thread ends; 0 if there is none.
     pub clear_tid: AtomicU64,
@@ -96,11 +96,11 @@ pub struct Thread {
     fs_base: AtomicU64,
     state: AtomicU8,
     woken: AtomicU8,
-    /// Status with which the thread ends, plus [`ENDING`].
+    /// The thread's exit status, combined with the flag [`ENDING`].
     ending: AtomicU64,
 }
 
-/// Flag in `ending`: the thread ends before it returns to user mode.
+/// Flag in `ending`: the thread must end before it returns to user mode.
 const ENDING: u64 = 1 << 32;
 
 // SAFETY: `saved` is used only by the CPU that runs the thread or switches to it. The lock of the
@@ -112,7 +112,7 @@ unsafe extern "C" {
 }
 
 impl Thread {
-    /// Creates a thread that starts with `registers`; it is not passed to the scheduler yet.
+    /// Creates a thread that starts with `registers`. The caller passes it to the scheduler.
     pub fn new(
         mut stack: Stack,
         tid: u32,
@@ -147,10 +147,10 @@ impl Thread {
         })
     }
 
-    /// Creates a thread that runs `main` in the kernel; it is not passed to the scheduler yet.
+    /// Creates a kernel thread that runs `main`. The caller passes it to the scheduler.
     ///
     /// # Panics
-    /// If there is no memory for its stack.
+    /// Panics if there is no memory for the thread's stack.
     pub fn of_kernel(main: extern "C" fn() -> !) -> Arc<Thread> {
         let stack = new_stack().expect("memory for a stack");
         // A function starts with the stack as a call leaves it: 8 bytes below an aligned address.
@@ -168,24 +168,24 @@ impl Thread {
         )
     }
 
-    /// Returns the address after the kernel stack.
+    /// Returns the first address after the kernel stack.
     pub fn stack_top(&self) -> u64 {
         self.stack.as_ptr_range().end as u64
     }
 
-    /// Returns the kernel stack pointer that the last switch saved.
+    /// Returns the kernel stack pointer saved by the last thread switch.
     pub fn stack_pointer(&self) -> u64 {
         // SAFETY: as for `Sync` above.
         unsafe { (*self.saved.get()).stack_pointer }
     }
 
-    /// Returns a pointer to the place where a switch saves the kernel stack pointer.
+    /// Returns a pointer to the cell in which a thread switch saves the kernel stack pointer.
     pub fn stack_pointer_cell(&self) -> *mut u64 {
         // SAFETY: only makes a pointer to the field.
         unsafe { &raw mut (*self.saved.get()).stack_pointer }
     }
 
-    /// Saves the vector registers of this CPU.
+    /// Saves this CPU's vector registers in the thread.
     pub fn save_registers(&self) {
         // SAFETY: the thread runs on this CPU; the state is 512 aligned bytes.
         unsafe {
@@ -194,7 +194,7 @@ impl Thread {
         }
     }
 
-    /// Loads the vector registers into this CPU.
+    /// Loads the thread's vector registers into this CPU.
     pub fn restore_registers(&self) {
         // SAFETY: as in `save_registers`, and the state is valid.
         unsafe {
@@ -203,14 +203,14 @@ impl Thread {
         }
     }
 
-    /// Returns the vector registers of the current thread.
+    /// Returns the current thread's vector registers.
     pub fn vector_state(&self) -> VectorState {
         self.save_registers();
         // SAFETY: as for `Sync` above.
         unsafe { (*self.saved.get()).vector }
     }
 
-    /// Sets the vector registers of the current thread.
+    /// Sets the current thread's vector registers.
     pub fn set_vector_state(&self, mut state: VectorState) {
         state.make_valid();
         // SAFETY: as for `Sync` above.
@@ -218,13 +218,13 @@ impl Thread {
         self.restore_registers();
     }
 
-    /// Returns the base of the `fs` segment.
+    /// Returns the base of the thread's `fs` segment.
     pub fn fs_base(&self) -> u64 {
         // ORDERING: Relaxed; used by the thread itself, or passed on under the queues' lock.
         self.fs_base.load(Ordering::Relaxed)
     }
 
-    /// Sets the base of the `fs` segment of the current thread.
+    /// Sets the base of the current thread's `fs` segment.
     pub fn set_fs_base(&self, base: u64) {
         // ORDERING: Relaxed, as above.
         self.fs_base.store(base, Ordering::Relaxed);
@@ -237,20 +237,20 @@ impl Thread {
         RunState::ALL[usize::from(self.state.load(Ordering::Relaxed))]
     }
 
-    /// Sets the scheduling state, under the queues' lock; returns the old state.
+    /// Sets the scheduling state and returns the old one; the caller holds the queues' lock.
     pub fn set_state(&self, state: RunState) -> RunState {
         // ORDERING: Relaxed, as above.
         RunState::ALL[usize::from(self.state.swap(state as u8, Ordering::Relaxed))]
     }
 
-    /// Returns why the thread woke last.
+    /// Returns the reason why the thread last woke.
     pub fn woken(&self) -> Woken {
         // ORDERING: Relaxed; set under the queues' lock before the thread ran.
         [Woken::Event, Woken::Timeout, Woken::Signal]
             [usize::from(self.woken.load(Ordering::Relaxed))]
     }
 
-    /// Sets the reason why the thread wakes, under the queues' lock.
+    /// Sets the reason why the thread wakes; the caller holds the queues' lock.
     pub fn set_woken(&self, why: Woken) {
         // ORDERING: Relaxed, as above.
         self.woken.store(why as u8, Ordering::Relaxed);
@@ -263,16 +263,16 @@ impl Thread {
             .store(ENDING | u64::from(status), Ordering::Relaxed);
     }
 
-    /// Returns the status that `begin_end` set; 0 if the thread did not end by itself.
+    /// Returns the status that `begin_end` set, or 0 if `begin_end` was not called.
     pub fn end_status(&self) -> u32 {
         // ORDERING: Relaxed, as above.
         self.ending.load(Ordering::Relaxed) as u32
     }
 
-    /// True if the thread has to end before it returns to user mode.
+    /// True if the thread must end before it returns to user mode.
     ///
-    /// The reason may be its own end, the end of its process, or another thread of the process that
-    /// executes a program.
+    /// This is the case if the thread or its process is ending, or if another thread of the process
+    /// is executing a new program.
     pub fn is_ending(&self) -> bool {
         // ORDERING: Relaxed, as above.
         self.ending.load(Ordering::Relaxed) != 0
@@ -280,7 +280,7 @@ impl Thread {
             || self.process.keeps_other_than(self.tid)
     }
 
-    /// True if a signal is pending that the thread does not block, or the thread has to end.
+    /// True if a signal is pending that the thread does not block, or if the thread must end.
     pub fn has_signal(&self) -> bool {
         self.is_ending() || super::signal::is_pending(self)
     }

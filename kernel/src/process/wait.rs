@@ -1,4 +1,4 @@
-//! `wait4` and `waitid`: a parent waits for a child to end and gets the child's status.
+//! `wait4` and `waitid`: a parent waits for a child to end and receives its exit status.
 
 use super::scheduler::{self, Event, Woken};
 use super::signal::RESTART;
@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use linux_raw_sys::errno::{ECHILD, EINVAL};
 use linux_raw_sys::general::{P_ALL, P_PGID, P_PID, SIGCHLD, WEXITED, WNOHANG, WNOWAIT};
 
-/// The children that a call waits for.
+/// The set of children that a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
     Any,
@@ -27,7 +27,7 @@ impl Wanted {
     }
 }
 
-/// Returns a wanted child that has ended. With `WNOHANG`, `None` if no such child has ended yet.
+/// Returns a child in `wanted` that has ended. With `WNOHANG`, returns `None` if there is none yet.
 fn wait_for(wanted: Wanted, options: u32) -> Result<Option<Arc<Process>>, Failure> {
     let parent = current();
     let look = || {
@@ -82,7 +82,7 @@ pub fn wait4(mm: &Mm, pid: i32, status: u64, options: u32, usage: u64) -> Result
 /// `waitid`, which writes a `siginfo_t`.
 ///
 /// # Errors
-/// EINVAL for options that the call does not have; ECHILD if there is no such child; EFAULT.
+/// EINVAL for unsupported options; ECHILD if there is no such child; EFAULT.
 pub fn waitid(mm: &Mm, kind: u32, id: u32, info: u64, options: u32) -> Result<Value, Failure> {
     let wanted = match kind {
         P_ALL => Wanted::Any,

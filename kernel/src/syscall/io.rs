@@ -1,4 +1,4 @@
-//! Calls on descriptors: reading, writing, duplicating, pipes, memfds.
+//! System calls on descriptors: reading, writing, duplicating, pipes, memfds.
 
 use super::{Call, Failure, Outcome, Value, memory};
 use crate::files::inode::{Device, Inode};
@@ -12,12 +12,12 @@ use linux_raw_sys::general::*;
 
 /// Maximum number of bytes that one step of a transfer copies.
 const STEP: usize = 1 << 16;
-/// Maximum number of parts of a vector.
+/// Maximum number of buffers in one vectored read or write.
 const PARTS_MAX: u64 = 1024;
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
 
-/// Performs a call of this family.
+/// Performs a system call on descriptors.
 pub fn call(call: &Call<'_>) -> Outcome {
     let [a, b, c, d, ..] = call.args;
     let files = &call.thread.process.files;
@@ -83,8 +83,7 @@ enum Direction {
     Out,
 }
 
-/// Copies between a file and the program in steps; a step that transfers less than asked is the
-/// last.
+/// Transfers data between a file and the program in steps; ends after an incomplete step.
 fn transfer(
     call: &Call<'_>,
     file: &OpenFile,

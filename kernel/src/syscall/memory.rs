@@ -1,4 +1,4 @@
-//! Memory calls: the conversion of their arguments to a `Syscall` of the core.
+//! Memory system calls: conversion of their arguments to the core's `Syscall`.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::files::inode::Device;
@@ -40,7 +40,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     }
 }
 
-/// Returns the core's form of a call that its arguments alone determine.
+/// Converts a call to the core's form if its arguments alone determine it.
 fn of_registers(call: &Call<'_>) -> Option<Syscall> {
     let [a, b, c, d, e, _] = call.args;
     let option = PrctlOption(u64::from(a as u32));
@@ -90,7 +90,7 @@ fn mmap(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.mm.call(&Syscall::Mmap(request))?)
 }
 
-/// Describes an open file for the core.
+/// Returns the core's description of an open file.
 fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     let access = (file.is_readable(), file.is_writable());
     if access == (false, false) {
@@ -101,7 +101,7 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     Ok(mapped::keep(inode, &file.path, file.id, access))
 }
 
-/// `mincore`: writes a byte for each page that says whether the page is in memory.
+/// `mincore`: writes one byte per page, which tells whether the page is in memory.
 fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
     if !addr.is_multiple_of(PAGE_SIZE) {
         return Err(EINVAL.into());
@@ -127,7 +127,7 @@ fn mincore(mm: &Mm, addr: u64, len: u64, to: u64) -> Result<Value, Failure> {
     Ok(0)
 }
 
-/// `msync`: there is nothing to write back, so only the range is checked.
+/// `msync`: only checks the range, because there is nothing to write back.
 fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
     const ALL: u32 = MS_ASYNC | MS_INVALIDATE | MS_SYNC;
     let both = flags as u32 & (MS_ASYNC | MS_SYNC) == MS_ASYNC | MS_SYNC;
@@ -147,7 +147,7 @@ fn msync(mm: &Mm, addr: u64, len: u64, flags: u64) -> Result<Value, Failure> {
     }
 }
 
-/// `process_madvise`, with a pidfd, from which the process number is taken.
+/// `process_madvise`, applied to the process that a pidfd refers to.
 fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
     let [pidfd, vector, count, advice, flags, _] = call.args;
     if flags != 0 || count > 1024 {
@@ -171,7 +171,7 @@ fn process_madvise(call: &Call<'_>) -> Result<Value, Failure> {
     })?)
 }
 
-/// `process_mrelease`: frees the private memory of a process that is ending already.
+/// `process_mrelease`: frees the private memory of a process that is already ending.
 fn process_mrelease(call: &Call<'_>) -> Result<Value, Failure> {
     let [pidfd, flags, ..] = call.args;
     if flags != 0 {
@@ -198,7 +198,7 @@ fn process_mrelease(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(0)
 }
 
-/// Changes the size of a file, and removes the pages beyond it from all mappings.
+/// Changes a file's size, and removes the pages beyond the new size from all mappings.
 ///
 /// # Errors
 /// EINVAL if this is not a file or the size is negative; EACCES; EPERM.
@@ -217,7 +217,7 @@ pub fn truncate(file: &Inode, size: u64) -> Result<Value, Failure> {
     Ok(0)
 }
 
-/// `fallocate`: enlarges a file, or punches a hole into it.
+/// `fallocate`: enlarges a file, or punches a hole in it.
 ///
 /// # Errors
 /// EOPNOTSUPP for other modes; EPERM, ENODEV, EINVAL.

@@ -1,6 +1,6 @@
-//! System calls by their numbers in Linux, with one file for each family of calls.
+//! System calls, dispatched by their Linux numbers, with one file for each family of calls.
 //!
-//! A family's `call` function returns `None` for the number of a call of another family.
+//! A family's `call` function returns `None` if the call belongs to another family.
 
 pub mod io;
 pub mod memory;
@@ -20,10 +20,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::{EFAULT, ENOSYS};
 use vmarea::types::Errno;
 
-/// Result of a system call that succeeded.
+/// Result of a successful system call.
 pub type Value = u64;
 
-/// Error number of a system call that failed.
+/// Error number of a failed system call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure(u32);
 
@@ -46,7 +46,7 @@ impl Failure {
     }
 }
 
-/// Result of a system call; `None` if the call belongs to another family.
+/// Outcome of a system call; `None` if the call belongs to another family.
 pub type Outcome = Option<Result<Value, Failure>>;
 
 /// A system call that a thread makes.
@@ -63,16 +63,16 @@ pub struct Call<'a> {
     pub registers: &'a mut Registers,
 }
 
-/// True to print every system call, for debugging the kernel.
+/// Whether every system call is printed, for debugging the kernel.
 static TRACE: AtomicBool = AtomicBool::new(false);
 
-/// Starts to print every system call.
+/// Starts printing every system call.
 pub fn trace() {
     // ORDERING: Relaxed; set before programs run.
     TRACE.store(true, Ordering::Relaxed);
 }
 
-/// Handles a system call; `entry.s` calls it.
+/// Handles a system call; called by `entry.s`.
 #[unsafe(no_mangle)]
 extern "C" fn system_call(registers: &mut Registers) {
     let result = perform(registers);

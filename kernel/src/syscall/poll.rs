@@ -11,7 +11,7 @@ use linux_raw_sys::general::*;
 
 const FDS_MAX: u64 = 1024;
 
-/// Performs a call of this family.
+/// Performs a system call that waits for files.
 pub fn call(call: &Call<'_>) -> Outcome {
     let [fds, count, timeout, mask, ..] = call.args;
     Some(match call.number {
@@ -29,7 +29,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// A file and the events to wait for; the file is `None` for a descriptor that is not open.
+/// A file and the events to wait for; the file is `None` if the descriptor is not open.
 type Watched = (Option<Arc<OpenFile>>, u32);
 
 fn happened((file, wanted): &Watched) -> u32 {
@@ -39,7 +39,7 @@ fn happened((file, wanted): &Watched) -> u32 {
     }
 }
 
-/// Waits until an event happens on one of the files, or for `after` nanoseconds.
+/// Waits until an event happens on one of the files, or until `after` nanoseconds have passed.
 fn wait(watched: &[Watched], after: Option<u64>) -> Result<(), Failure> {
     let deadline = after.map(|after| clock::now().saturating_add(after));
     let ready = || watched.iter().any(|w| happened(w) != 0).then_some(());

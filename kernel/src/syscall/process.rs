@@ -1,4 +1,4 @@
-//! Calls about processes and threads.
+//! System calls for processes and threads.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::files::open::Object;
@@ -16,10 +16,10 @@ use linux_raw_sys::general::*;
 
 const ARCH_SET_FS: u64 = 0x1002;
 const ARCH_GET_FS: u64 = 0x1003;
-/// Maximum number of arguments, and of environment strings, of one program.
+/// Maximum number of a program's arguments, and of its environment strings.
 const STRINGS_MAX: usize = 4096;
 
-/// Performs a call of this family.
+/// Performs a system call for processes and threads.
 pub fn call(call: &mut Call<'_>) -> Outcome {
     let [a, b, c, d, e, f] = call.args;
     let thread = call.thread;
@@ -87,7 +87,7 @@ fn fork(call: &Call<'_>, flags: u32) -> Result<Value, Failure> {
     clone::clone(call.registers, &request)
 }
 
-/// `clone3`: its arguments are in a structure that may grow in later versions of Linux.
+/// `clone3`: takes its arguments in a structure that may become larger in later Linux versions.
 fn clone3(call: &Call<'_>) -> Result<Value, Failure> {
     const FIRST_SIZE: u64 = 64;
     let [addr, size, ..] = call.args;
@@ -198,7 +198,7 @@ fn arch_prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// `pidfd_open`: opens a file that stands for the process number.
+/// `pidfd_open`: opens a pidfd for a process number.
 fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
     let [pid, flags, ..] = call.args;
     if flags != 0 {
@@ -210,7 +210,7 @@ fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(call.thread.process.files.add(file, 0, true)?.into())
 }
 
-/// Returns the process number of a pidfd.
+/// Returns the process number that a pidfd refers to.
 ///
 /// # Errors
 /// EBADF.
@@ -221,7 +221,7 @@ pub fn process_of_pidfd(call: &Call<'_>, fd: u32) -> Result<u32, Failure> {
     }
 }
 
-/// `unshare`: only a table of files can be unshared, and only one that is not shared.
+/// `unshare`: supports only `CLONE_FILES`, and only if the file table is not shared.
 fn unshare(call: &Call<'_>) -> Result<Value, Failure> {
     match call.args[0] as u32 {
         0 | CLONE_FILES if !call.thread.process.files.is_shared() => Ok(0),
@@ -229,7 +229,7 @@ fn unshare(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Calls about users, groups and sessions.
+/// Performs a system call for users, groups and sessions.
 fn identity(call: &Call<'_>) -> Outcome {
     let [a, b, c, ..] = call.args;
     let process = &call.thread.process;
@@ -268,7 +268,7 @@ fn identity(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// Sets the user; a process that is not user 0 has no privileges.
+/// Sets the user id; a process whose user id is not 0 has no privileges.
 fn set_user(call: &Call<'_>, inherited: &mut Inherited, user: u32) -> Result<Value, Failure> {
     if user != u32::MAX && user != inherited.user[0] {
         if inherited.user[0] != 0 {

@@ -1,4 +1,4 @@
-//! Calls about signals.
+//! System calls for signals.
 
 use super::{Call, Failure, Outcome, Value, time};
 use crate::cpu::clock;
@@ -16,7 +16,7 @@ const SI_TKILL: i32 = -6;
 /// Minimum size of an alternate stack for handlers, in bytes.
 const STACK_MIN: u64 = 2048;
 
-/// Performs a call of this family.
+/// Performs a system call for signals.
 pub fn call(call: &mut Call<'_>) -> Outcome {
     let [a, b, c, d, ..] = call.args;
     Some(match call.number {
@@ -97,7 +97,7 @@ fn mask(call: &Call<'_>) -> Result<Value, Failure> {
     call.mm.write_if_wanted(old, &[before]).map(|()| 0)
 }
 
-/// Until the call ends, blocks the signals of the set at `addr` instead; 0 for no change.
+/// Makes the set at `addr` the signal mask until the call ends; does nothing if `addr` is 0.
 ///
 /// # Errors
 /// EFAULT.
@@ -116,7 +116,7 @@ fn pause() -> Result<Value, Failure> {
     Err(EINTR.into())
 }
 
-/// `rt_sigtimedwait`: takes a pending signal of a set, whose signals the thread usually blocks.
+/// `rt_sigtimedwait`: waits for a pending signal in a set of signals, which are usually blocked.
 fn wait(call: &Call<'_>) -> Result<Value, Failure> {
     let [set, info, timeout, ..] = call.args;
     let set: u64 = call.mm.read_value(set)?;

@@ -1,4 +1,4 @@
-//! Calls about the machine and about resource limits.
+//! System calls for the machine and for resource limits.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::console;
@@ -13,9 +13,9 @@ use linux_raw_sys::general::*;
 
 /// `LINUX_REBOOT_CMD_POWER_OFF`, `LINUX_REBOOT_CMD_HALT`, `LINUX_REBOOT_CMD_RESTART`.
 const POWER_COMMANDS: [u32; 3] = [0x4321_fedc, 0xcdef_0123, 0x0123_4567];
-/// Length of a field of `struct utsname`.
+/// Length in bytes of a field in `struct utsname`.
 const NAME_LEN: usize = 65;
-/// Exit code for QEMU if the check of the memory fails: its status is twice this, and one.
+/// Exit code for a failed memory check; QEMU's exit status is then `2 * CHECK_FAILED + 1`.
 const CHECK_FAILED: u32 = 2;
 const PR_SET_NAME: u32 = 15;
 const PR_GET_NAME: u32 = 16;
@@ -23,7 +23,7 @@ const PR_SET_PDEATHSIG: u32 = 1;
 const PR_GET_DUMPABLE: u32 = 3;
 const PR_SET_DUMPABLE: u32 = 4;
 
-/// Performs a call of this family.
+/// Performs a system call for the machine or for resource limits.
 pub fn call(call: &Call<'_>) -> Outcome {
     let [a, b, c, d, ..] = call.args;
     let mm = call.mm;
@@ -94,7 +94,7 @@ fn uname(call: &Call<'_>) -> Result<Value, Failure> {
     call.mm.write(call.args[0], &bytes).map(|()| 0)
 }
 
-/// Returns a resource limit and sets it if asked.
+/// Writes a resource limit to `old` and sets it from `new`; an address of 0 skips its step.
 fn limit(call: &Call<'_>, pid: u32, kind: u64, new: u64, old: u64) -> Result<Value, Failure> {
     let own = &call.thread.process;
     if pid != 0 && pid != own.pid {
@@ -149,7 +149,7 @@ fn prctl(call: &Call<'_>) -> Result<Value, Failure> {
     }
 }
 
-/// Ends the machine (`reboot`), after a check of frames and of the core's structures.
+/// Stops the machine (`reboot`), after checking the frames and the core's structures.
 fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     let [_, _, command, ..] = call.args;
     if call.thread.process.inherited.lock().user[0] != 0 {
@@ -170,10 +170,10 @@ fn reboot(call: &Call<'_>) -> Result<Value, Failure> {
     })
 }
 
-/// `CAP_IPC_LOCK`, the only capability that a process can give up.
+/// `CAP_IPC_LOCK`, the only capability that a process can drop individually.
 const IPC_LOCK: u32 = 1 << 14;
 
-/// `capget`: a privileged process has all capabilities.
+/// `capget`: a privileged process has all capabilities except a dropped `CAP_IPC_LOCK`.
 fn capabilities(call: &Call<'_>) -> Result<Value, Failure> {
     let inherited = call.thread.process.inherited.lock().clone();
     let all = if inherited.user[0] == 0 { !0 } else { 0 };

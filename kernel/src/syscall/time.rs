@@ -1,4 +1,4 @@
-//! Calls about time.
+//! System calls for clocks and timers.
 
 use super::{Call, Failure, Outcome, Value};
 use crate::cpu::clock;
@@ -11,7 +11,7 @@ use linux_raw_sys::general::*;
 const SECOND: u64 = 1_000_000_000;
 const TIMER_ABSTIME: u64 = 1;
 
-/// Reads a `struct timespec`, in nanoseconds.
+/// Reads a `struct timespec` and converts it to nanoseconds.
 ///
 /// # Errors
 /// EINVAL for an invalid time; EFAULT.
@@ -23,7 +23,7 @@ pub fn read(mm: &Mm, addr: u64) -> Result<u64, Failure> {
     }
 }
 
-/// Like [`read`]; `None` if the address is 0.
+/// Like [`read`], but returns `None` if the address is 0.
 ///
 /// # Errors
 /// EINVAL; EFAULT.
@@ -42,7 +42,7 @@ fn timeval(nanoseconds: u64) -> [u64; 2] {
     [nanoseconds / SECOND, nanoseconds % SECOND / 1000]
 }
 
-/// Performs a call about time.
+/// Performs a system call for clocks or timers.
 pub fn call(call: &Call<'_>) -> Outcome {
     let [a, b, c, d, ..] = call.args;
     let mm = call.mm;

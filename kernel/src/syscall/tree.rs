@@ -1,4 +1,4 @@
-//! Calls with path names: opening and examining files, and changing directories.
+//! System calls with path names: opening and examining files, and changing directories.
 
 use super::{Call, Failure, Outcome, Value, memory};
 use crate::files::open::{Object, OpenFile};
@@ -13,7 +13,7 @@ use linux_raw_sys::general::*;
 
 const HERE: u32 = AT_FDCWD as u32;
 
-/// Performs a call of this family.
+/// Performs a system call with path names.
 pub fn call(call: &Call<'_>) -> Outcome {
     let [a, b, c, d, ..] = call.args;
     let follow = |flags: u64| match flags as u32 & AT_SYMLINK_NOFOLLOW {
@@ -75,7 +75,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
     })
 }
 
-/// Object that a path leads to.
+/// Object that a path names.
 enum Target {
     Inode(Arc<Inode>),
     Proc(Found),
@@ -86,7 +86,7 @@ fn directory(call: &Call<'_>) -> String {
     call.thread.process.inherited.lock().directory.clone()
 }
 
-/// Returns the directory at which a path starts.
+/// Returns the directory that a path is relative to.
 fn base(call: &Call<'_>, fd: u32, name: &str) -> Result<String, Failure> {
     if fd == HERE || name.starts_with('/') {
         return Ok(directory(call));
@@ -106,8 +106,9 @@ fn found_by_number(call: &Call<'_>, fd: u32) -> Result<Target, Failure> {
     })
 }
 
-/// Returns the object at the path that is stored at `addr`. With `AT_EMPTY_PATH`, an empty path
-/// stands for `fd` itself.
+/// Returns the object named by the path string at `addr`.
+///
+/// With `AT_EMPTY_PATH`, an empty path refers to `fd` itself.
 fn find(call: &Call<'_>, fd: u32, addr: u64, last: Last, flags: u64) -> Result<Target, Failure> {
     let name = call.mm.read_path(addr)?;
     if name.is_empty() && flags as u32 & AT_EMPTY_PATH != 0 && fd != HERE {
@@ -217,7 +218,7 @@ fn stat(call: &Call<'_>, target: &Target, to: u64) -> Result<Value, Failure> {
     call.mm.write_values(to, &words).map(|()| 0)
 }
 
-/// Writes the names in a directory as `struct linux_dirent64`.
+/// Writes the entries of a directory as `struct linux_dirent64`.
 fn list(call: &Call<'_>) -> Result<Value, Failure> {
     let [fd, to, room, ..] = call.args;
     let file = call.thread.process.files.get(fd as u32)?;
@@ -288,7 +289,7 @@ fn read_link(call: &Call<'_>, fd: u32, name: u64, to: u64, room: u64) -> Result<
     Ok(len as u64)
 }
 
-/// Adds a new name to a directory.
+/// Adds an inode to a directory under a new name.
 fn enter(
     call: &Call<'_>,
     fd: u32,

@@ -1,4 +1,4 @@
-//! The program that creates boundaries, which is compiled once per test and started once per case.
+//! The C program that creates boundaries between VMAs; compiled once per test, started per case.
 
 use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};
@@ -20,9 +20,9 @@ pub struct Program {
 
 /// A running case, which ends when the value is dropped.
 pub struct Case {
-    /// Id of the process that has the boundaries.
+    /// Id of the process that contains the boundaries.
     pub pid: i32,
-    /// First address of the mappings between the boundaries, and first address after them.
+    /// Start and end of the address range that contains the boundaries.
     pub range: (u64, u64),
     /// Number of boundaries.
     pub boundaries: u64,

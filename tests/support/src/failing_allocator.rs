@@ -1,8 +1,8 @@
 //! Global allocator for tests, in which a chosen allocation fails.
 //!
 //! A test makes [`FailingAllocator`] its global allocator, lists the allocations of an operation
-//! with [`record`], and repeats the operation with [`fail`] once for each of them. Only allocations
-//! of the calling thread count.
+//! with [`record`], and repeats the operation with [`fail`] once per listed allocation. Only
+//! allocations of the calling thread count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -16,7 +16,7 @@ pub struct FailingAllocator;
 enum Mode {
     Pass,
     Record,
-    /// The allocation after this number of successful ones fails.
+    /// The allocation that follows this number of successful ones fails.
     Fail(usize),
 }
 
@@ -37,12 +37,12 @@ impl Site {
         Site(text.lines().filter_map(name).collect())
     }
 
-    /// Returns true if a function with this in its name led to the allocation.
+    /// Returns true if a function whose name contains `name` led to the allocation.
     pub fn passes(&self, name: &str) -> bool {
         self.0.iter().any(|function| function.contains(name))
     }
 
-    /// Returns the innermost function of a crate of this project.
+    /// Returns the innermost function that belongs to a crate of this project.
     pub fn function(&self) -> &str {
         let ours = |name: &&String| name.contains("vmarea") && !name.contains("failing_allocator");
         self.0.iter().find(ours).map_or("", String::as_str)
@@ -57,7 +57,7 @@ pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Site>) {
     (result, SITES.take())
 }
 
-/// Runs `work` with a failure of its allocation number `nth`, counted from 0.
+/// Runs `work`, in which the allocation with the number `nth`, counted from 0, fails.
 pub fn fail<R>(nth: usize, work: impl FnOnce() -> R) -> R {
     MODE.set(Mode::Fail(nth));
     let result = work();

@@ -1,12 +1,12 @@
-//! Process groups for the children of a test, which always end with the test.
+//! Process groups that make the child processes of a test end with the test.
 //!
 //! The programs of these tests fork, and are stopped, traced and killed. A program that outlived
-//! its test would keep the output of the whole run open, and the run would not end. Each program is
-//! therefore in a process group with a shell that only waits. When the time limit is over or the
+//! its test would keep the output of the whole run open, and the run would not end. Therefore each
+//! program is in a process group with a shell that only waits. When the time limit expires or the
 //! other end of the shell's input is closed, the shell kills the group with SIGKILL, which also
 //! ends stopped, traced and waiting processes. The test closes that end when it drops the group or
-//! ends for any reason. The shell is the leader of the group and ends last, so its process id is
-//! not reused before.
+//! ends for any reason. The shell is the leader of the group and ends last, so the group's id is
+//! not reused while the group exists.
 //!
 //! A process that leaves the group (`setsid`) is not killed.
 
@@ -16,10 +16,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Time limit, which is longer than any test needs on a busy machine.
+/// Time limit, which is longer than any test takes on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// A program and its descendants. They end when the value is dropped or [`LIMIT`] is over.
+/// A program and its descendants. They end when the value is dropped or [`LIMIT`] expires.
 pub struct Leashed {
     program: Child,
     shell: Child,
@@ -67,7 +67,7 @@ impl Leashed {
         let _ = self.program.wait();
     }
 
-    /// True if the group was killed because its time limit was over.
+    /// True if the group was killed because its time limit had expired.
     pub fn is_over(&mut self) -> bool {
         self.shell.try_wait().is_ok_and(|status| status.is_some())
     }
@@ -107,7 +107,7 @@ impl DerefMut for Leashed {
 ///
 /// # Panics
 ///
-/// If the program, or a process that it started, keeps its output open until [`LIMIT`] is over.
+/// If the program, or a process that it started, keeps its output open until [`LIMIT`] expires.
 pub fn output(command: &mut Command) -> io::Result<Output> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(Leashed::start(command)?)

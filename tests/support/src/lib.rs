@@ -1,7 +1,7 @@
 //! Helpers shared by the tests of several crates.
 //!
-//! They are child processes that end with the test, a program that creates boundaries, and an
-//! allocator that fails on demand.
+//! The helpers are child processes that end with the test, a program that creates boundaries
+//! between VMAs, and an allocator that fails on demand.
 //!
 //! Other crates use this one only in their tests.
 

@@ -1,4 +1,4 @@
-//! `vmarea conform`: random calls on the running kernel and on the core, compared after each.
+//! `vmarea conform`: random calls on the running kernel and in the core, compared after each call.
 
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
@@ -22,13 +22,14 @@ use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_process::view::ViewError;
 use vmarea_replay::{PolicyName, machine};
 
-/// Make random memory calls on this kernel and in vmarea, and compare the two after each.
+/// Make random memory calls on this kernel and in vmarea, and compare the results of each call.
 ///
-/// Processes of this command execute sequences of calls, accesses, forks and exits, valid and
-/// invalid, in a part of their address space; vmarea's core executes the same. After every step
-/// the result or error, VMAs with their flags and page offsets, anon_vmas, counters and bytes must
-/// be equal. A difference is shrunk to the shortest sequence that still shows it and printed as
-/// calls, as a C program and as a test file. Needs root, or CAP_BPF and CAP_PERFMON.
+/// Child processes of this command execute sequences of calls, accesses, forks and exits, valid and
+/// invalid, in a part of their address space; vmarea's core executes the same sequences. After
+/// every step, the kernel and the core must agree on the result or error, the VMAs with their flags
+/// and page offsets, the anon_vmas, the counters and the memory contents. A sequence that shows a
+/// difference is shortened as far as possible and printed as calls, as a C program and as a test
+/// file. Needs root, or CAP_BPF and CAP_PERFMON.
 #[derive(Debug, Args)]
 pub struct Conform {
     /// Steps to compare
@@ -40,15 +41,15 @@ pub struct Conform {
     )]
     ops: u64,
 
-    /// Seed of the sequences: the same number gives the same calls; without it a random seed is
-    /// used and printed
+    /// Seed of the sequences: the same number gives the same calls; without this option a random
+    /// seed is used and printed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
     /// Rules that vmarea follows: `linux` for those of the running kernel (or of the nearest lower
     /// known version), `linux-6.12`, `linux-6.1` or `linux-5.10`. With `vmarea`, `thesis` or a
-    /// switch (`linux+collector`, see `replay --help`), vmarea may have fewer VMAs than the kernel,
-    /// which is counted; any other difference is an error
+    /// switch (`linux+collector`, see `replay --help`), vmarea may end up with fewer VMAs than the
+    /// kernel; such cases are counted, and any other difference is an error
     #[arg(long, value_name = "POLICY", default_value = "linux")]
     profile: PolicyName,
 
@@ -56,7 +57,8 @@ pub struct Conform {
     #[arg(long, value_name = "N")]
     minutes: Option<u64>,
 
-    /// Execute the test in FILE instead of random calls, and print it with this kernel's results
+    /// Execute the test in FILE instead of random calls, and print the test with this kernel's
+    /// results
     #[arg(long, value_name = "FILE")]
     play: Option<PathBuf>,
 
@@ -147,7 +149,7 @@ fn failure(error: RunError) -> Failure {
     Failure::new(status, error)
 }
 
-/// Returns the policy with the running kernel's bug fixes, if it is of the same version.
+/// Returns the policy; if it has the running kernel's version, adds that kernel's bug fixes.
 fn repaired(policy: Policy) -> Policy {
     let kernel = vmarea_process::system::build();
     match machine::version(&kernel) {

@@ -21,15 +21,15 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
-/// Maximum size of a pasted list; the list of the largest possible process is smaller.
+/// Maximum size of a list in a file; the list of the largest possible process is shorter.
 const TEXT_BYTES: u64 = 1 << 30;
 
 /// Explain every boundary between two mappings.
 ///
-/// Counts the mappings against the limit, ranks the reasons why neighbours are not merged, and
-/// says how many could be merged, how, and what to do. Only reads, and changes nothing in the
-/// process. With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons
-/// that depend on what /proc hides are only likely.
+/// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
+/// and says how many could be merged, how, and what to do. Changes nothing in the process. With
+/// CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that depend on
+/// data which /proc does not show are only likely.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
@@ -53,7 +53,7 @@ pub struct Explain {
     #[arg(long, conflicts_with_all = ["from", "command"])]
     rss: bool,
 
-    /// Do not read the kernel's own view by BPF
+    /// Do not read the kernel's own data with BPF
     #[arg(long)]
     no_bpf: bool,
 
@@ -77,7 +77,7 @@ pub struct Explain {
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     markdown: bool,
 
-    /// Run and record a program, and explain it at the moment when it has the most mappings
+    /// Run and record a program, and explain the moment at which it had the most mappings
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
 }
@@ -142,7 +142,7 @@ impl Threshold {
 }
 
 impl Explain {
-    /// True if the command explains a pasted list.
+    /// True if the command explains a list of mappings from a file.
     pub(super) fn reads_a_file(&self) -> bool {
         self.from.is_some()
     }
@@ -210,7 +210,7 @@ impl Explain {
         Ok(explain_recorded(&recorded, &named, self.list()))
     }
 
-    /// Records into `file`, and returns the stacks.
+    /// Records the program into `file`, and returns its call stacks.
     fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
         let mut sink = StackSink {
             trace: TraceSink::nameless(file),
@@ -306,7 +306,7 @@ fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Returns the failure for a process that cannot be read, with its exit status.
+/// Returns the failure, with its exit status, for a process that cannot be read.
 pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
         ProcessError::Forbidden(_) => Status::Permission,

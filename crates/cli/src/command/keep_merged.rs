@@ -1,7 +1,7 @@
-//! Runs a program whose mappings are kept merged: `vmarea run --keep-merged`.
+//! `vmarea run --keep-merged`: runs a program and keeps its mappings merged.
 //!
-//! This process becomes the program, with a preloaded object that does the merging (see
-//! `vmarea-preload`); no process of vmarea remains.
+//! This process executes the program in place of vmarea, with a preloaded object that does the
+//! merging (see `vmarea-preload`); no process of vmarea remains.
 
 use crate::exit::{Failure, Result, Status};
 use anyhow::{Context, anyhow};
@@ -27,7 +27,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         },
         max_pause,
     };
-    // Report a missing permission now, and not only when the first merge fails.
+    // Report a missing permission now rather than when the first merge fails.
     vmarea_repair::can_repair_itself().map_err(|error| {
         let status = if error.is_permission() {
             Status::Permission

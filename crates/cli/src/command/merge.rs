@@ -1,4 +1,4 @@
-//! `vmarea merge`: merges mappings of a running process that need not be separate.
+//! `vmarea merge`: merges a running process's mappings where they need not be separate.
 
 use super::explain::Range;
 use crate::console::{Console, count};
@@ -18,13 +18,13 @@ const SCHEMA: u32 = 1;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
-/// Merge mappings of a running process that need not be separate.
+/// Merge a running process's mappings where they need not be separate.
 ///
-/// Without --apply it only reports what it would do. With --apply it replaces each run of equal
-/// anonymous neighbours by one mapping: it moves their pages out, puts a fresh mapping in place,
-/// and moves the pages back (before Linux 6.8 it copies them). It works in steps and stops the
-/// process for each of them, for at most --max-pause. If this command is killed during a step, the
-/// process stays stopped until --resume finishes the merge.
+/// Without --apply, the command only reports what it would do. With --apply, it replaces each run
+/// of adjacent anonymous mappings with equal attributes by one mapping: it moves their pages out,
+/// puts a fresh mapping in place, and moves the pages back (before Linux 6.8 it copies them). The
+/// merge is done in steps, and each step stops the process for at most --max-pause. If this command
+/// is killed during a step, the process stays stopped until --resume finishes the merge.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
@@ -43,7 +43,7 @@ pub struct Merge {
     #[arg(long, value_name = "LOW,HIGH")]
     range: Option<Range>,
 
-    /// Longest time that the process may be stopped at once: 5ms, 500us, 1s
+    /// Longest time for which one step may stop the process: 5ms, 500us, 1s
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     max_pause: Duration,
 
@@ -51,17 +51,17 @@ pub struct Merge {
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
-    /// How pages get into the fresh mapping (default: `move`, from Linux 6.8). `copy`
-    /// takes longer and splits huge pages, and refuses a process with memory that a device may
-    /// write to (pinned memory, io_uring, GPUs)
+    /// How pages are put into the fresh mapping (default: `move`, from Linux 6.8). `copy` takes
+    /// longer, splits huge pages, and refuses a process with memory that a device may write to
+    /// (pinned memory, io_uring, GPUs)
     #[arg(long, value_name = "WAY", value_parser = way)]
     by: Option<Way>,
 
-    /// Other repairs to do first: `guards` (guard pages made with mprotect become guard markers,
-    /// Linux 6.13; not for a program that makes them writable later), `flags` (clears
-    /// MADV_DONTFORK and MADV_DONTDUMP where they alternate; a fork then copies that memory),
-    /// `empties` (reserved ranges without pages become one), `priming` (touches and drops one page
-    /// of each reservation, so that memory committed in it later can merge)
+    /// Other repairs to do first: `guards` (turns guard pages made with mprotect into guard
+    /// markers; needs Linux 6.13; not for a program that later makes them writable), `flags`
+    /// (clears MADV_DONTFORK and MADV_DONTDUMP where they alternate; a fork then copies that
+    /// memory), `empties` (merges adjacent reserved ranges that have no pages), `priming` (touches
+    /// and drops one page of each reservation, so that memory committed there later can merge)
     #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
     fix: Vec<Fix>,
 
@@ -73,7 +73,7 @@ pub struct Merge {
     json: JsonArg,
 }
 
-/// The result as JSON, with times in microseconds and sizes in bytes.
+/// The result as JSON; times are in microseconds and sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Said {
     schema: u32,
@@ -154,7 +154,7 @@ impl Merge {
         Ok(Exit::Ok)
     }
 
-    /// Reports the other repairs: what they change, or would change.
+    /// Reports what the other repairs change, or would change in a dry run.
     fn fix(
         &self,
         console: &Console,
@@ -248,7 +248,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Reports merges that were tried or requested and did not succeed.
+    /// Reports merges that were tried or requested but not done.
     fn explain_kept(&self, console: &Console, kept: &Kept) {
         for (reason, n) in &kept.by_reason {
             if reason.is_obstacle() {
@@ -316,7 +316,7 @@ fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {
     named.collect()
 }
 
-/// Parses a duration: a number and us, ms or s.
+/// Parses a duration: a number followed by `us`, `ms` or `s`.
 pub(super) fn time(text: &str) -> anyhow::Result<Duration> {
     let wrong = || anyhow!("a time like 5ms, 500us or 1s is needed");
     let at = text

@@ -23,7 +23,8 @@ use vmarea_process::processes;
 
 /// The commands.
 ///
-/// Their arguments carry the help; a doc comment here would hide all but its first line.
+/// The help text is on the argument types; a doc comment on a variant would hide all but its first
+/// line.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(run::Run),
@@ -31,7 +32,7 @@ pub enum Command {
     Replay(replay::Replay),
     Conform(conform::Conform),
     Explain(explain::Explain),
-    /// Show an address space: its mappings, its anatomy, its graph of anon_vmas
+    /// Show an address space: its mappings, its anatomy, or its graph of anon_vmas
     #[command(subcommand)]
     Show(show::Show),
     Merge(merge::Merge),

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// Record a program into a trace file.
 ///
-/// The exit status is the program's own. The file grows while the program runs, and stays readable
-/// after a full disk or the end of vmarea.
+/// The exit status is the program's own. The file grows while the program runs, and remains
+/// readable if the disk becomes full or vmarea is killed.
 #[derive(Debug, Args)]
 pub struct Record {
     /// The trace file

@@ -17,7 +17,7 @@ use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Sta
 /// What to record, and in how much detail.
 #[derive(Debug, Args)]
 pub struct RecordingArgs {
-    /// Also read the kernel's list of mappings after every N calls of an address space (it is
+    /// Also read the kernel's list of mappings after every N calls in an address space (it is
     /// always read after each exec and at the end)
     #[arg(long, value_name = "N")]
     checkpoint: Option<NonZeroU64>,
@@ -33,8 +33,8 @@ impl RecordingArgs {
         &self.command
     }
 
-    /// Creates arguments that record `command` with snapshots only at the start and the end of each
-    /// address space.
+    /// Creates arguments that record `command` and read its mappings only after exec and at the
+    /// end.
     pub fn of(command: Vec<OsString>) -> Self {
         Self {
             checkpoint: None,

@@ -1,4 +1,4 @@
-//! `vmarea replay`: replays a trace file and compares it with the recorded kernel.
+//! `vmarea replay`: replays a trace file and compares the results with the recorded kernel's.
 
 use super::replaying::ReplayingArgs;
 use crate::console::Console;
@@ -8,7 +8,7 @@ use clap::Args;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Replay a trace file and compare it with the kernel of the recording.
+/// Replay a trace file and compare the results with the recorded kernel's.
 ///
 /// A trace that was cut off or damaged is replayed up to that point, and the output says so. The
 /// exit status is 3 if anything differs.

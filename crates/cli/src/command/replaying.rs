@@ -18,16 +18,16 @@ use vmarea_trace::{Error as TraceError, Reader};
 #[derive(Debug, Args)]
 pub struct ReplayingArgs {
     /// Replay under this policy; may be given several times. `linux`, the rules of the recorded
-    /// kernel, is always included and is the one compared with the kernel. Switches follow the
-    /// name: `vmarea+copy_budget=64`, `thesis+collector`, `vmarea+either_survives=off`; an unknown
-    /// one prints the list
+    /// kernel, is always included, and only its results are compared with the kernel's. Switches
+    /// follow the name: `vmarea+copy_budget=64`, `thesis+collector`, `vmarea+either_survives=off`;
+    /// an unknown switch prints the list of all switches
     #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
     policies: Vec<PolicyName>,
 
     #[command(flatten)]
     json: JsonArg,
 
-    /// Show N differences of each cause, or all of them, in the text and in the JSON, each with
+    /// Show N differences for each cause, or all of them, in the text and in the JSON, each with
     /// the call before it
     #[arg(long, value_name = "N|all", default_value = "1")]
     differences: MostShown,
@@ -36,7 +36,7 @@ pub struct ReplayingArgs {
 impl ReplayingArgs {
     /// Replays a trace and compares it with the kernel's results.
     ///
-    /// A trace that was cut off or damaged is replayed up to that point, with a note.
+    /// A trace that was cut off or damaged is replayed up to that point, and a note says so.
     ///
     /// # Errors
     /// Fails if the trace cannot be replayed.
@@ -104,7 +104,7 @@ impl ReplayingArgs {
     }
 }
 
-/// A source that counts the bytes read.
+/// A file that counts the bytes read from it.
 struct Counting(File, Rc<Cell<u64>>);
 
 impl Read for Counting {

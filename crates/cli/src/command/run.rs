@@ -1,7 +1,7 @@
-//! `vmarea run`: records a program, replays it, and compares the result with the kernel.
+//! `vmarea run`: records a program, replays it, and compares the result with the kernel's.
 //!
-//! The program runs first; the replay begins after it has exited and does not disturb it. A trace
-//! connects the two, in an unnamed file unless the user wants to keep it.
+//! The program runs first; the replay begins after it has exited and does not disturb it. The
+//! replay reads the recorded trace from an unnamed file, or from a named one if the user keeps it.
 
 use super::keep_merged;
 use super::recording::RecordingArgs;
@@ -17,7 +17,7 @@ use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Record a program, replay it, and compare every step with the kernel.
+/// Record a program, replay it, and compare every step with the kernel's result.
 ///
 /// The program runs as usual; its output, signals and exit status are its own. After it has
 /// exited, everything that it and its children did to their address spaces is replayed under
@@ -31,13 +31,14 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Do not record; keep the program's mappings merged while it runs and has more than N
+    /// Do not record; keep the program's mappings merged while it has more than N mappings
     /// (default: half of vm.max_map_count). Needs permission to use userfaultfd, and Linux 6.8
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["trace", "json", "checkpoint"])]
     keep_merged: Option<Option<u64>>,
 
-    /// With --keep-merged: longest time that a thread may wait for its memory: 5ms, 500us
+    /// With --keep-merged: longest time for which a merge may block a thread's memory accesses:
+    /// 5ms, 500us
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = super::merge::time,
           requires = "keep_merged")]
     max_pause: Duration,
@@ -63,7 +64,7 @@ impl Run {
         }
     }
 
-    /// Records the program and returns the trace, rewound to the start, with the wait status.
+    /// Records the program; returns the trace, rewound to the start, and the program's wait status.
     fn trace(&self, console: &Console) -> Result<(File, i32)> {
         match &self.trace {
             Some(path) => {

@@ -1,4 +1,4 @@
-//! `vmarea top`: processes and their number of mappings relative to the limit.
+//! `vmarea top`: processes and their numbers of mappings relative to the limit.
 
 use crate::console::{Console, count};
 use crate::dashboard;
@@ -11,13 +11,14 @@ use std::time::Duration;
 use vmarea_explain::rows::Table;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
 
-/// Show processes by their number of mappings against the limit, continuously.
+/// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///
-/// Reads the lists of mappings of all processes that you may inspect, never smaps. The number of
-/// mergeable mappings is an estimate from these lists; `vmarea explain -p PID` gives details.
+/// Reads the lists of mappings of all processes that you are allowed to inspect, but never smaps.
+/// The number of mergeable mappings is an estimate from these lists; `vmarea explain -p PID` gives
+/// details.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Take one sample and exit; without it --json writes a line for each sample
+    /// Take one sample and exit; without this option, --json writes one line per sample
     #[arg(long)]
     once: bool,
 
@@ -25,7 +26,7 @@ pub struct Top {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     interval: Duration,
 
-    /// Show this many processes; 0 for all
+    /// Number of processes to show; 0 for all
     #[arg(short = 'n', long, value_name = "N", default_value = "40")]
     processes: usize,
 

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Output, Stdio};
 
-/// `make(parts, pages, fill)` creates `parts` neighbours of `pages` pages each, calls `fill(address,
-/// number)` for each, prints their range, and returns the first address.
+/// `make(parts, pages, fill)` creates `parts` adjacent mappings of `pages` pages each, calls
+/// `fill(address, number)` for each mapping, prints their range, and returns the first address.
 const SETUP: &str = r#"
 import ctypes, os, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -28,7 +28,7 @@ def make(parts, pages, fill):
     return area
 "#;
 
-/// Returns the Python command that runs a program, which may use `make`.
+/// Returns the Python command that runs a program; the program can use `make`.
 pub fn python(program: &str) -> [String; 3] {
     ["python3", "-c", &format!("{SETUP}{program}")].map(str::to_owned)
 }
@@ -119,7 +119,7 @@ impl Heap {
     /// Merges only the mappings in [`range`](Self::range), and makes the command print its result
     /// as JSON.
     pub fn merge_area(&self, more: &[&str]) -> Output {
-        // The pauses are long, for busy machines.
+        // Long pauses are permitted, because the machine may be busy.
         let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
         self.merge(&[&fixed[..], more].concat())
     }
@@ -131,10 +131,9 @@ impl Heap {
         serde_json::from_slice(&output.stdout).expect("JSON alone")
     }
 
-    /// Starts a merge that waits for `seconds` before its first piece, after its agent was
-    /// injected.
+    /// Starts a merge that injects its agent and waits `seconds` before it moves the first piece.
     ///
-    /// Returns as soon as the merge waits.
+    /// Returns as soon as the merge is waiting.
     pub fn merge_slowly(&self, seconds: u32, more: &[&str]) -> Leashed {
         let mut strace = Command::new("strace");
         let delay = format!("inject=fdatasync:delay_enter={seconds}000000:when=1");
@@ -156,7 +155,7 @@ impl Heap {
     }
 }
 
-/// True if a process may be merged; otherwise prints the reason.
+/// Returns true if this machine permits merging a process; otherwise prints the reason.
 pub fn may_merge() -> bool {
     let may = vmarea_repair::can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))

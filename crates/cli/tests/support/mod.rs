@@ -1,7 +1,7 @@
 //! Helpers shared by the tests of the command.
 //!
-//! They run the command, read its output, and provide a process to examine and another user to run
-//! as.
+//! The helpers run the command, read its output, and provide a process to examine and another user
+//! to run as.
 #![allow(dead_code)] // no test needs all of it
 
 pub mod heap;

@@ -1,4 +1,4 @@
-//! Generation of arguments at the limits of address spaces, of registers and of sums.
+//! Generation of arguments close to a limit: of address spaces, of registers, or of sums.
 //!
 //! One or two arguments of an ordinary call are replaced by numbers close to 0, to a page, to the
 //! end of the address space, or to the powers of two at which a value wraps or changes its sign.
@@ -26,7 +26,8 @@ enum Is {
     Address,
     /// A length in bytes, either small or larger than the available space.
     ///
-    /// Other lengths are not used, because a mapping that is really large would take too long.
+    /// Lengths in between are not used, because a large mapping that is really created would take
+    /// too long.
     Length,
     /// An offset in a file.
     Offset,
@@ -65,7 +66,7 @@ fn replaceable(nr: u32) -> &'static [(usize, Is)] {
     }
 }
 
-/// Generates a call with arguments at a limit.
+/// Generates a call with arguments close to a limit.
 pub(super) fn edge(c: &mut Choice<'_>) -> Op {
     const MAKERS: [fn(&mut Choice<'_>) -> Op; 19] = [
         calls::mmap,
@@ -114,11 +115,11 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Removes arguments whose effect is not comparable.
+/// Removes flags and changes addresses whose effect cannot be compared.
 ///
 /// `MAP_32BIT` without a fixed address starts at a random address below 4 GiB, and `MAP_HUGETLB`
 /// pages may be missing. Linux treats a result in the last page as an error number, and the core
-/// does not know all of these numbers.
+/// does not know all error numbers.
 fn tame(call: &mut Call) {
     if call.args[0] > u64::MAX - PAGE_SIZE + 1 {
         call.args[0] = u64::MAX;
@@ -132,7 +133,7 @@ fn tame(call: &mut Call) {
     }
 }
 
-/// Returns a number at a limit.
+/// Returns a number close to a limit.
 fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     let edges: &[u64] = match is {
         Length => &[
@@ -171,9 +172,9 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     }
 }
 
-/// Returns an offset that is at a limit, or that makes a mapping of `len` bytes end at a limit.
+/// Returns an offset close to a limit, or one that makes a mapping of `len` bytes end at a limit.
 ///
-/// The limit is most often the maximum offset of files or devices. Most offsets are multiples of
+/// In most cases the limit is the maximum offset of files or devices. Most offsets are multiples of
 /// the page size.
 fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
     const BESIDE: [u64; 4] = [0, 0, PAGE_SIZE, PAGE_SIZE.wrapping_neg()];
@@ -187,7 +188,7 @@ fn offset(c: &mut Choice<'_>, len: u64) -> u64 {
     offset & c.rng.pick(&[u64::MAX, !(PAGE_SIZE - 1), !(PAGE_SIZE - 1)])
 }
 
-/// Returns the word with one of its bits inverted, or a number at a limit.
+/// Returns `old` with one of its bits inverted, or a number close to a limit.
 fn word(c: &mut Choice<'_>, old: u64) -> u64 {
     match c.rng.below(4) {
         0 => number(c, Word),

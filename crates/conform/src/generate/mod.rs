@@ -2,7 +2,7 @@
 //!
 //! The generator is deterministic: its seed and the core's state determine each step. Weights
 //! favour steps that cause merges and splits, for example few kinds of protection, ranges that
-//! begin or end at a VMA boundary, new mappings adjacent to old ones, moves back to an earlier
+//! begin or end at a VMA boundary, new mappings adjacent to old ones, and moves back to an earlier
 //! address. A small share of arguments is invalid.
 
 mod calls;
@@ -114,7 +114,8 @@ pub struct Facts {
     pub secret: bool,
     /// True if special mappings can be unmapped and moved only as a whole.
     ///
-    /// Before 5.11 they can be split, and the halves behave in ways that the core does not model.
+    /// Before 5.11 special mappings can be split, and the parts behave in ways that the core does
+    /// not model.
     pub special: bool,
     /// True if KSM has no visible effect in areas with huge pages.
     ///
@@ -188,7 +189,7 @@ impl Generator {
         }
     }
 
-    /// Returns the number of steps in the sequence; smaller if the steps are slow.
+    /// Returns the number of steps in the sequence; a sequence with slow steps has fewer.
     pub fn steps(&self) -> usize {
         self.theme.steps()
     }
@@ -318,7 +319,7 @@ impl Choice<'_> {
             match self.rng.below(3) {
                 0 => v.start.saturating_sub(len),
                 1 => v.end,
-                // The address that fits the page offset of an unfaulted neighbour.
+                // The address that corresponds to the page offset of an unfaulted VMA.
                 _ => START + (v.pgoff << 12).wrapping_sub(START) % (PAGES * PAGE_SIZE),
             }
         };

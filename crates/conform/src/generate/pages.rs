@@ -38,7 +38,7 @@ pub(super) fn mergeable(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, advice]))
 }
 
-/// Writes one of a few values at the start of a page, so that some pages become equal.
+/// Writes one of a few values at the start of a page, so that some pages have equal contents.
 pub(super) fn write_equal(c: &mut Choice<'_>) -> Op {
     Op::Write {
         addr: touched(c, true) & !(PAGE_SIZE - 1),
@@ -130,7 +130,7 @@ pub(super) fn collapse(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_COLLAPSE]))
 }
 
-/// Accesses an area large enough for a huge page; the first access may create it.
+/// Accesses an area large enough for a huge page; the first access may create the huge page.
 pub(super) fn touch_huge(c: &mut Choice<'_>) -> Op {
     let Some((_, first, count)) = roomy(c) else {
         return mmap_huge(c);

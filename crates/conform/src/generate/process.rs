@@ -125,7 +125,7 @@ pub(super) fn remap_file_pages(c: &mut Choice<'_>) -> Op {
     c.spoil(call, &[0], &[1])
 }
 
-/// Calls `process_madvise` on the calling process, which accepts any advice from itself.
+/// Calls `process_madvise` on the calling process itself, for which Linux permits any advice.
 pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     const PIDFD_SELF: u64 = -10001_i64 as u64;
     let ranges = 1 + c.rng.below(4);

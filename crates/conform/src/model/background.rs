@@ -1,7 +1,7 @@
-//! Background work of the model on pages: swapping, migrating, merging equal pages.
+//! The model's background work on pages: swapping, migrating, merging equal pages.
 //!
-//! No call, access or mapping may show that the work was done. If a page does not permit the work,
-//! the page is skipped.
+//! The work must not change the result of any call or access, nor any mapping. A page on which the
+//! work is impossible is skipped.
 
 use super::super::op::Work;
 use super::Model;

@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Converts `shmat`; each attachment has its own file.
+    /// Converts `shmat`; each attachment gets a file of its own.
     fn shmat(&mut self, [number, addr, flags, ..]: [u64; 6]) -> Result<Syscall, Errno> {
         let number = number as usize;
         let len = *arena::SEGMENTS.get(number).ok_or(Errno::EINVAL)?;
@@ -159,7 +159,7 @@ impl Model {
     }
 }
 
-/// Sets a soft limit; the hard limit is unchanged, because it could not be raised again.
+/// Sets a soft limit; the hard limit is unchanged, because it could not be raised again afterwards.
 fn limit(space: &Space, mm: MmId, resource: u64, data: &[u64]) -> Result<(), Errno> {
     const DATA: u64 = 2;
     const STACK: u64 = 3;

@@ -8,12 +8,12 @@ use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_process::view::{View, ViewVma};
 use vmarea_soft_platform::Machine;
 
-/// Returns true for a special mapping of the kernel: only these have operations but no file.
+/// Returns true for the kernel's special mappings, the only ones with operations but no file.
 pub(super) fn is_special(vma: &ViewVma) -> bool {
     vma.file == 0 && vma.ops != 0
 }
 
-/// Returns special mappings for use without a kernel, as in 6.18.
+/// Returns special mappings like those of Linux 6.18, for use without a kernel.
 pub(super) fn special() -> Vec<ViewVma> {
     const AT: u64 = 0x7fff_f7f0_0000;
     const VVAR: VmFlags = VmFlags::READ

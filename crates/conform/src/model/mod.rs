@@ -69,14 +69,14 @@ pub(super) fn places(view: &View) -> Places {
 /// Selects the pages that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Look {
-    /// Pages in memory only, because reading a page makes Linux swap it in.
+    /// Pages in memory only, because reading a swapped-out page makes Linux swap it in.
     InMemory,
     /// All pages.
     All,
 }
 
 impl Model {
-    /// Creates a machine whose process 0 has the address space shown by `view`.
+    /// Creates a machine whose process 0 has the address space that `view` shows.
     ///
     /// # Errors
     /// If the view is not a valid address space.
@@ -231,7 +231,7 @@ impl Model {
                 pages_at_once: 1 << 10,
                 borders: 16,
             };
-            // After an error, the remaining borders are left for a later run.
+            // After an error, the remaining boundaries are left for a later run.
             let _ = space.collect(mm, budget);
         }
     }

@@ -1,8 +1,8 @@
-//! Each allocation of the core fails in turn, in every step of a set of sequences.
+//! Makes each allocation in the core fail in turn, in every step of a set of sequences.
 //!
-//! The global allocator fails, so the core needs no code for this test. VMAs and anon_vmas are in
-//! tables that grow by many slots at a time. To make each use of a slot need memory, the test first
-//! fills the tables except for a few slots.
+//! The global allocator injects the failures, so the core needs no code for this test. VMAs and
+//! anon_vmas are in tables that grow by many slots at a time. To make new VMAs and anon_vmas need
+//! an allocation, the test first fills all but a few slots of the tables.
 
 use super::{RUNS, Run, check, end, for_each_step, play};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +19,7 @@ use vmarea_test_support::failing_allocator::{FailingAllocator, Site, fail, recor
 #[global_allocator]
 static ALLOCATOR: FailingAllocator = FailingAllocator;
 
-/// Number of slots that remain free in the tables of VMAs and anon_vmas; the test runs with 0 up to
-/// this number.
+/// Exclusive upper bound on the slots left free in the tables of VMAs and anon_vmas.
 const FREE_SLOTS: usize = 4;
 /// Number of slots in the first part of a table; each further part has twice as many.
 const FIRST_SLOTS: usize = 64;
@@ -32,7 +31,7 @@ const OUTSIDE: [&str; 4] = [
     "vmarea_soft_platform",
     "allocation_failure",
 ];
-/// Returns the number of slots in use in a table of the space, by the name of the table.
+/// Returns the number of slots in use in the space's table named `table`.
 pub fn slots<E: Environment>(space: &Space<E>, table: &str) -> usize {
     let text = format!("{space:?}");
     let (_, rest) = text.split_once(&format!(" {table}: ")).unwrap();
@@ -40,8 +39,7 @@ pub fn slots<E: Environment>(space: &Space<E>, table: &str) -> usize {
     digits.unwrap().parse().unwrap()
 }
 
-/// Fills the tables of VMAs and anon_vmas except for `free` slots each, with mappings of a new
-/// process.
+/// Creates a process whose mappings leave `free` slots in the VMA table and in the anon_vma table.
 fn fill<E: Environment>(space: &Space<E>, free: usize) -> MmId {
     let missing = |table| {
         let used = slots(space, table) + free;
@@ -81,7 +79,7 @@ fn may_fail(site: &Site) -> bool {
     !OUTSIDE.iter().any(|name| function.contains(name))
 }
 
-/// Lists the allocations of `step` that may fail while `free` slots are free, by position.
+/// Lists the allocations in `step` that can fail with `free` free slots, each with its position.
 fn allocations(run: Run, before: &[Step], step: &Step, free: usize) -> Vec<(usize, Site)> {
     let mut model = play(run, before);
     fill(model.machine().space(), free);
@@ -94,7 +92,7 @@ fn allocations(run: Run, before: &[Step], step: &Step, free: usize) -> Vec<(usiz
         .collect()
 }
 
-/// Returns what the failure of an allocation of `step` leaves half done.
+/// Makes an allocation in `step` fail; returns an error if the step is left half done.
 fn check_allocation(
     run: Run,
     before: &[Step],
@@ -108,7 +106,7 @@ fn check_allocation(
     end(&mut model)
 }
 
-/// Fails every allocation of one sequence, and counts the failures by function.
+/// Makes every allocation in one sequence fail, and counts the failures by function.
 fn fail_each(
     run: Run,
     seed: u64,
@@ -141,7 +139,7 @@ fn fail_each(
     wrong
 }
 
-/// Functions that must have led to a failed allocation: the kinds of memory that a page needs.
+/// Functions that must be among the callers of the failed allocations: one per kind of page memory.
 const MET: [&str; 6] = [
     "Shard::place",
     "Table::new",

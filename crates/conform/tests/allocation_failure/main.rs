@@ -1,9 +1,10 @@
-//! Tests in which each allocation of the core fails, and each call of the platform: in every step of
-//! a set of sequences, and in work on pages that the sequences do not reach.
+//! Tests that make each allocation in the core and each call to the platform fail: in every step of
+//! a set of sequences, and in work on pages that the sequences do not contain.
 //!
 //! After such a failure, nothing may have changed except what Linux also changes: a fixed mapping
 //! or move has unmapped its destination; a shrinking move has unmapped the tail; a change of
-//! attributes has changed the VMAs before the failure; split VMAs remain split. No memory may leak.
+//! attributes has changed the VMAs below the one that failed; split VMAs remain split. No memory
+//! may leak.
 
 mod allocator;
 mod other_work;
@@ -37,7 +38,7 @@ struct Run {
     seeds: u64,
 }
 
-/// Under `vmarea` and `thesis` more VMAs merge, and pages get another owner.
+/// Under `vmarea` and `thesis`, more VMAs merge and pages change their owner.
 const RUNS: [Run; 3] = [
     Run {
         policy: Policy::LINUX,
@@ -76,7 +77,7 @@ fn model(run: Run) -> Model {
     Model::new(run.policy, system, &view, limits).unwrap()
 }
 
-/// Returns the ranges of pages that are mapped, except for those in `excused`.
+/// Returns the mapped ranges in page numbers, without the pages in `excused`.
 fn mapped(model: &Model, process: usize, excused: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for vma in model.state(process).vmas {
@@ -116,7 +117,7 @@ fn excused(step: &Step) -> Vec<(u64, u64)> {
     match call.nr {
         sysno::SHMAT => vec![range(b & !0xfff, arena::SEGMENTS[0])],
         sysno::MMAP | sysno::REMAP_FILE_PAGES => vec![range(a, b)],
-        // If several VMAs are moved, those before the failure have moved.
+        // If several VMAs are to be moved, those below the failing one have been moved.
         sysno::MREMAP => vec![range(a, b), range(e, c)],
         _ => Vec::new(),
     }
@@ -130,8 +131,8 @@ fn play(run: Run, steps: &[Step]) -> Model {
     model
 }
 
-/// Applies a step in which something fails, with `apply`, and returns what the failure leaves half
-/// done.
+/// Applies a step with `apply`, which makes something fail; returns an error if the step is left
+/// half done.
 fn check(
     model: &mut Model,
     step: &Step,
@@ -151,7 +152,8 @@ fn check(
     let charged = charges(model);
     let outcome = apply(model);
     model.machine().validate()?;
-    // The attributes of VMAs before the one that failed may have changed; what is mapped has not.
+    // The attributes of VMAs below the one that failed may have changed, but the mapped ranges may
+    // not.
     if outcome.is_refused() && all(model) != was {
         return Err("mapped otherwise than before".into());
     }
@@ -164,7 +166,7 @@ fn check(
     Ok(())
 }
 
-/// Ends all processes, and returns what is left of them.
+/// Ends all processes; returns an error if anything is left of them.
 fn end(model: &mut Model) -> Result<(), String> {
     for process in 0..PROCESSES {
         model.apply(&Step {

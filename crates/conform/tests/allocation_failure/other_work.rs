@@ -1,4 +1,4 @@
-//! Each allocation fails in turn, in work on pages that the sequences of calls do not reach.
+//! Makes each allocation fail in turn, in work on pages that the sequences of calls do not contain.
 
 use super::allocator::slots;
 use vmarea::fault::{Access, Faulted};
@@ -15,9 +15,9 @@ use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Overcommit, Space, System};
 use vmarea_test_support::failing_allocator::{Site, fail, record};
 
-/// Fails each allocation of `work` in turn, on a new machine each time, and returns their sites.
+/// Makes each allocation in `work` fail in turn, on a new machine each time; returns their sites.
 ///
-/// `work` returns true on success. Called again after a failed allocation, it must succeed.
+/// `work` returns true on success. When called again after a failed allocation, it must succeed.
 fn each(prepare: impl Fn() -> (Space, MmId), work: impl Fn(&Space, MmId) -> bool) -> Vec<Site> {
     let (space, mm) = prepare();
     let (done, sites) = record(|| work(&space, mm));
@@ -124,7 +124,7 @@ fn a_page_that_others_still_have_in_swap() {
     assert_passes(&sites, "Swap::fill");
 }
 
-/// The first growth in an address space reserves nodes of the tree of VMAs.
+/// The first growth of a mapping in an address space reserves nodes in the tree of VMAs.
 #[test]
 fn a_growth_without_memory_leaves_no_charge() {
     let space = Space::new(Policy::LINUX, System::default());
@@ -208,7 +208,7 @@ fn a_merge_is_given_up_once() {
     assert_passes(&each(prepare, shift), "Table::new");
 }
 
-/// Importing a VMA with its own anon_vma leaves nothing behind, whichever allocation fails.
+/// If an allocation fails while a VMA with its own anon_vma is imported, nothing is left behind.
 #[test]
 fn an_import_without_memory_leaves_nothing() {
     let vma = ImportedVma {

@@ -1,5 +1,5 @@
-//! Each call of the platform fails in turn, in every step of a set of sequences; and the answers of
-//! page faults and calls to input and output errors.
+//! Makes each call to the platform fail in turn, in every step of a set of sequences; also tests
+//! how faults and calls respond to I/O errors.
 
 use super::{PROCESSES, RUNS, Run, check, end, for_each_step, play};
 use std::collections::BTreeMap;
@@ -16,10 +16,11 @@ use vmarea_conform::model::{Look, Model};
 use vmarea_conform::op::{Op, Step};
 use vmarea_soft_platform::Machine;
 
-/// Number of calls that fail in a step that makes more, for example for each part of a huge page.
+/// Number of calls to make fail in a step with more calls, such as one call per part of a huge
+/// page.
 const SOME: usize = 6;
 
-/// Returns the numbers of the platform's calls in `step` that are to fail.
+/// Returns which of the calls to the platform in `step` are to fail, by number.
 fn calls(run: Run, before: &[Step], step: &Step) -> impl Iterator<Item = usize> {
     let mut model = play(run, before);
     let first = model.machine().memory().failure().calls();
@@ -29,7 +30,7 @@ fn calls(run: Run, before: &[Step], step: &Step) -> impl Iterator<Item = usize> 
     (0..count).filter(move |nth| nth % every == 0 || nth + 1 == count)
 }
 
-/// Returns the first bytes of every page that is present.
+/// Returns the first bytes of every present page.
 fn bytes(model: &Model) -> Vec<(usize, u64, u64)> {
     let stamp = |process, addr| {
         let page = model.page(process, addr);
@@ -42,7 +43,7 @@ fn bytes(model: &Model) -> Vec<(usize, u64, u64)> {
     (0..PROCESSES).flat_map(of).collect()
 }
 
-/// Makes a call of the platform in `step` fail; returns its name, and what is half done.
+/// Makes the `nth` call to the platform in `step` fail; returns its name and the check's result.
 fn check_call(run: Run, before: &[Step], step: &Step, nth: usize) -> (String, Result<(), String>) {
     let mut model = play(run, before);
     let was = bytes(&model);

@@ -1,10 +1,11 @@
-//! Cost of a lookup: repeats the lookups of a replay with one cache at a time, and times them.
+//! Cost of a lookup, measured by repeating the lookups of a replay with one cache at a time.
 //!
 //! The steps of the replay's log are executed on an index, without the rest of the core.
 //! Consecutive lookups are timed together. A further pass executes the steps without the lookups;
-//! its time, which is the cost of reading the clock, is subtracted. One thread simulates all
-//! threads in the order of the trace, so the times include no contention for cache lines. They also
-//! exclude what a cache costs the writer (one or two stores per removed VMA).
+//! the time that it measures is the cost of reading the clock and is subtracted. One thread
+//! simulates all threads in the order of the trace, so the times include no contention for cache
+//! lines. The times also exclude the cost of updating a cache when a VMA is removed (one or two
+//! stores).
 
 use super::super::Ratio;
 use super::super::bare::mm_id;
@@ -24,7 +25,7 @@ use vmarea_linux_sys::tsc::ticks;
 pub struct Cost {
     /// Nanoseconds per lookup.
     pub nanoseconds: f64,
-    /// Time relative to the time without a cache.
+    /// Time per lookup, relative to the time per lookup without a cache.
     pub ratio: Option<Ratio>,
 }
 
@@ -100,10 +101,11 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         }
     }
 
-    /// Executes every step; returns the mean ticks of the lookups that start with evicted caches.
+    /// Executes every step; returns the mean duration in ticks of the lookups with evicted caches.
     ///
-    /// The processor's own caches are evicted before every `every`th lookup. The longest 2 % of
-    /// these lookups are left out, because an interrupt probably prolonged them.
+    /// The processor's private caches are evicted before one in `every` lookups, and only these
+    /// lookups are timed. The longest 2 % of the timed lookups are left out, because an interrupt
+    /// probably prolonged them.
     fn run_evicted(mut self, finds: Finds, every: u64, evictor: &Evictor) -> f64 {
         let mut samples = Vec::new();
         let mut seen = 0;
@@ -175,9 +177,10 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
     }
 }
 
-/// Memory twice as large as a processor's own caches, which are evicted by reading all of it.
+/// Buffer of twice the size of a processor's private caches; reading all of it evicts their
+/// content.
 ///
-/// The eviction stands for the program and the kernel code that run between two lookups.
+/// The eviction simulates the program and kernel code that runs between two lookups.
 struct Evictor(Vec<[u64; 8]>);
 
 impl Evictor {
@@ -214,18 +217,19 @@ impl Side {
         }
     }
 
-    /// Executes the steps of a log once, for counting the instructions.
+    /// Executes the steps of a log once, so that a tool can count the instructions.
     pub fn once(&self, log: &Log, finds: Finds) {
         (self.pass)(log, finds);
     }
 }
 
-/// All caches in front of the core's index, in the order of [`count`](super::count()).
+/// Every cache in front of the core's index, in the order of [`count`](super::count()).
 const SIDES: [Side; 5] = sides::<CoreIndex>();
 
-/// All caches in front of the red-black tree, then two in front of the core's index.
+/// Every cache in front of the red-black tree, then two caches in front of the core's index.
 ///
-/// The last two are no cache and vmarea's cache.
+/// The two entries for the core's index are the one without a cache and the one with vmarea's
+/// cache.
 pub const PAPER_SIDES: [Side; 7] = {
     let [none, last, largest, vmacache, ours] = sides::<RedBlackIndex>();
     let [core_none, .., core_ours] = SIDES;

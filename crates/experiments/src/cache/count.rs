@@ -1,9 +1,9 @@
 //! Replays a trace once, with every lookup cache in front of the index.
 //!
-//! The core reports each lookup and each change of an index; every cache sees them as if it were
-//! the only one. The VMA that a cache returns is compared with the VMA from the index. A *thread*
-//! here is one lifetime of a thread id in one address space: after `execve`, a thread counts as a
-//! new one with empty caches.
+//! The core reports each lookup and each change of an index; each cache processes them as if it
+//! were the only cache. The VMA that a cache returns is compared with the VMA from the index. A
+//! *thread* here is the use of one thread id in one address space: after `execve`, a thread counts
+//! as a new thread with empty caches.
 
 use super::CacheError;
 use super::log::Log;
@@ -24,7 +24,7 @@ pub struct Counter {
     pub name: &'static str,
     /// Number of lookups that hit in the cache.
     pub hits: u64,
-    /// Number of hits in which the cache returned a different VMA from the one in the index.
+    /// Number of hits in which the cache returned a VMA that differs from the VMA in the index.
     pub wrong: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Counted {
     pub threads: u64,
     /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Number of lookups whose VMA the same thread had found before.
+    /// Number of lookups that found a VMA which the same thread had found before.
     pub bound: u64,
     /// Counts per cache; the first entry is for lookups without a cache.
     pub counters: Vec<Counter>,
@@ -47,7 +47,7 @@ pub struct Counted {
     pub log: Log,
 }
 
-/// One kind of cache, in front of each address space of the replay.
+/// Caches of one kind, in front of all address spaces of the replay.
 trait Side: Send {
     fn enter(&mut self, thread: u32, mm: MmId);
     fn leave(&mut self, thread: u32);
@@ -133,7 +133,7 @@ struct State {
     log: Log,
     /// The thread whose event is being replayed, and the kind of event.
     now: Option<(u32, Cause)>,
-    /// Number in the log and address space of each live thread, by thread id.
+    /// Log number and address space of each live thread, by thread id.
     threads: HashMap<Tid, (u32, MmId)>,
     numbers: u32,
     /// VMAs that each thread has found.
@@ -170,7 +170,8 @@ impl State {
         }
     }
 
-    /// Notes the thread of the next event, which first enters `own` if that is a new address space.
+    /// Sets the thread and cause of the next event; the thread enters `own` if that space is new to
+    /// it.
     fn begin(&mut self, tid: Tid, own: Option<MmId>, cause: Cause) {
         if let Some(mm) = own
             && self.threads.get(&tid).is_none_or(|(_, now)| *now != mm)
@@ -256,7 +257,7 @@ impl Observer for Watch {
 
 /// Replays a trace under the rules of the kernel that it was recorded on, and counts lookups.
 ///
-/// A truncated trace is replayed up to its end.
+/// A truncated trace is replayed up to the truncation.
 ///
 /// # Errors
 /// If the trace cannot be read or replayed, or a cache gave a wrong answer.
@@ -386,7 +387,7 @@ mod tests {
 
     /// Returns the number of hits of each cache, and the upper bound.
     ///
-    /// The caches are: none, `LastUsed`, `LastUsedAndLargest`, `VmaCache` and `Checked`.
+    /// The caches are `NoCache`, `LastUsed`, `LastUsedAndLargest`, `VmaCache` and `Checked`.
     fn hits(counted: &Counted) -> (Vec<u64>, u64) {
         let hits = counted.counters.iter().map(|c| c.hits).collect();
         assert_eq!(hits, cost::hits(&counted.log), "timing repeats the replay");

@@ -1,4 +1,4 @@
-//! The indexes that are searched on a cache miss: the core's, and the red-black tree of 2014.
+//! Indexes that are searched on a cache miss: the core's index, and Linux's red-black tree of 2014.
 
 use super::super::bare::{Bare, BareMm, mm_id};
 use super::red_black::RedBlackTree;
@@ -20,7 +20,7 @@ pub(super) trait Index {
     fn mm(&self, mm: u32) -> Self::Mm<'_>;
     /// Adds a VMA. Returns `None` if there is not enough memory.
     fn link(&mut self, mm: u32, range: VmRange) -> Option<VmaId>;
-    /// Changes the bounds of a VMA that starts at `start`.
+    /// Changes the bounds of a VMA that currently starts at `start`.
     fn resize(&mut self, mm: u32, vma: VmaId, start: u64, range: VmRange);
     fn unlink(&mut self, mm: u32, vma: VmaId);
 }

@@ -1,4 +1,4 @@
-//! Lookups of a replay and the index changes between them, with small numbers instead of ids.
+//! Log of a replay's lookups and index changes, with small numbers in place of ids.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Read, Write};
@@ -8,7 +8,7 @@ use vmarea::types::{MmId, VmRange, VmaId};
 /// One step of a log. Address spaces, threads and VMAs are numbered from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A thread enters an address space, in which it then runs.
+    /// A thread starts to run in an address space.
     Enter { thread: u32, mm: u32 },
     /// A thread ends.
     Leave { thread: u32 },
@@ -29,7 +29,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Encodes the step as words, the first of which gives the kind of step.
+    /// Encodes the step as words; the first word gives the kind of step.
     fn to_words(self) -> [u64; WORDS] {
         let mut words = [0; WORDS];
         let fields: &[u64] = &match self {
@@ -77,7 +77,7 @@ impl Step {
         })
     }
 
-    /// Returns the thread that makes the step; `None` for a step that belongs to an index.
+    /// Returns the thread that performs the step; `None` for a step that changes an index.
     fn thread(&self) -> Option<u32> {
         match *self {
             Step::Enter { thread, .. } | Step::Leave { thread } | Step::Find { thread, .. } => {
@@ -102,7 +102,7 @@ pub struct Log {
     pub(super) threads: u32,
     pub(super) vmas: u32,
     pub(super) finds: u64,
-    /// Numbers given to the address spaces, by id.
+    /// Numbers assigned to the address spaces, by id.
     mm_numbers: HashMap<MmId, u32>,
     vma_numbers: HashMap<VmaId, u32>,
 }
@@ -166,10 +166,10 @@ impl Log {
         })
     }
 
-    /// Returns the log with the lookups of the threads interleaved.
+    /// Returns a log in which the lookups of different threads are interleaved.
     ///
-    /// Between two changes of an index, the threads make one lookup each in turn, as if each thread
-    /// had its own processor. Lookups change nothing, so their order between two changes is
+    /// Between two changes of an index, the threads take turns with one lookup each, as if each
+    /// thread had its own processor. Lookups change nothing, so their order between two changes is
     /// arbitrary.
     pub fn in_turn(&self) -> Log {
         let mut steps = Vec::with_capacity(self.steps.len());

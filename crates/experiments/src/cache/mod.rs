@@ -1,9 +1,9 @@
-//! Lookup caches on recorded programs: hit rates, upper bound for per-thread caches, lookup cost.
+//! Lookup caches on recorded programs: hit rates, bound for per-thread caches, cost of lookups.
 //!
 //! A trace is replayed once, with all caches in front of the same lookups ([`mod@count`]). The
-//! lookups, and the changes of the index between them, are then repeated without the rest of the
-//! core, with one cache at a time, and timed ([`cost`]). The recording contains page faults and the
-//! calls that change an address space. It does not contain lookups that a kernel makes for other
+//! lookups and index changes are then repeated without the rest of the core, with one cache at a
+//! time, and the lookups are timed ([`cost`]). The recording contains page faults and the calls
+//! that change an address space. It does not contain lookups that a kernel performs for other
 //! reasons (futexes, direct I/O, `/proc`).
 //!
 //! # Linux
@@ -29,7 +29,7 @@ use std::io::Read;
 use vmarea_replay;
 use vmarea_trace::Reader;
 
-/// Why a measurement of the caches has no results.
+/// Reason why a measurement of the caches produced no results.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The trace cannot be read.
@@ -43,7 +43,7 @@ pub enum CacheError {
         "the trace has no page faults and no calls that look for a mapping: nothing to measure"
     )]
     NoLookups,
-    /// A cache returned a different VMA from the one in the index.
+    /// A cache returned a VMA that differs from the VMA in the index.
     #[error("{cache} gave a wrong answer {times} times; please report this with the trace")]
     Wrong {
         /// Name of the cache.
@@ -62,15 +62,15 @@ pub struct Row {
     pub hits: u64,
     /// Hits in per cent of all lookups.
     pub hit_rate: f64,
-    /// Hits in per cent of the bound for per-thread caches. A cache per address space may exceed
+    /// Hits in per cent of the bound for per-thread caches. A per-address-space cache can exceed
     /// 100 per cent.
     pub of_bound: f64,
     /// Nanoseconds per lookup, including misses and cache updates.
     pub nanoseconds: f64,
-    /// Time relative to the time without a cache in the same round.
+    /// Time per lookup, relative to that without a cache in the same round.
     pub ratio: Option<Ratio>,
-    /// Hits in per cent of all lookups if the threads make their lookups alternately, each on its
-    /// own processor.
+    /// Hit rate in per cent if the threads make their lookups alternately, each on its own
+    /// processor.
     pub hit_rate_in_turn: f64,
 }
 
@@ -87,14 +87,14 @@ pub struct Table {
     pub threads: u64,
     /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
-    /// Upper bound of the hits of a per-thread cache: the number of lookups of a VMA that the same
-    /// thread had found before.
+    /// Upper bound on the hits of a per-thread cache: the number of lookups that found a VMA which
+    /// the same thread had found before.
     pub bound: u64,
     /// The bound in per cent of all lookups.
     pub bound_rate: f64,
     /// One row per cache.
     pub rows: Vec<Row>,
-    /// Published results for a program of this kind.
+    /// Published results for a program of the same kind.
     pub text: Option<Text>,
 }
 

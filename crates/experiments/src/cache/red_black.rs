@@ -1,7 +1,7 @@
 //! The red-black tree that indexed the VMAs of an address space in 2014.
 //!
-//! A node is a VMA: its bounds, two children, a parent and a colour. VMAs do not overlap, so a
-//! change of bounds keeps the order and does not move a node.
+//! A node represents a VMA: it contains the bounds, two children, a parent and a colour. VMAs do
+//! not overlap, so a change of bounds preserves the order of the nodes and moves none of them.
 //!
 //! # Invariants
 //! - B1  the nodes are ordered by their starts
@@ -10,15 +10,15 @@
 //!
 //! # Linux
 //! `find_vma` of 3.14 without its cache; `lib/rbtree.c`. The nodes are in one array per address
-//! space instead of a slab. They have a generation, so that a cache that checks its entries can
-//! detect that a VMA is gone.
+//! space instead of a slab. Each node has a generation, so a cache that checks its entries can
+//! detect that a VMA was removed.
 
 use vmarea::types::{VmRange, VmaId};
 
-/// Node 0 stands for every leaf and for the root's parent; it is black.
+/// Node 0 represents every leaf and the root's parent; it is black.
 const LEAF: u32 = 0;
 
-/// A VMA in the tree, aligned so that it occupies as much memory as a VMA of 2014.
+/// A VMA in the tree, aligned so that it occupies as much memory as a VMA did in 2014.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 struct Node {
@@ -68,7 +68,7 @@ impl RedBlackTree {
         self.id(found)
     }
 
-    /// Returns the bounds of a VMA; `None` if the VMA is gone.
+    /// Returns the bounds of a VMA; `None` if the VMA was removed.
     #[inline]
     pub(super) fn range(&self, vma: VmaId) -> Option<VmRange> {
         let node = self.nodes.get(number(vma) as usize)?;
@@ -188,7 +188,7 @@ impl RedBlackTree {
         self.nodes[child as usize].parent = parent;
     }
 
-    /// Puts `new` at the place of `old` below its parent.
+    /// Makes `new` a child of the parent of `old`, in place of `old`.
     fn replace(&mut self, old: u32, new: u32) {
         let parent = self.parent(old);
         if parent == LEAF {
@@ -200,7 +200,7 @@ impl RedBlackTree {
         }
     }
 
-    /// Moves a node down to `side`; its child on the other side takes its place.
+    /// Moves a node down to `side`; the node's child on the other side takes the node's place.
     fn rotate(&mut self, at: u32, side: usize) {
         let up = self.child(at, 1 - side);
         let inner = self.child(up, side);
@@ -212,7 +212,7 @@ impl RedBlackTree {
         self.adopt(up, side, at);
     }
 
-    /// Restores B2 above a new red node.
+    /// Restores B2 for a new red node and its ancestors.
     fn mend_insert(&mut self, mut at: u32) {
         while self.is_red(self.parent(at)) {
             let parent = self.parent(at);
@@ -239,7 +239,7 @@ impl RedBlackTree {
         self.paint(root, false);
     }
 
-    /// Restores B3 if the paths through `at` have one black node too few.
+    /// Restores B3 if the paths through `at` contain one black node too few.
     fn mend_remove(&mut self, mut at: u32) {
         while at != self.root && !self.is_red(at) {
             let parent = self.parent(at);
@@ -285,7 +285,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     impl RedBlackTree {
-        /// Checks B1 to B3 below a node; returns the VMAs in order and the number of black nodes.
+        /// Checks B1 to B3 below a node; returns the VMAs in order, and the number of black nodes
+        /// per path.
         fn check(&self, at: u32, vmas: &mut Vec<(u64, u64)>) -> usize {
             if at == LEAF {
                 assert!(!self.is_red(LEAF), "the leaf is black");

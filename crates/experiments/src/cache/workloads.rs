@@ -1,4 +1,4 @@
-//! Small programs for `bench cache`, of the same kinds as in the published measurements.
+//! Small programs for `bench cache`, of the kinds used in the published measurements.
 //!
 //! The programs are written or compiled to a temporary directory, which is removed on drop. A
 //! program whose requirements are not available is omitted, and the reason is reported.
@@ -14,9 +14,9 @@ use tempfile::TempDir;
 /// Published results for a workload (80 cores, Linux 3.14 and 3.15).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Text {
-    /// Program of the published measurement.
+    /// Name of the program used in the published measurement.
     pub program: &'static str,
-    /// Hit rate of the cache of the last-used VMA, in per cent.
+    /// Hit rate of a cache of the last-used VMA, in per cent.
     pub last_used: f64,
     /// Hit rate of `vmacache`, in per cent.
     pub vmacache: f64,
@@ -40,7 +40,7 @@ pub struct Workloads {
     pub all: Vec<Workload>,
     /// Names of unavailable workloads, with the reasons.
     pub missing: Vec<String>,
-    /// The directory is removed on drop.
+    /// Directory that is removed on drop.
     _folder: TempDir,
 }
 
@@ -65,7 +65,7 @@ const EBIZZY: Text = Text {
     vmacache: 99.97,
 };
 
-/// Number of threads of the search program, and number of allocations of each thread.
+/// Number of threads of the search program, and number of allocations per thread.
 pub(crate) const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
 const BOOT_SCRIPT: &str = r#"

@@ -1,9 +1,9 @@
-//! Claims of the papers, decided by the confidence intervals of our figures.
+//! Claims of the papers, decided with the confidence intervals of our figures.
 
 use super::figure::{Figure, Interval, Unit};
 use serde::Serialize;
 
-/// What our figures say about a claim.
+/// Result of comparing a claim with our figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -11,7 +11,7 @@ pub enum Decision {
     Holds,
     /// The whole interval contradicts the claim.
     DoesNotHold,
-    /// The claim's bound lies within the interval, or there are too few cases or runs.
+    /// The claim's bound lies within the interval, or the number of cases or runs is too small.
     Undecided,
 }
 
@@ -65,16 +65,17 @@ pub struct Claim {
     pub text: String,
     /// The paper's figure.
     pub paper: String,
-    /// What we measured or counted, its figure, and the bound that decides.
+    /// Description of what we measured or counted, our figure, and the bound that decides the
+    /// claim.
     pub ours: String,
     /// Whether the claim holds for our figure.
     pub decision: Decision,
 }
 
 impl Claim {
-    /// Decides a claim by a bound for a measured figure; `what` names the measured quantity.
+    /// Decides a claim with a bound on a measured figure; `what` names the measured quantity.
     ///
-    /// A single run of a measurement decides nothing, so the claim is then undecided.
+    /// If the measurement has only a single run, the claim is undecided.
     pub fn by(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -94,7 +95,7 @@ impl Claim {
         }
     }
 
-    /// Decides a claim about exact figures: it holds if `holds` is true.
+    /// Creates a claim about exact figures, which holds if `holds` is true.
     pub fn exactly(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -113,7 +114,7 @@ impl Claim {
         }
     }
 
-    /// A claim that our figures cannot decide; `why` says the reason.
+    /// Creates a claim that our figures cannot decide, for the reason `why`.
     pub fn undecided(
         text: impl Into<String>,
         paper: impl Into<String>,
@@ -127,8 +128,8 @@ impl Claim {
         }
     }
 
-    /// Decides a claim that at least the share `bound` of the cases are of one kind; `what` names
-    /// the cases.
+    /// Decides the claim that at least the share `bound` of all cases are of one kind, named by
+    /// `what`.
     ///
     /// With fewer than [`FEWEST`] cases the claim is undecided.
     pub fn share(
@@ -162,10 +163,10 @@ impl Claim {
     }
 }
 
-/// Number of cases below which a claim about a share is undecided.
+/// Minimum number of cases needed to decide a claim about a share.
 pub const FEWEST: u64 = 30;
 
-/// Returns the 95 % interval of a share (Wilson's score interval).
+/// Returns the 95 % confidence interval of a share (Wilson's score interval).
 fn wilson(part: u64, whole: u64) -> Interval {
     const Z: f64 = 1.96;
     let n = whole.max(1) as f64;

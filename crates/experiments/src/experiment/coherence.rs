@@ -1,8 +1,9 @@
 //! Cache-line transfers between processors, counted in a deterministic simulation.
 //!
-//! Every processor has a cache of unlimited size. A transfer is a read of a line that only other
-//! caches have, or a write to a line that other caches have. The first access to a line is not
-//! counted. Not modelled: time, distances between sockets, evictions and prefetching.
+//! Every processor has a cache of unlimited size. A transfer is a read of a line that is only in
+//! other processors' caches, or a write to a line that is in another processor's cache. The first
+//! access to a line is not counted. The simulation does not model time, distances between sockets,
+//! evictions or prefetching.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ pub const MOST_CPUS: u32 = 64;
 
 #[derive(Clone, Copy, Default)]
 struct Copies {
-    /// Processors that have the line, one bit each.
+    /// Processors whose caches contain the line, one bit each.
     holders: u64,
 }
 
@@ -59,10 +60,11 @@ pub enum Access {
     Write(u64),
 }
 
-/// Repeats one list of accesses per processor, in a pseudo-random but fixed interleaving.
+/// Executes each processor's list of accesses repeatedly, in a pseudo-random but fixed
+/// interleaving.
 ///
-/// Returns the transfers per repetition of one list, after a warm-up that is as long as the
-/// measured part.
+/// Returns the transfers per execution of one list, after a warm-up that is as long as the measured
+/// part.
 pub fn transfers_per_round(lists: &[Vec<Access>], rounds: u64) -> f64 {
     let mut caches = Caches::default();
     let mut at = vec![0usize; lists.len()];

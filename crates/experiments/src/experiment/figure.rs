@@ -76,26 +76,26 @@ fn scaled(value: f64) -> String {
     }
 }
 
-/// A figure that a paper states: its single runs if the paper lists them, and its interval.
+/// A figure that a paper states: the individual runs if the paper lists them, and the interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Published {
     /// The runs that the paper lists; empty if it lists none.
     pub runs: &'static [f64],
-    /// Lower end of the stated interval, or the stated figure.
+    /// Lower bound of the stated interval, or the stated figure.
     pub low: f64,
-    /// Upper end of the stated interval, or the stated figure.
+    /// Upper bound of the stated interval, or the stated figure.
     pub high: f64,
     /// Unit.
     pub unit: Unit,
 }
 
 impl Published {
-    /// A figure that the paper states without an interval.
+    /// Creates a figure that the paper states without an interval.
     pub const fn exact(value: f64, unit: Unit) -> Self {
         Published::between(&[], value, value, unit)
     }
 
-    /// A figure with the paper's confidence interval.
+    /// Creates a figure with the paper's confidence interval.
     pub const fn between(runs: &'static [f64], low: f64, high: f64, unit: Unit) -> Self {
         Published {
             runs,
@@ -112,7 +112,7 @@ impl fmt::Display for Published {
     }
 }
 
-/// The two ends of an interval.
+/// Lower and upper bound of an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Interval {
     /// Lower end.
@@ -126,8 +126,8 @@ pub struct Interval {
 pub struct Figure {
     /// Median of the runs.
     pub median: f64,
-    /// Interval of order statistics around the median; `None` for a figure that is counted or
-    /// simulated, and therefore exact.
+    /// Interval of order statistics around the median; `None` for a counted or simulated figure,
+    /// which is exact.
     pub interval: Option<Interval>,
     /// Probability that the interval contains the true median.
     pub confidence: f64,
@@ -142,7 +142,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure that is the same in every run.
+    /// Creates a figure that is the same in every run.
     pub fn exact(value: f64, unit: Unit) -> Figure {
         Figure {
             median: value,
@@ -155,7 +155,7 @@ impl Figure {
         }
     }
 
-    /// A figure from the runs of a measurement; `None` without runs.
+    /// Creates a figure from the runs of a measurement; `None` if there are no runs.
     pub fn of_runs(runs: &[f64], unit: Unit) -> Option<Figure> {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -174,13 +174,13 @@ impl Figure {
         })
     }
 
-    /// A figure from the ratios of paired runs; `None` without pairs.
+    /// Creates a figure from the ratios of paired runs; `None` if there are no pairs.
     pub fn of_pairs(of: &[f64], to: &[f64]) -> Option<Figure> {
         let ratios: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
         Figure::of_runs(&ratios, Unit::Ratio)
     }
 
-    /// Returns the interval; for an exact figure, both ends are the figure.
+    /// Returns the interval; for an exact figure, both bounds equal the figure.
     pub fn ends(&self) -> Interval {
         self.interval.unwrap_or(Interval {
             low: self.median,
@@ -211,12 +211,12 @@ impl fmt::Display for Figure {
     }
 }
 
-/// Returns the 95 % interval of the mean, computed as in the thesis.
+/// Returns the 95 % confidence interval of the mean, computed as in the thesis.
 ///
-/// The computation presumes a normal distribution and takes 1.96 times the population's standard
-/// deviation, divided by the square root of the number of runs. With three runs, this interval is
-/// narrower than a 95 % interval should be; claims are therefore decided by the interval of the
-/// median.
+/// The computation presumes a normal distribution: the half-width is 1.96 times the population
+/// standard deviation, divided by the square root of the number of runs. With three runs, this
+/// interval is narrower than a 95 % interval should be; claims are therefore decided with the
+/// interval of the median.
 pub fn thesis_interval(runs: &[f64]) -> Interval {
     let n = runs.len().max(1) as f64;
     let mean = runs.iter().sum::<f64>() / n;

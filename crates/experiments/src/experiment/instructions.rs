@@ -1,7 +1,7 @@
-//! Instruction counts of pieces of work, from valgrind around another process of this program.
+//! Instruction counts of pieces of work, from a second process of this program under valgrind.
 //!
-//! The caller counts with and without the work and subtracts, which removes the program's start and
-//! the reading of its input.
+//! The caller counts the instructions once with and once without the work, and subtracts the two
+//! counts. This eliminates the instructions for starting the program and reading its input.
 
 use super::Context;
 use std::ffi::OsStr;

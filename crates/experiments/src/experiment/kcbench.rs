@@ -1,4 +1,4 @@
-//! Building Linux, recorded and replayed (tables 4.8 to 4.11 of the thesis).
+//! A build of Linux, recorded and replayed (tables 4.8 to 4.11 of the thesis).
 
 use super::figure::{Figure, Published, Unit};
 use super::merges::{self, Counts, Run};

@@ -1,6 +1,6 @@
-//! Merges in a recorded workload under each policy, and what merging costs.
+//! Merges in a recorded workload under each policy, and the cost of merging.
 //!
-//! The experiments of the thesis's sections 4.3.3 to 4.3.5 share this module. A workload is
+//! The experiments of sections 4.3.3 to 4.3.5 of the thesis share this module. A workload is
 //! recorded on the running kernel, which is unpatched, and replayed under each policy. A merge
 //! *failed* if the recorded kernel's rules refuse to merge two private anonymous neighbours because
 //! of their page offset or anon_vma. At each such refusal, the replay asks whether the other
@@ -20,7 +20,7 @@ use vmarea_replay::world::World;
 use vmarea_replay::{Options, PolicyReport, Replayer, machine};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// Policies of the replays, beside the recorded kernel's.
+/// Policies for the replays, in addition to the rules of the recorded kernel.
 pub(super) const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
 
 /// One recorded and replayed run of a workload.
@@ -28,7 +28,7 @@ pub(super) struct Run {
     trace: File,
     /// Processor time of the workload's processes, in seconds.
     processor: f64,
-    /// Wall-clock time with recording, in seconds.
+    /// Wall-clock time in seconds, including the recording.
     pub(super) seconds: f64,
     pub(super) replayed: vmarea_replay::Report,
 }
@@ -42,7 +42,7 @@ pub(super) struct Counts {
     pub(super) failed: u64,
 }
 
-/// Adds to the report what was used in place of the thesis's kernels and tracepoints.
+/// Lists in the report what replaces the thesis's kernels and tracepoints.
 pub(super) fn substitutions(report: &mut Report) {
     for text in [
         "unpatched Linux 5.18: the running kernel, whose refusals are counted; patched 5.18: a \
@@ -55,7 +55,7 @@ pub(super) fn substitutions(report: &mut Report) {
     }
 }
 
-/// Explains a table of merges; `time` says what its column `time` shows, if it has one.
+/// Explains a table of merges; `time` explains the column `time`, if the table has one.
 pub(super) fn explain(table: &mut Table, time: Option<&str>) {
     table.explain([
         "The thesis patches Linux 5.18 so that it merges neighbouring mappings that mainline keeps \
@@ -109,7 +109,7 @@ pub(super) fn native(context: &Context<'_>, name: &str, script: &str) -> Result<
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Returns the processor time of the children from the output of the shell's `times`.
+/// Parses the output of the shell's `times`; returns the processor time of the child processes.
 fn processor_time(said: &str) -> f64 {
     let time = |text: &str| {
         let (minutes, seconds) = text.trim_end_matches('s').split_once('m')?;
@@ -169,7 +169,7 @@ impl Run {
     }
 }
 
-/// Returns our line of a table: the chosen counts of all runs.
+/// Returns our line of a table: the selected counts from all runs.
 pub(super) fn line(
     who: &str,
     runs: &[Run],
@@ -189,7 +189,8 @@ pub(super) fn line(
 
 /// Decides the thesis's claims about merges for one workload.
 ///
-/// The run with the fewest failed merges decides, because repeated runs are not independent cases.
+/// The claims are decided with the run that has the fewest failed merges, because repeated runs are
+/// not independent cases.
 pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
     let Some(run) = runs.iter().min_by_key(|run| run.unpatched().failed) else {
         return;
@@ -229,22 +230,22 @@ pub(super) fn claims(name: &str, runs: &[Run], report: &mut Report) {
     ));
 }
 
-/// Policies whose cost is counted, each with the policy that it is compared with.
+/// Policies whose cost is measured, each with the policy used for comparison.
 const COSTS: [(&str, &str); 4] = [
     ("linux-5.18", "linux-5.18"),
     ("thesis", "linux-5.18"),
     ("linux", "linux"),
     ("vmarea", "linux"),
 ];
-/// Number of times that each replay is counted. The counts differ only because hash maps are seeded
-/// randomly.
+/// Number of times that the instructions of each replay are counted. The counts differ only because
+/// hash maps are seeded randomly.
 const COUNTS: usize = 2;
 
-/// Number of events of a recording that are replayed to count instructions, and with `--quick`.
+/// Maximum number of events to replay when instructions are counted: in full, and with `--quick`.
 const EVENTS: usize = 500_000;
 const EVENTS_QUICK: usize = 50_000;
 
-/// Says what `--quick` does not do in the parts that the workloads of the thesis share.
+/// Reports what `--quick` omits from the parts that the workloads of the thesis share.
 pub(super) fn shortened(report: &mut Report) {
     let [quick, whole] = [EVENTS_QUICK, EVENTS].map(|n| Unit::Count.format(n as f64));
     report.shorten(format!(
@@ -365,7 +366,7 @@ fn cost_claims(who: &str, base: &str, [ratio, share]: [&Figure; 2], report: &mut
     ));
 }
 
-/// Returns how many seconds a replay under the first of the [`COSTS`] takes in this process.
+/// Returns the duration of a replay under the first of the [`COSTS`] in this process, in seconds.
 fn replay_seconds(path: &str, limit: usize) -> Result<f64, String> {
     let (header, events) = read(OsStr::new(path), limit)?;
     let mut world = World::new("linux-5.18", Policy::LINUX_5_18, machine::system(&header));

@@ -1,8 +1,8 @@
 //! The tables and figures of the papers: one experiment each, with the papers' figures beside ours.
 //!
 //! An experiment fills a [`Report`] with tables in the paper's layout, with claims that are decided
-//! by the confidence intervals of our figures, and with what was used in place of something
-//! unavailable. A part that cannot run is left out with its reason; the other parts still run.
+//! with the confidence intervals of our figures, and with the substitutes for unavailable machines,
+//! kernels and data. If a part cannot run, the report gives the reason; the other parts still run.
 
 mod anon_vma_lock;
 pub mod claim;
@@ -30,7 +30,7 @@ use std::time::Instant;
 pub trait Host {
     /// Reports progress to the user.
     fn note(&self, text: &str);
-    /// Runs a shell script to its end and records it.
+    /// Runs a shell script to completion and records it.
     ///
     /// # Errors
     /// One line that says why the script was not recorded, and what to do about it.
@@ -42,7 +42,7 @@ pub trait Host {
 pub struct Recorded {
     /// The trace, rewound to its start.
     pub trace: File,
-    /// Wall-clock time of the script with recording.
+    /// Wall-clock time of the script, including the recording.
     pub seconds: f64,
 }
 
@@ -51,9 +51,9 @@ pub struct Recorded {
 pub struct Context<'a> {
     /// True to run the short form of the experiment.
     pub quick: bool,
-    /// Number of times that each recorded workload of the thesis runs.
+    /// Number of times to run each recorded workload of the thesis.
     pub runs: usize,
-    /// Directory for sources and builds, outside of the user's project.
+    /// Directory for sources and builds, outside the user's project.
     pub cache: PathBuf,
     /// This program, whose option `--work` calls [`work`].
     pub program: PathBuf,
@@ -62,7 +62,7 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Records a script, whose output goes to a file in the cache directory.
+    /// Records a script and redirects its output to a file in the cache directory.
     fn record(&self, name: &str, script: &str) -> Result<Recorded, String> {
         source::memory()?;
         source::room(self, 1)?;
@@ -92,7 +92,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// Author, title and year of the paper.
     pub paper: &'static str,
-    /// What the experiment reproduces.
+    /// Tables and figures that the experiment reproduces.
     pub what: &'static str,
     /// Programs that the experiment needs, each with its Debian package.
     pub needs: &'static [(&'static str, &'static str)],

@@ -88,7 +88,7 @@ const SERVER: [(&str, &str); 3] = [
     ("redis-benchmark", "redis-tools"),
 ];
 
-/// Name of the file that keeps the output of the suite if a test failed.
+/// Name of the file that contains the suite's output after a failed test.
 const FAILED: &str = "redis-test-failed.log";
 
 /// Returns the script that runs the test suite on the installed server.
@@ -110,7 +110,7 @@ fn suite(context: &Context<'_>) -> Result<String, String> {
     ))
 }
 
-/// Returns the script of the benchmark: writes and reads while the server saves its data.
+/// Returns the script of the benchmark, which writes and reads while the server saves its data.
 fn benchmark(context: &Context<'_>) -> Result<String, String> {
     source::need(&SERVER)?;
     let requests = if context.quick { 10_000 } else { 200_000 };

@@ -1,16 +1,16 @@
-//! The result of an experiment: header, tables in the paper's layout, claims, and what is missing.
+//! The result of an experiment: header, tables in the paper's layout, claims, and missing parts.
 
 use super::claim::Claim;
 use super::figure::{Figure, Published};
 use serde::Serialize;
 use std::fs;
 
-/// Figures from one source in a row of a table.
+/// Figures in a table row that come from one source.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line<T> {
     /// Machine, kernel or policy that the figures come from.
     pub who: String,
-    /// One cell per column; `None` where the source has no figure.
+    /// One cell per column; `None` if the source has no figure for the column.
     pub cells: Vec<Option<T>>,
 }
 
@@ -40,13 +40,13 @@ pub struct Row {
 pub struct Table {
     /// Title.
     pub title: String,
-    /// Where the paper shows the table.
+    /// Place of the table in the paper.
     pub source: String,
-    /// What was measured, and what rows and columns mean: one paragraph each.
+    /// Description of the measurement, the rows and the columns, one string per paragraph.
     pub about: Vec<String>,
     /// Headings of the columns.
     pub columns: Vec<String>,
-    /// True to print the interval of the mean below that of the median, as in the thesis.
+    /// True to print the interval of the mean below the interval of the median, as in the thesis.
     pub with_means: bool,
     /// Rows.
     pub rows: Vec<Row>,
@@ -88,15 +88,15 @@ impl Table {
 /// The machine and the build that produced a result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Header {
-    /// Processor, number of processors, memory.
+    /// Processor model, number of processors, and memory size.
     pub machine: String,
-    /// Version of the running kernel, and the distribution.
+    /// Running kernel version, and distribution.
     pub kernel: String,
-    /// Load of the machine in the last minute: number of processes that ran or waited to run.
+    /// Load average of the machine over the last minute, as in `/proc/loadavg`.
     pub load: f64,
     /// The command line.
     pub command: String,
-    /// True if this program was compiled with optimisation; otherwise its times mean nothing.
+    /// True if this program was compiled with optimisation; otherwise its times are meaningless.
     pub optimised: bool,
 }
 
@@ -147,17 +147,17 @@ pub struct Report {
     pub name: &'static str,
     /// The paper.
     pub paper: &'static str,
-    /// Seconds that the experiment took.
+    /// Duration of the experiment in seconds.
     pub seconds: f64,
-    /// What was used in place of something that the paper used, and why.
+    /// Substitutes for what the paper used, each with the reason.
     pub substituted: Vec<String>,
-    /// What the short form did not do, or did fewer times.
+    /// Work that the short form omitted, or repeated fewer times.
     pub shortened: Vec<String>,
     /// Tables.
     pub tables: Vec<Table>,
     /// Claims.
     pub claims: Vec<Claim>,
-    /// Parts that were left out, each with the reason and a remedy.
+    /// Parts that did not run, each with the reason and a remedy.
     pub missing: Vec<String>,
 }
 
@@ -181,14 +181,15 @@ impl Report {
         self.substituted.push(what.into());
     }
 
-    /// Adds something that the short form did not do to the report.
+    /// Adds to the report a piece of work that the short form omitted.
     pub fn shorten(&mut self, what: impl Into<String>) {
         self.shortened.push(what.into());
     }
 
-    /// Returns the result of a part that ran; otherwise reports the part as missing.
+    /// Returns the result of a part that ran; otherwise adds the part to
+    /// [`missing`](Self::missing).
     ///
-    /// The report then contains the name of the part and the reason.
+    /// The entry contains the name of the part and the reason.
     pub fn keep<T>(&mut self, part: &str, result: Result<T, String>) -> Option<T> {
         result
             .map_err(|why| {

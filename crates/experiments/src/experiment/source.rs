@@ -1,8 +1,9 @@
-//! Sources from Debian: the kernel's source package, and `apt-get source` into the cache directory.
+//! Sources from Debian: the installed kernel source, packages from `apt-get source`, and a
+//! userland.
 //!
-//! Every function keeps its result in the cache directory. A tree is unpacked beside its final
-//! place and then renamed, so an interrupted function leaves no incomplete tree and starts anew the
-//! next time.
+//! Every function stores its result in the cache directory. A tree is unpacked into a temporary
+//! directory and then renamed, so an interrupted function leaves no incomplete tree and starts from
+//! the beginning when it is called again.
 
 use super::Context;
 use std::fs;
@@ -33,7 +34,7 @@ pub(super) fn shell(what: &str, folder: &Path, script: &str) -> Result<String, S
     ))
 }
 
-/// Programs of the scripts and of the builds, with their Debian packages.
+/// Programs that the scripts and builds use, with their Debian packages.
 const PROVIDERS: [(&str, &str); 8] = [
     (
         "chmod chown chroot cp cut head id ln ls mkdir mktemp mv rm sleep sort touch tr uname wc",
@@ -48,7 +49,7 @@ const PROVIDERS: [(&str, &str); 8] = [
     ("tar", "tar"),
 ];
 
-/// Returns which program is missing, and its Debian package, if a shell or make said so.
+/// Returns a missing program and its Debian package, if a shell or `make` reported it as missing.
 pub(super) fn absent(said: &str) -> Option<String> {
     let named = |line: &str| {
         let rest = [": not found", ": No such file or directory"]
@@ -99,10 +100,10 @@ pub(super) fn room(context: &Context<'_>, gib: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Memory that a replay of a large recording needs, in GiB.
+/// Memory required by a replay of a large recording, in GiB.
 const MEMORY: u64 = 1;
 
-/// Checks that there is enough memory for a recording and its replay.
+/// Checks that enough memory is available for a recording and its replay.
 ///
 /// # Errors
 /// How much memory is missing, and what to do about it.
@@ -220,9 +221,9 @@ const PACKAGES: &str = "sysvinit-core,sysv-rc,initscripts,insserv,orphan-sysvini
 
 /// Returns a Debian userland with System V init, unpacked from Debian packages.
 ///
-/// The last boot script of the userland creates the file `booted` and ends the container. The files
-/// of the userland belong to the user, or to `nobody` if the user is root. There are no device
-/// files.
+/// The userland's last boot script creates the file `booted` and terminates the container. The
+/// userland's files belong to the user, or to `nobody` if the user is root. Device files are
+/// omitted.
 ///
 /// # Errors
 /// If the userland cannot be fetched or unpacked.

@@ -6,7 +6,7 @@ use super::figure::{Figure, Published, Unit};
 use super::report::{Line, Report, Table};
 use crate::spacing::{self, AnonVmas, Setup};
 
-/// A row of the thesis: seconds, merges of different anon_vmas, page-offset merges, failed merges.
+/// A row in the thesis: seconds, merges of different anon_vmas, page-offset merges, failed merges.
 struct Paper {
     who: &'static str,
     seconds: ([f64; 3], f64, f64),
@@ -15,14 +15,14 @@ struct Paper {
     failed: ([f64; 3], f64, f64),
 }
 
-/// A count that was the same in all three runs.
+/// Creates the cell for a count that was the same in all three runs.
 const fn thrice(value: f64) -> ([f64; 3], f64, f64) {
     ([value; 3], value, value)
 }
 
-/// Rows of the tables: the same anon_vma, then different ones.
+/// Rows of the table for mappings with one anon_vma, then of the table for different anon_vmas.
 ///
-/// Each of the two has the rows of the unpatched machines, then those of the patched machines.
+/// Each table contains the rows for the unpatched machines, then those for the patched machines.
 static TABLES: [[[Paper; 2]; 2]; 2] = [
     [
         [
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
     use crate::experiment::figure::thesis_interval;
 
-    /// The intervals in the thesis follow from the runs that the thesis lists.
+    /// The intervals in the thesis can be computed from the runs that the thesis lists.
     #[test]
     fn the_tables_are_those_of_the_thesis() {
         for paper in TABLES.iter().flatten().flatten() {

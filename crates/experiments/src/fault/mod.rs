@@ -2,12 +2,12 @@
 //!
 //! The test measures one thread, two threads with one VMA each, two threads in a shared VMA, and
 //! one thread while another thread maps and unmaps memory elsewhere. Measurements that are compared
-//! are made in the same round, one after the other.
+//! with each other are made in the same round, one after the other.
 //!
 //! The less other work a page fault does, the more visible the contention between threads is.
-//! Therefore the test makes three tables. In the first one, a fault does not fill its page; in the
-//! second one, it fills the page with zeros once. In the third one, it fills the page so many times
-//! that it takes as long as a fault in the kernel, which that table shows for comparison.
+//! Therefore the test produces three tables. In the first table, a fault does not fill its page; in
+//! the second, it fills the page with zeros once. In the third, it fills the page so many times
+//! that the fault takes as long as in the kernel; this table also shows the kernel's results.
 
 mod subject;
 
@@ -26,8 +26,8 @@ use vmarea::vma::lock::{
 pub struct Setup {
     /// Number of pages that each thread touches in a round.
     ///
-    /// A thread that runs concurrently with a mapping thread touches a sixteenth of them, because
-    /// it makes little progress if every fault takes `mmap_lock`.
+    /// While another thread maps memory, only a sixteenth of this number is touched, because the
+    /// thread makes little progress if every fault takes `mmap_lock`.
     pub pages: u64,
     /// Number of rounds.
     pub rounds: usize,
@@ -50,10 +50,10 @@ impl Setup {
     }
 }
 
-/// Maximum number of pages per thread: 4 GiB.
+/// Maximum number of pages per thread, which is 4 GiB.
 pub const MOST_PAGES: u64 = 1 << 20;
 
-/// Why the page-fault test has no results.
+/// Reason why the page-fault test produced no results.
 #[derive(Debug, Error)]
 pub enum FaultError {
     /// The number of pages is too small or too large.
@@ -101,7 +101,7 @@ const ALONE: Work = Work {
     place: Place::Own,
     beside: Beside::Nothing,
 };
-/// Measurements that are compared with [`ALONE`].
+/// Configurations whose speed is compared with the speed of [`ALONE`].
 const OTHERS: [Work; 3] = [
     Work {
         threads: 2,
@@ -125,26 +125,26 @@ pub struct Row {
     pub who: String,
     /// Median wall-clock time of a fault with one thread, in nanoseconds.
     pub nanoseconds: f64,
-    /// Speed of two threads with a VMA each, relative to one thread.
+    /// Speed of two threads, each with its own VMA, relative to the speed of one thread.
     pub own: Ratios,
-    /// Speed of two threads in one VMA, relative to one thread.
+    /// Speed of two threads in one VMA, relative to the speed of one thread.
     pub shared: Ratios,
-    /// Speed of a thread while another thread maps memory, relative to its speed when it runs
-    /// alone.
+    /// Speed of one thread while another thread maps memory, relative to its speed without that
+    /// thread.
     pub disturbed: Ratios,
-    /// Faults, per thousand, that took `mmap_lock` while another thread mapped memory; `None` for
-    /// the kernel if its uses of `mmap_lock` cannot be counted.
+    /// Number of faults per thousand that took `mmap_lock` while another thread mapped memory;
+    /// `None` for the kernel if its uses of `mmap_lock` cannot be counted.
     pub fell_back_per_mille: Option<f64>,
 }
 
-/// Results for several kinds of lock, with one cost of filling a page.
+/// Results for several kinds of lock and one way of filling pages.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// How a fault fills its page, in words.
+    /// Description of how a fault fills its page.
     pub page: String,
     /// Number of pages that each thread touched in a round.
     pub pages: u64,
-    /// One row per kind of lock; in the last table also a row for the kernel.
+    /// One row per kind of lock; the last table also has a row for the kernel.
     pub rows: Vec<Row>,
 }
 
@@ -153,8 +153,8 @@ pub struct Table {
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,
-    /// One table each for pages that are not filled, pages that are filled with zeros once, and
-    /// pages that are filled so often that a fault takes as long as in the kernel.
+    /// Three tables: for pages that are not filled, for pages that are filled with zeros once, and
+    /// for pages that are filled so many times that a fault takes as long as in the kernel.
     pub tables: Vec<Table>,
     /// Why the kernel's uses of `mmap_lock` are not counted; `None` if they are counted.
     pub kernel_uncounted: Option<String>,
@@ -200,17 +200,17 @@ pub fn run(setup: &Setup) -> Result<Report, FaultError> {
     })
 }
 
-/// Speed with one kind of lock, relative to that with the separately allocated lock.
+/// Speed with one kind of lock, relative to the speed with the separately allocated lock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Pair {
     /// Name of the kind of lock.
     pub who: &'static str,
     /// Ratios of the speeds by processor time, one per round: for one thread, for two threads with
-    /// a VMA each, and for two threads in one VMA.
+    /// their own VMAs, and for two threads in one VMA.
     pub ratios: [Vec<f64>; 3],
 }
 
-/// Compares each kind of lock with the separately allocated one; pages are filled with zeros.
+/// Compares each kind of lock with the separately allocated lock; pages are filled with zeros.
 ///
 /// # Errors
 /// If the parameters are out of range, or the core refuses a call.
@@ -243,7 +243,7 @@ pub fn pairs(setup: &Setup) -> Result<Vec<Pair>, FaultError> {
     Ok(pairs)
 }
 
-/// Returns how many fills with zeros make a fault in the core take as long as in the kernel.
+/// Returns the number of zero fills with which a fault in the core takes as long as in the kernel.
 fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     let best = |subject: &dyn Subject| {
         let nanoseconds = |_| Ok::<_, FaultError>(1e9 / subject.run(&ALONE, pages)?.0.clock);
@@ -256,13 +256,13 @@ fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
     Ok(((best(&Kernel::new())? - none) / fill).clamp(1.0, 1000.0) as u32)
 }
 
-/// Function that writes to a given number of new pages in one thread.
+/// Function that writes to a given number of new pages in a single thread.
 ///
-/// An instruction counter counts only the page faults if it is limited to `touch_all`, which this
-/// function calls.
+/// The function calls `touch_all`. An instruction counter that is limited to `touch_all` counts
+/// only the page faults.
 pub type Once = fn(u64) -> Result<(), FaultError>;
 
-/// Returns the name and the [`Once`] function of each kind of lock, `mmap_lock` alone first.
+/// Returns the name and the [`Once`] function of each kind of lock; `mmap_lock` alone comes first.
 pub fn kinds() -> [(&'static str, Once); 5] {
     fn kind<K: VmaLockKind>() -> (&'static str, Once) {
         (K::NAME, subject::once::<K>)
@@ -286,7 +286,7 @@ fn cores(page: Page) -> Vec<Box<dyn Subject>> {
     ]
 }
 
-/// Results for one subject in all rounds.
+/// Results of one subject, from all rounds.
 #[derive(Default)]
 struct Rounds {
     alone: Vec<Speed>,

@@ -22,11 +22,11 @@ use vmarea_linux_sys::tracefs;
 
 const PAGE: u64 = 4096;
 const BASE: u64 = 0x10_0000_0000;
-/// Distance from the end of one thread's pages to the start of the next thread's.
+/// Distance from the end of one thread's pages to the start of the next thread's pages.
 ///
 /// With this distance, threads that advance at the same speed do not contend for a page-table lock.
 const APART: u64 = 8 << 21;
-/// Address at which the disturbing thread maps memory.
+/// Address at which the concurrent mapping thread maps memory.
 const ELSEWHERE: u64 = 0x20_0000_0000;
 const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
@@ -38,18 +38,19 @@ const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
 pub(super) struct Page {
     /// Number of times that a fault fills 4 KiB with zeros.
     ///
-    /// Each thread always fills the same 4 KiB, which are in its cache.
+    /// Each thread always fills the same 4 KiB of memory, which stays in the processor's cache.
     pub(super) fills: u32,
 }
 
 /// A subject that handles page faults.
 pub(super) trait Subject {
     fn name(&self) -> &'static str;
-    /// Returns the speed, and how often faults took `mmap_lock` (`None` if that is not counted).
+    /// Returns the speed, and the number of faults that took `mmap_lock` (`None` if it was not
+    /// counted).
     fn run(&self, work: &Work, pages: u64) -> Result<(Speed, Option<u64>), FaultError>;
 }
 
-/// Subject that handles the page faults in the core.
+/// Subject that handles page faults in the core.
 pub(super) struct Core<K> {
     page: Page,
     kind: PhantomData<fn() -> K>,
@@ -124,10 +125,10 @@ fn map<K: VmaLockKind>(
     touch(space, mm, addr + (pages - 1) * PAGE)
 }
 
-/// Writes once to each page of a new VMA, in one thread, without measuring time.
+/// Writes once to each page of a new VMA in a single thread, without measuring the time.
 ///
-/// The work is that of one round with one thread. An instruction counter counts only the page
-/// faults if it is limited to [`touch_all`].
+/// The work is the same as in one round with one thread. An instruction counter that is limited to
+/// [`touch_all`] counts only the page faults.
 pub(super) fn once<K: VmaLockKind>(pages: u64) -> Result<(), FaultError> {
     let refused = |errno| FaultError::Core(K::NAME, errno);
     let (space, mm) = Core::<K>::new(Page { fills: 0 }).space().map_err(refused)?;
@@ -198,9 +199,9 @@ fn fell_back<K: VmaLockKind>(space: &Space<WithVmaLock<K>>, mm: MmId) -> u64 {
     space.fault_counts(mm).fell_back().map(|(_, n)| n).sum()
 }
 
-/// Subject that makes the page faults on the running kernel, in threads of this process.
+/// Subject that causes page faults in threads of this process, on the running kernel.
 pub(super) struct Kernel {
-    /// Id of the tracepoint for releases of `mmap_lock`, or why its hits cannot be counted.
+    /// Id of the tracepoint for releases of `mmap_lock`, or why the releases cannot be counted.
     released: Result<u64, String>,
 }
 
@@ -214,13 +215,13 @@ impl Kernel {
         }
     }
 
-    /// Returns why the uses of `mmap_lock` are not counted; `None` if they are counted.
+    /// Returns the reason why the uses of `mmap_lock` are not counted; `None` if they are counted.
     pub(super) fn uncounted(&self) -> Option<&str> {
         self.released.as_ref().err().map(String::as_str)
     }
 }
 
-/// Opens counters of a tracepoint for the calling thread, one per processor.
+/// Opens counters for a tracepoint in the calling thread, one per processor.
 fn counters(id: u64) -> io::Result<Vec<Event>> {
     let processors = thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let open = |cpu| Event::open(What::Tracepoint(id), 0, cpu, Begin::Now, 0);

@@ -1,4 +1,4 @@
-//! The compared structures, filled with the same ranges, and the addresses to look up.
+//! The structures to compare, all filled with the same ranges, and the addresses to look up.
 
 use super::super::bare::{Bare, BareMm, mm_id};
 use memory_set::{MappingBackend, MemoryArea, MemorySet};
@@ -12,7 +12,7 @@ use vmarea_range_tree::RangeTree;
 use vmarea_sync::Slots;
 
 pub(super) const PAGE: u64 = 4096;
-/// Number of addresses in a sequence of lookups, a power of two.
+/// Number of addresses in a sequence of lookups. A power of two.
 pub(super) const ADDRESSES: usize = 1 << 14;
 
 /// Map from the start of a range to the range's end and value.
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Dummy page table, which `memory_set` calls at each change of a range.
+/// Dummy page table; `memory_set` calls it whenever a range changes.
 #[derive(Clone)]
 pub(super) struct NoPages;
 
@@ -54,7 +54,7 @@ pub(super) fn area(range: VmRange) -> MemoryArea<NoPages> {
     MemoryArea::new(range.start as usize, range.len_bytes() as usize, 0, NoPages)
 }
 
-/// All compared structures, filled with the same ranges.
+/// All structures to compare, filled with the same ranges.
 pub(super) struct Fill {
     pub(super) ranges: Vec<VmRange>,
     pub(super) tree: RangeTree,
@@ -132,10 +132,10 @@ impl Fill {
             .collect()
     }
 
-    /// Returns addresses with locality, within eight ranges at a time.
+    /// Returns addresses with locality; at any time, they come from eight ranges.
     ///
-    /// Consecutive addresses are mostly in the same range. Occasionally a random range replaces one
-    /// of the eight.
+    /// Consecutive addresses are mostly in the same range. Occasionally, a random range replaces
+    /// one of the eight ranges.
     pub(super) fn local(&self) -> Vec<u64> {
         let mut random = Random(13);
         let all = self.ranges.len() as u64;

@@ -1,4 +1,4 @@
-//! Search of the whole address window for the only gap that is large enough.
+//! Search of an address window for the only gap that is large enough.
 
 use super::fill::{Fill, PAGE, area};
 use super::{batch, fastest};
@@ -8,22 +8,23 @@ use serde::Serialize;
 use std::hint::black_box;
 use vmarea::types::VmRange;
 
-/// Number of positions at which the gap is placed in turn.
+/// Number of different positions of the gap.
 pub(super) const HOLES: usize = 21;
-/// Number of VMAs in the small and in the large address space of the gap search.
+/// VMA counts of the small and the large address space in which a gap is searched.
 const FEW: u64 = 100;
 const MANY: u64 = 65_000;
 
-/// Results of the gap search, from the top, over a window with only one sufficient gap.
+/// Results of the top-down gap search in an address window with only one sufficient gap.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gaps {
-    /// VMA count, and nanoseconds of the range tree, `memory_set` and a walk over a `BTreeMap`.
+    /// VMA count, and search times in the range tree, `memory_set` and a `BTreeMap`, in
+    /// nanoseconds.
     pub sizes: Vec<(u64, [f64; 3])>,
-    /// Search time in the range tree with 65,000 VMAs, relative to its search time with 100 VMAs.
+    /// Search time in the range tree with 65,000 VMAs, relative to the search time with 100 VMAs.
     pub ratio: Option<Ratio>,
 }
 
-/// Returns the nanoseconds of a search for the only sufficient gap, in each of the structures.
+/// Returns the time of a search for the only sufficient gap in each structure, in nanoseconds.
 pub(super) fn gap(fill: &Fill, hole: usize) -> Option<[f64; 3]> {
     let ranges = &fill.ranges;
     let middle = ranges[(hole * 7919 + 5) % ranges.len()];

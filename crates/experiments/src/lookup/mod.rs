@@ -1,10 +1,10 @@
-//! Comparison of the index with alternative structures, in one run.
+//! Comparison of the index with alternative structures in the same run.
 //!
 //! The operations are: looking up random addresses and addresses with locality, with and without a
 //! cache; replacing a range; and searching for a gap. The structures are the range tree, `BTreeMap`
 //! without and with a lock, and two crates that store ranges. The range tree is measured twice: as
-//! a bare index, which returns the same result as the other structures, and with a read of the VMA
-//! in its slot, as in a page fault. Every round measures all structures in turn.
+//! a bare index, which returns the same result as the other structures, and with an additional read
+//! of the VMA in its slot, as in a page fault. Every round measures all structures in turn.
 
 mod fill;
 mod gap;
@@ -25,9 +25,9 @@ use vmarea_range_tree::Entry;
 
 /// Maximum number of VMAs in a measured address space.
 pub const MOST_VMAS: u64 = 4_000_000;
-/// Approximate duration of a batch in seconds; short, so that most batches are not interrupted.
+/// Approximate duration of a batch in seconds; it is short, so most batches are not interrupted.
 const BATCH: f64 = 2e-4;
-/// Number of batches in a round; the fastest one counts.
+/// Number of batches in a round. The result is the time of the fastest batch.
 const BATCHES: usize = 5;
 
 /// Results of one contender (a structure in one configuration).
@@ -37,11 +37,11 @@ pub struct Row {
     pub who: &'static str,
     /// Median time of an operation, in nanoseconds.
     pub nanoseconds: f64,
-    /// Time relative to `BTreeMap` with `RwLock` in the same round.
+    /// Time relative to the time with `BTreeMap` and `RwLock` in the same round.
     pub ratio: Option<Ratio>,
 }
 
-/// Results of one operation at one size.
+/// Results of one operation for one number of VMAs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Section {
     /// Name of the operation.
@@ -57,20 +57,20 @@ pub struct Section {
 /// Results of all operations.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Sections by size, then by operation.
+    /// Sections ordered by number of VMAs, then by operation.
     pub sections: Vec<Section>,
     /// Results of the gap search.
     pub gaps: Gaps,
 }
 
-/// Names of the rows that the comparisons use.
+/// Names of vmarea's rows that the comparisons use.
 pub const INDEX: &str = "vmarea, index alone";
 const UNCACHED: &str = "vmarea, with the VMA";
 const CACHED: &str = "vmarea, cached";
-/// Name of the row with which the others are compared.
+/// Name of the row with which the other rows are compared.
 pub const LOCKED: &str = "BTreeMap, RwLock";
 
-/// A contender: its name, and a function that executes a given number of further operations.
+/// A contender: its name, and a function that executes a given number of operations.
 struct Contender<'a> {
     who: &'static str,
     many: Box<dyn FnMut(usize) + 'a>,
@@ -170,10 +170,10 @@ fn find(map: &Map, addr: u64) -> Option<(u64, u64)> {
         .map(|(start, (_, value))| (*start, *value))
 }
 
-/// Looks up an address, as a page fault does first.
+/// Looks up an address, as a page fault does at its start.
 ///
-/// Not inlined, so that the comparison does not depend on how well the code fits into the
-/// surrounding loop.
+/// Not inlined, so that the result does not depend on how well the code fits into the surrounding
+/// loop.
 #[inline(never)]
 fn look_up<C: Cache<Mm = ()>>(own: &mut C::Thread, mm: &BareMm<'_>, addr: u64) -> Option<VmRange> {
     find_range::<C, _>(&(), own, mm, addr).map(|(_, range)| range)
@@ -265,7 +265,7 @@ fn replacing(fill: &Fill, rounds: usize) -> Section {
 
 /// Measures all contenders in turn at each size, `rounds` times.
 ///
-/// The sizes must be 2 to [`MOST_VMAS`].
+/// Each size must be between 2 and [`MOST_VMAS`].
 pub fn run(sizes: &[u64], rounds: usize) -> Report {
     let mut sections = Vec::new();
     for size in sizes {
@@ -285,7 +285,8 @@ mod tests {
     use super::gap::{HOLES, gap};
     use super::*;
 
-    /// All structures return the same results, so the comparison measures equal work.
+    /// Checks that all structures return the same results, so that the comparison measures equal
+    /// work.
     #[test]
     fn they_agree() {
         let fill = Fill::new(300);

@@ -1,8 +1,9 @@
 //! The spacing speed test of the thesis (section 4.3.2, tables 4.2 and 4.3).
 //!
-//! Mappings with gaps between them are moved together; if the policy permits, they merge into one
-//! VMA. Only the moves are measured. The mappings share one anon_vma if they were made by splitting
-//! one mapping whose pages had been faulted in; otherwise each mapping has its own anon_vma.
+//! Mappings with gaps between them are moved next to each other; if the policy permits, they merge
+//! into one VMA. Only the moves are measured. The mappings share one anon_vma if they were created
+//! by splitting one mapping whose pages had been faulted in; otherwise each mapping has its own
+//! anon_vma.
 //!
 //! # Picture
 //! ```text
@@ -34,12 +35,12 @@ const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
-/// Maximum number of pages in one measurement of [`Setup::curve`]. If this limit requires it, there
-/// are fewer mappings.
+/// Maximum number of pages in one measurement of [`Setup::curve`]; it may limit the number of
+/// mappings.
 const CURVE_PAGES: u64 = 65_536;
 /// Number of pages per mapping at each point of [`Setup::curve`].
 const CURVE: [u64; 4] = [1, 16, 512, 4096];
-/// Maximum span of a run in pages, so that its addresses stay below 2^46 in the core and on the
+/// Maximum span of a run in pages, so that all addresses stay below 2^46 in the core and on the
 /// kernel.
 const MOST_PAGES: u64 = 1 << 32;
 
@@ -64,7 +65,7 @@ pub struct Setup {
     pub anon_vmas: AnonVmas,
 }
 
-/// Why the spacing test has no results.
+/// Reason why the spacing test produced no results.
 #[derive(Debug, Error)]
 pub enum SpacingError {
     /// The number of mappings or pages is too small or too large.
@@ -87,30 +88,30 @@ pub enum SpacingError {
 pub struct Row {
     /// Name of the policy, or `kernel` for the running kernel.
     pub who: String,
-    /// Median time of all moves together, in seconds.
+    /// Median duration of all moves together, in seconds.
     pub seconds: f64,
-    /// Time of each round, in seconds.
+    /// Duration of the moves in each round, in seconds.
     pub rounds: Vec<f64>,
-    /// Time relative to that of policy `linux-5.18` in the same round.
+    /// Time relative to the time under the policy `linux-5.18` in the same round.
     pub ratio: Option<Ratio>,
     /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
-    /// Number of moves that gave the pages the page offset of their new address.
+    /// Number of moves that changed the pages' offsets to those of the new address.
     pub page_offsets: Option<u64>,
     /// Number of failed merge attempts.
     pub failed: Option<u64>,
-    /// Number of merge attempts by outcome, with the names of table 2.2.
+    /// Number of merge attempts for each outcome, with the names from table 2.2.
     pub outcomes: Vec<(&'static str, u64)>,
     /// Number of VMAs after the moves.
     pub vmas: u64,
 }
 
-/// Results of the test, as one table.
+/// Results of the test in one table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,
-    /// One row per policy, then the kernel.
+    /// One row per policy, followed by the kernel's row.
     pub rows: Vec<Row>,
     /// Why the kernel's row is missing.
     pub without_kernel: Option<String>,
@@ -134,8 +135,8 @@ impl Setup {
 
     /// Returns one set of parameters for each number of pages per mapping: 1, 16, 512 and 4096.
     ///
-    /// The other parameters are those of `self`, with fewer mappings if these would have too many
-    /// pages.
+    /// The other parameters are copied from `self`, but the number of mappings is reduced if the
+    /// measurement would have too many pages.
     pub fn curve(&self) -> Vec<Setup> {
         let sized = |pages| Setup {
             mappings: self.mappings.min(CURVE_PAGES / pages).max(2),
@@ -193,8 +194,8 @@ pub fn run(setup: &Setup, rounds: usize) -> Result<Report, SpacingError> {
     })
 }
 
-/// Runs the test once in the core under one policy, for counting the instructions. Returns the
-/// number of VMAs after the moves.
+/// Runs the test once in the core under one policy, so that a tool can count the instructions.
+/// Returns the number of VMAs after the moves.
 ///
 /// # Errors
 /// If the core refuses a call.
@@ -202,7 +203,7 @@ pub fn once(setup: &Setup, policy: Policy) -> Result<u64, SpacingError> {
     on_core(setup, policy).map(|went| went.vmas)
 }
 
-/// Result of one run of the core.
+/// Result of one run in the core.
 struct OnCore {
     time: Duration,
     vmas: u64,
@@ -236,7 +237,7 @@ fn on_core(setup: &Setup, policy: Policy) -> Result<OnCore, SpacingError> {
     })
 }
 
-/// Makes the measured moves. Not inlined, so that an instruction counter finds it by name.
+/// Performs the measured moves. Not inlined, so that an instruction counter finds it by name.
 #[inline(never)]
 fn moves(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
     let (len, stride) = (setup.len(), setup.stride());
@@ -337,7 +338,7 @@ mod tests {
         }
     }
 
-    /// Checks the outcome columns of tables 4.2 and 4.3, at another size.
+    /// Checks the outcome columns of tables 4.2 and 4.3 with a different number of mappings.
     #[test]
     fn outcomes_are_those_of_the_thesis() {
         for (anon_vmas, different) in [(AnonVmas::Same, 0), (AnonVmas::Different, 299)] {

@@ -22,11 +22,11 @@ const MOVE_THERE: u64 = 3;
 pub(super) struct OnKernel {
     /// Total time of all moves.
     pub(super) time: Duration,
-    /// Number of VMAs of the test after the moves.
+    /// Number of the test's VMAs after the moves.
     pub(super) vmas: u64,
 }
 
-/// Creates the mappings, moves them together, and counts the remaining VMAs in `/proc/PID/maps`.
+/// Creates the mappings, moves them next to each other, and counts their VMAs in `/proc/PID/maps`.
 ///
 /// # Errors
 /// If the kernel refuses a call or the child cannot be started.

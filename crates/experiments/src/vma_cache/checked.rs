@@ -1,11 +1,12 @@
 //! The cache of this project: many entries per thread, each checked against its VMA.
 //!
-//! An entry is useless if its VMA is gone or does not contain the address. Both can be read from
-//! the VMA: its slot has a generation, and its bounds are atomics. Therefore the cache needs no
-//! notification of changes, a change elsewhere in the address space costs it nothing, an address
-//! space stores nothing for it, and no sequence number can overflow. A VMA that has grown is found
-//! by the end that it had before. A cache with too few hits is disabled for a number of lookups.
-//! The cache deliberately holds no entries of address spaces other than the thread's current one.
+//! An entry is useless if its VMA no longer exists or does not contain the address. Both conditions
+//! can be checked in the VMA: its slot has a generation, and its bounds are atomics. Therefore the
+//! cache needs no notification of changes, a change elsewhere in the address space costs the cache
+//! nothing, an address space stores no data for it, and no sequence number can overflow. A VMA that
+//! has grown is found by its former end. A cache with too few hits is disabled for a number of
+//! lookups. The cache deliberately has no entries for address spaces other than the thread's
+//! current one.
 //!
 //! # Picture
 //! ```text
@@ -26,22 +27,23 @@ use vmarea::types::{MmId, VmRange, VmaId};
 #[derive(Debug)]
 pub struct Checked<const N: usize = 32>;
 
-/// Block size of the search: the last end of each block is compared first.
+/// Number of entries in a block; the search first compares the last end of each block.
 const BLOCK: usize = 8;
 
 /// Data that [`Checked`] stores per thread.
 #[derive(Clone, Debug)]
 pub struct Entries<const N: usize> {
-    /// Bits of the address space's id; 0 if there is no address space.
+    /// Id of the address space as bits; 0 if there is no address space.
     mm: u64,
     used: u64,
     len: usize,
     hand: usize,
-    /// Excess of misses over hits, counting misses only while the cache is full.
+    /// Number of misses minus number of hits; misses count only while the cache is full.
     score: u32,
-    /// Number of lookups for which the cache is still disabled; negative if it is enabled.
+    /// Remaining number of lookups for which the cache is disabled; negative if the cache is
+    /// enabled.
     rest: i64,
-    /// Number of lookups for which the cache will be disabled the next time.
+    /// Number of lookups for which the cache will be disabled next time.
     nap: u32,
     ends: [u64; N],
     vmas: [u64; N],
@@ -78,14 +80,15 @@ impl<const N: usize> Entries<N> {
     /// restarts at `RESTED`. Random lookups among many VMAs are rarely repeated soon, and a search
     /// then costs less than maintaining the cache. If hits are as frequent as misses, the cache is
     /// never disabled. If there are no hits, the cache is enabled for 1 lookup in 128 at first.
-    /// Each time, it is disabled for twice as many lookups as before, unless the score fell below
-    /// `WON` in between, until it is enabled for 1 lookup in 2,048.
+    /// Each further time, it is disabled for twice as many lookups as the time before, up to 2,048
+    /// lookups for each lookup for which it is enabled. A score below `WON` resets this to `REST`
+    /// lookups.
     const TIRED: u32 = 4 * N as u32;
     const RESTED: u32 = 3 * N as u32;
     const REST: u32 = 128 * N as u32;
     const LONGEST: u32 = 16 * Self::REST;
-    /// Score below which the cache counts as useful: since it was last disabled, hits exceeded
-    /// misses by more than the number of entries.
+    /// Score below which the cache counts as useful: since the cache was last disabled, the number
+    /// of hits has exceeded the number of misses by more than the number of entries.
     const WON: u32 = Self::RESTED - N as u32;
 
     /// Counts the entries that end at or before `addr`.
@@ -99,7 +102,7 @@ impl<const N: usize> Entries<N> {
         from + count(&self.ends[from..from + block])
     }
 
-    /// Returns the VMA of an entry and its range, if the VMA exists and contains `addr`.
+    /// Returns an entry's VMA and the VMA's range, if the VMA exists and contains `addr`.
     #[inline(always)]
     fn at<V: Vmas + ?Sized>(&self, vmas: &V, at: usize, addr: u64) -> Option<(VmaId, VmRange)> {
         let vma = VmaId::from_bits(*self.vmas.get(at)?)?;
@@ -114,8 +117,8 @@ impl<const N: usize> Entries<N> {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// Checks the last entry that ends at or below `addr`: its VMA may have grown. Called if the
-    /// first entry that ends above `addr` does not contain `addr`.
+    /// Checks whether the VMA of the last entry that ends at or below `addr` has grown and contains
+    /// `addr`. Called if the first entry that ends above `addr` does not contain `addr`.
     #[inline(never)]
     fn grown<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64) -> Option<(VmaId, VmRange)> {
         let above = self.ending_by(addr);
@@ -164,8 +167,8 @@ impl<const N: usize> Entries<N> {
 
     /// Chooses the entry to evict.
     ///
-    /// This is the first entry after the clock hand that was not used since the hand last passed
-    /// it.
+    /// This is the first entry, from the clock hand on, that has not been used since the hand last
+    /// passed it.
     fn victim(&mut self) -> usize {
         let idle = !self.used & below(self.len);
         let ahead = idle & !below(self.hand);
@@ -184,7 +187,8 @@ impl<const N: usize> Entries<N> {
         victim
     }
 
-    /// Stores a VMA found by an index search, or disables the cache if there are too many misses.
+    /// Stores a VMA found by a search of the index, or disables the cache if there are too many
+    /// misses.
     #[inline(never)]
     fn keep<V: Vmas + ?Sized>(&mut self, vmas: &V, addr: u64, vma: VmaId) {
         // Without the lock, the two bounds may have been read at different times.
@@ -204,7 +208,8 @@ impl<const N: usize> Entries<N> {
         self.put(addr, vma, range);
     }
 
-    /// Inserts the VMA that a search for `addr` returned; it contains `addr` or is above it.
+    /// Inserts the VMA that a search for `addr` returned; the VMA contains `addr` or starts above
+    /// it.
     fn put(&mut self, addr: u64, vma: VmaId, range: VmRange) {
         let mut at = self.ending_by(addr.max(range.start));
         // VMAs are disjoint, so an entry that ends within this VMA is stale.

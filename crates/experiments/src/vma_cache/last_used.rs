@@ -1,8 +1,8 @@
-//! Caches shared by all threads of an address space: the last used VMA, and the largest VMA.
+//! Caches shared by all threads of an address space: the last-used VMA, and the largest VMA.
 //!
-//! Because all threads of an address space share these caches, the caches are useless if threads
+//! All threads of an address space share these caches, so the caches are useless if the threads
 //! work in different VMAs. An entry is a hint that is checked against the VMA. For comparison, the
-//! module also contains an implementation that caches nothing.
+//! module also contains an implementation without a cache.
 //!
 //! # Linux
 //! The last used VMA is `mmap_cache` in `mm/mmap.c` of 3.14: a removed VMA is replaced by the VMA
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea::lookup::Vmas;
 use vmarea::types::{VmRange, VmaId};
 
-/// No cache: every lookup searches the index.
+/// Implementation without a cache: every lookup searches the index.
 #[derive(Debug)]
 pub struct NoCache;
 
@@ -24,7 +24,7 @@ impl Cache for NoCache {
     type Mm = ();
     type Thread = ();
 
-    /// Returns true, because there is no cache to query.
+    /// Returns true, because no cache exists.
     #[inline(always)]
     fn rests((): &mut ()) -> bool {
         true
@@ -39,7 +39,7 @@ impl Cache for NoCache {
     fn found<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64, _: VmaId) {}
 }
 
-/// Storage for the id of one VMA, or for none.
+/// Storage for the id of at most one VMA.
 ///
 /// ORDERING: Relaxed throughout; the id that is read is checked against the VMA, under `mmap_lock`.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ impl Cache for LastUsed {
     }
 }
 
-/// Cache of the last used VMA, and of the largest VMA that a lookup has found.
+/// Cache of the last-used VMA, and of the largest VMA that a lookup has found.
 #[derive(Debug)]
 pub struct LastUsedAndLargest;
 

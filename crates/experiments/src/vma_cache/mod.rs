@@ -1,9 +1,9 @@
-//! Caches for VMA lookups, one type per cache, so that they can be compared by measurement.
+//! Caches for VMA lookups, one type per cache, whose performance can be compared.
 //!
-//! A cache proposes a VMA for an address. If the cache has no VMA to propose, the index is searched
-//! and the cache is notified of the result. A cache always checks its entries with [`Vmas::range`],
-//! so a stale entry costs a search but never causes a wrong result. A user stores [`Cache::Thread`]
-//! with each of its threads and [`Cache::Mm`] with each of its address spaces.
+//! A cache proposes a VMA for an address. If it has none to propose, the index is searched and the
+//! cache is notified of the result. A cache always checks its entries with [`Vmas::range`], so a
+//! stale entry costs a search but never causes a wrong result. The user of a cache stores one
+//! [`Cache::Thread`] per thread and one [`Cache::Mm`] per address space.
 //!
 //! | type | entries | invalidated by |
 //! |---|---|---|
@@ -43,24 +43,23 @@ pub trait Cache {
     /// address space.
     type Thread: Default + Send;
 
-    /// Notifies the cache that the thread uses the address space `mm` from now on.
+    /// Notifies the cache that the thread will use the address space `mm`.
     ///
-    /// The thread is new, or has executed another program. `shared` is the data of that address
-    /// space.
+    /// The thread is new, or has executed another program. `shared` is the cache's data for `mm`.
     fn enter(shared: &Self::Mm, own: &mut Self::Thread, mm: MmId) {
         let _ = (shared, own, mm);
     }
 
     /// Returns true if the next lookup must skip the cache. Called once before each lookup.
     ///
-    /// The cache is then neither queried nor notified of the lookup's result.
+    /// If the result is true, the cache is neither queried nor notified of the lookup's result.
     #[inline(always)]
     fn rests(own: &mut Self::Thread) -> bool {
         let _ = own;
         false
     }
 
-    /// Returns the VMA that contains `addr` and its range, if the cache has it.
+    /// Returns the VMA that contains `addr`, with its range, if the cache contains that VMA.
     fn lookup<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -68,8 +67,8 @@ pub trait Cache {
         addr: u64,
     ) -> Option<(VmaId, VmRange)>;
 
-    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. If this attempt finds
-    /// nothing either, the index is searched.
+    /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. If the second attempt
+    /// also fails, the index is searched.
     fn look_again<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -80,7 +79,7 @@ pub trait Cache {
         None
     }
 
-    /// Notifies the cache that the index returned `vma` for a lookup of `addr`. The VMA may be
+    /// Notifies the cache that the index returned `vma` for a lookup of `addr`. The VMA may start
     /// above `addr`.
     fn found<V: Vmas + ?Sized>(
         shared: &Self::Mm,
@@ -90,14 +89,14 @@ pub trait Cache {
         vma: VmaId,
     );
 
-    /// Notifies the cache that `vma` leaves the address space; `prev` is the VMA before it. Called
-    /// with `mmap_lock` held for writing.
+    /// Notifies the cache of the removal of `vma`; `prev` is the VMA before it. Called with
+    /// `mmap_lock` held for writing.
     fn unlinked(shared: &Self::Mm, vma: VmaId, prev: Option<VmaId>) {
         let _ = (shared, vma, prev);
     }
 
-    /// Notifies the cache that a call unmapped some addresses. Called with `mmap_lock` held for
-    /// writing, after [`unlinked`](Self::unlinked).
+    /// Notifies the cache that a call unmapped memory. Called with `mmap_lock` held for writing,
+    /// after [`unlinked`](Self::unlinked).
     fn unmapped(shared: &Self::Mm) {
         let _ = shared;
     }
@@ -121,7 +120,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the range of the VMA that the lookup found. A hit contains the range already.
+    /// Returns the range of the VMA that the lookup found. For a hit, the range is already known.
     #[inline]
     pub fn range<V: Vmas + ?Sized>(self, vmas: &V) -> Option<VmRange> {
         match self {
@@ -131,7 +130,7 @@ impl Lookup {
     }
 }
 
-/// Finds the first VMA that ends after `addr`, in the cache or else in the index.
+/// Finds the first VMA that ends after `addr`; searches the index only if the cache has no result.
 #[inline(always)]
 pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
@@ -153,7 +152,7 @@ pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     Lookup::Searched(found)
 }
 
-/// Finds the first VMA that ends after `addr`, with its range, in the cache or else in the index.
+/// Finds the first VMA that ends after `addr`, as [`find_vma`] does; also returns the VMA's range.
 #[inline(always)]
 pub fn find_range<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
@@ -171,8 +170,8 @@ pub fn find_range<C: Cache, V: Vmas + ?Sized>(
     ask_index::<C, V>(shared, own, vmas, addr)
 }
 
-/// Finds a VMA if the first attempt in the cache found none. This is a separate function, so that a
-/// lookup that hits or skips the cache need not save the registers used here.
+/// Finds a VMA after the first attempt in the cache failed. This is a separate function so that a
+/// lookup that hits or skips the cache does not need to save the registers used here.
 #[inline(never)]
 fn ask_index<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,

@@ -1,10 +1,10 @@
 //! `vmacache`: four entries per thread, invalidated by sequence numbers.
 //!
 //! A thread and its address space each have a sequence number. The removal of a VMA increments the
-//! sequence number of the address space; a thread whose sequence number differs empties its cache
-//! at its next lookup. When the sequence number wraps to 0, the writer itself empties the caches of
-//! all threads. Otherwise, a thread that made no lookup during a whole cycle would find the two
-//! sequence numbers equal although its entries are stale.
+//! address space's number; a thread whose number differs from it empties the thread's cache at the
+//! next lookup. When the address space's number wraps to 0, the writer empties the caches of all
+//! threads. Otherwise, a thread that made no lookup during a whole cycle of the number would find
+//! the two numbers equal although the thread's entries are stale.
 //!
 //! # Picture
 //! ```text
@@ -35,7 +35,7 @@ use vmarea_sync::SpinLock;
 
 const ENTRIES: usize = 4;
 
-/// The cache of Linux 3.15. After `LAST`, the sequence number wraps to 0.
+/// The cache of Linux 3.15. The sequence number wraps to 0 after `LAST`.
 #[derive(Debug)]
 #[doc(alias = "vmacache")]
 pub struct VmaCache<const LAST: u32 = { u32::MAX }>;
@@ -56,7 +56,7 @@ pub struct Thread {
 
 /// The part of a thread's data that a writer can access.
 ///
-/// ORDERING: Relaxed throughout; `mmap_lock` excludes readers while there is a writer.
+/// ORDERING: Relaxed throughout; `mmap_lock` excludes readers during a write.
 #[derive(Debug, Default)]
 struct Entries {
     sequence: AtomicU32,
@@ -71,9 +71,9 @@ impl Entries {
     }
 }
 
-/// Returns true if the cache belongs to `mm` and no VMA was removed since its last use.
+/// Returns true if the cache belongs to `mm` and no VMA has been removed since the last lookup.
 ///
-/// If a VMA was removed, empties the cache and sets its sequence number to the current one.
+/// If a VMA has been removed, empties the cache and updates the thread's sequence number.
 #[inline]
 #[doc(alias = "vmacache_valid")]
 fn is_valid(shared: &Shared, own: &Thread, mm: MmId) -> bool {

@@ -1,8 +1,9 @@
-//! A thread or an address space ends while a cache still holds entries of it.
+//! Tests in which a thread or an address space ends while a cache still has entries for it.
 //!
-//! For every cache: nothing waits for the cache, and the cache keeps nothing alive. The VMAs in its
-//! entries can be removed, and their slots and that of the address space can be reused. A thread
-//! whose address space ended gets the index's answers until it enters the next address space.
+//! The tests check that, with every cache, nothing waits for the cache and the cache keeps nothing
+//! alive. VMAs that have cache entries can be removed, and the slots of these VMAs and of the
+//! address space can be reused. After a thread's address space has ended, the thread's lookups
+//! return the results of the index until the thread enters another address space.
 
 use crate::fleet::{Fleet, spaced};
 use vmarea::types::MmId;
@@ -13,7 +14,7 @@ use vmarea_experiments::vma_cache::{
 
 const MAPPINGS: u64 = 8;
 
-/// Returns the slot of an address space, without the slot's generation.
+/// Returns the slot number in an address space's id, without the slot's generation.
 fn slot(mm: MmId) -> u32 {
     mm.to_bits() as u32
 }
@@ -103,7 +104,7 @@ fn an_mm_ends_while_a_cache_still_points_into_it() {
     an_mm_ends::<Checked<2>>();
 }
 
-/// A cache that belongs to an address space ends with it: the next address space starts empty.
+/// A per-address-space cache ends with its space; the next space starts without entries.
 #[test]
 fn an_mm_ends_with_its_own_cache() {
     fn begins_empty<C: Cache + 'static>() {

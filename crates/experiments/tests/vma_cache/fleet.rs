@@ -1,7 +1,7 @@
-//! Address spaces whose lookups go through one kind of cache, and the threads that make them.
+//! Address spaces whose lookups use one kind of cache, and the threads that make the lookups.
 //!
-//! The cache's data is stored beside the address spaces and the threads, as an embedder would store
-//! it. The core's lookup observer notifies the cache of changes.
+//! The cache's data is stored next to the address spaces and threads, as in an embedder. The core's
+//! lookup observer notifies the cache of changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -22,14 +22,14 @@ pub fn at(page: u64) -> u64 {
     BASE + page * PAGE
 }
 
-/// Address spaces whose VMAs are looked up through the cache `C`, and their threads.
+/// Address spaces whose VMAs are looked up in the cache `C`, and the spaces' threads.
 pub struct Fleet<C: Cache> {
     pub space: Space,
     pub shared: Arc<Shared<C>>,
     pub threads: Vec<Option<(MmId, C::Thread)>>,
 }
 
-/// The cache's data for each address space, which is notified of changes.
+/// Data that the cache stores per address space, which an observer updates after changes.
 pub struct Shared<C: Cache>(pub Mutex<HashMap<MmId, C::Mm>>);
 
 struct Telling<C: Cache>(Arc<Shared<C>>);
@@ -83,7 +83,7 @@ impl<C: Cache + 'static> Fleet<C> {
         self.shared.0.lock().unwrap().remove(&mm);
     }
 
-    /// Makes a new thread, or an existing one after `execve`, run in the address space `mm`.
+    /// Lets a thread run in the address space `mm`; the thread is new or has called `execve`.
     pub fn enter(&mut self, thread: usize, mm: MmId) {
         if self.threads.len() <= thread {
             self.threads.resize_with(thread + 1, || None);
@@ -99,7 +99,7 @@ impl<C: Cache + 'static> Fleet<C> {
         self.look(thread, mm, page)
     }
 
-    /// Looks up a page of `mm` in `thread`, and compares the answer with the index.
+    /// Looks up a page of `mm` in `thread`, and compares the result with that of the index.
     pub fn look(&mut self, thread: usize, mm: MmId, page: u64) -> Lookup {
         let addr = at(page) + 7;
         let guard = self.space.mmap_read_lock(mm).unwrap();
@@ -135,7 +135,7 @@ impl<C: Cache + 'static> Fleet<C> {
     }
 }
 
-/// Creates an address space with one thread, and maps two pages of every four.
+/// Creates an address space with one thread, and maps the first two of every four pages.
 pub fn spaced<C: Cache + 'static>(mappings: u64) -> (Fleet<C>, MmId) {
     let mut fleet = Fleet::<C>::new();
     let mm = fleet.mm();

@@ -1,9 +1,9 @@
-//! The lookup caches in front of real address spaces.
+//! Tests of the lookup caches with the address spaces of a core.
 //!
-//! Whatever a cache contains, a lookup through it must return what the index returns. This is
-//! checked with random calls in several address spaces and threads, also with sequence numbers that
-//! overflow all the time. Further tests check that each cache forgets the entries that its
-//! documentation says, and no others.
+//! Regardless of the content of a cache, a lookup through it must return the same result as the
+//! index. This is checked with random calls in several address spaces and threads, including with
+//! sequence numbers that overflow frequently. Further tests check that each cache drops exactly the
+//! entries that its documentation states.
 
 mod ends;
 mod fleet;
@@ -95,7 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Executes the steps; every lookup is compared with the index.
+/// Executes the steps and compares the result of every lookup with the index.
 fn walk<C: Cache + 'static>(steps: &[Step]) {
     let mut fleet = Fleet::<C>::new();
     let mut mms: Vec<MmId> = (0..MMS).map(|_| fleet.mm()).collect();
@@ -146,7 +146,7 @@ fn walk<C: Cache + 'static>(steps: &[Step]) {
     }
 }
 
-/// Moves pages with `MREMAP_FIXED`; the core may refuse the move, for example because of a hole.
+/// Moves pages with `MREMAP_FIXED`; the core may reject the move, for example because of a hole.
 fn move_pages<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId, (from, to): (u64, u64), pages: u64) {
     let request = MremapRequest {
         addr: at(from),
@@ -159,8 +159,8 @@ fn move_pages<C: Cache + 'static>(fleet: &Fleet<C>, mm: MmId, (from, to): (u64, 
     let _ = fleet.space.mremap(mm, &request);
 }
 
-/// Ends an address space and creates another one. The caches of the old one's threads still contain
-/// the old one's VMAs when the new address space takes over the slot.
+/// Ends an address space and creates another one in the same slot. At that time, the caches of the
+/// old space's threads still contain the old space's VMAs.
 fn replace_mm<C: Cache + 'static>(fleet: &mut Fleet<C>, old: MmId) -> MmId {
     fleet.end(old);
     let new = fleet.mm();
@@ -256,7 +256,7 @@ fn vmacache_serves_no_other_address_space() {
     assert!(!fleet.hits(0, 0), "execve empties it");
 }
 
-/// The thread makes no lookup during a whole cycle of the sequence number; only the flush helps.
+/// A thread that makes no lookup during a whole cycle of the sequence number has its cache emptied.
 #[test]
 fn an_overflow_empties_the_caches_of_all_threads() {
     const LAST: u32 = 5;
@@ -353,7 +353,7 @@ fn ours_rests_where_nothing_is_found_again() {
     assert!(rounds > 50 && rounds < 200, "{rounds}");
 }
 
-/// Returns the number of rounds until the cache has the VMAs that are looked up repeatedly.
+/// Returns the number of rounds until the cache contains the VMAs that are looked up repeatedly.
 fn lookups_until_it_hits(fleet: &mut Fleet<Checked<4>>) -> u64 {
     let mut lookups = 0;
     while !(fleet.hits(0, 0) && fleet.hits(0, 4)) {
@@ -385,7 +385,7 @@ fn ours_rests_longer_where_nothing_is_ever_found_again() {
     assert!(after_one > 100 && after_one <= 512, "{after_one}");
 }
 
-/// Readers with their own caches look up VMAs while a writer unmaps and maps them.
+/// Readers with their own caches look up VMAs while a writer unmaps these VMAs and maps them again.
 #[test]
 fn answers_hold_while_another_thread_changes_the_address_space() {
     let space = Space::new(Policy::LINUX, System::default());

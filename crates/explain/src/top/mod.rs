@@ -1,9 +1,9 @@
 //! Repeated samples of the number of mappings of each process, at low cost.
 //!
-//! Sampling a process reads its `stat` and its list of mappings, and never walks its page tables. A
-//! process whose size is unchanged is not listed again immediately. The number of joinable mappings
-//! is *likely* at best: only [`explain`](crate), which examines a single process, reads the kernel
-//! view.
+//! Sampling a process reads its `stat` and its list of mappings, and never walks its page tables.
+//! As long as the size of a process is unchanged, its mappings are listed again only after some
+//! time. The number of joinable mappings is *likely* at best: only [`explain`](crate), which
+//! examines a single process, reads the kernel view.
 
 pub mod openmetrics;
 
@@ -16,9 +16,9 @@ use vmarea_process::boundaries;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
 
-/// Age after which a process of unchanged size is listed again.
+/// Age after which a list of mappings is read again although the process has the same size.
 ///
-/// The mappings of a process may be split or merged without a change of its size.
+/// Mappings can be split or merged while the size of the process stays the same.
 const TRUST: Duration = Duration::from_secs(10);
 
 /// A process and its number of mappings.
@@ -32,7 +32,7 @@ pub struct ProcessRow {
     pub mappings: u64,
     /// Number of mappings in percent of the limit.
     pub percent_of_limit: f64,
-    /// New mappings per minute since the last listing; `None` in the first sample.
+    /// New mappings per minute between the last two listings; `None` in the first sample.
     pub per_minute: Option<f64>,
     /// Number of mappings that could probably be saved.
     pub joinable: u64,
@@ -49,15 +49,15 @@ pub struct Look {
     pub limit: u64,
     /// Number of processes that have mappings.
     pub processes: u64,
-    /// Number of processes that the caller may not inspect.
+    /// Number of processes that the caller is not permitted to inspect.
     pub unreadable: u64,
     /// Duration of the sample in nanoseconds.
     pub took_ns: u64,
-    /// Processes, most mappings first.
+    /// Processes, ordered by number of mappings, largest first.
     pub rows: Vec<ProcessRow>,
 }
 
-/// Data about a process that is kept between two samples.
+/// Data about a process that is kept for the next sample.
 #[derive(Clone, Debug)]
 struct Last {
     started: u64,
@@ -129,7 +129,7 @@ impl Sampler {
         Ok(look)
     }
 
-    /// Counts the mappings of one process; `None` if it no longer has any.
+    /// Counts the mappings of one process; returns `None` if it no longer has any.
     fn measure(
         &self,
         pid: i32,
@@ -157,7 +157,7 @@ impl Sampler {
     }
 }
 
-/// Returns the change per minute since the process was last listed.
+/// Returns the change in the number of mappings per minute since the process was last listed.
 fn per_minute(last: &Last, mappings: u64, now: Instant) -> f64 {
     let more = mappings as f64 - last.mappings as f64;
     more * 60.0 / now.duration_since(last.listed).as_secs_f64().max(1e-3)

@@ -1,8 +1,10 @@
-//! Programs that create a known number of boundaries of one kind, explained with and without the
-//! kernel's own view, as root and as an ordinary user.
+//! Tests with programs that create a known number of boundaries of one kind.
 //!
-//! A reason counts as wrong if it is certain and not the true reason, or if it is likely and the
-//! true reason is not among the candidates. No reason may be wrong.
+//! The boundaries are explained with and without the kernel's own view, as root and as an ordinary
+//! user.
+//!
+//! A reason counts as wrong if it is certain but not the true reason, or if it is likely but the
+//! true reason is not among its candidates. No reason may be wrong.
 #![forbid(unsafe_code)]
 
 mod recorded;
@@ -22,7 +24,7 @@ use vmarea_test_support::leash;
 /// in pairs.
 const N: u64 = 12;
 
-/// Cases of the program: name, reason why its mappings are not merged, and remedy.
+/// Cases of the program: name, reason why the mappings are not merged, and remedy.
 const CASES: [(&str, Reason, Option<&str>); 60] = {
     use Reason::{Gap, Guard, Nothing, Rule};
     use Refusal::*;
@@ -120,7 +122,7 @@ fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
     }
 }
 
-/// Returns the reported reason if the flags on which it depends are hidden.
+/// Returns the reason that is reported if the flags that show the true one are hidden.
 fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
     match truth {
         Refusal::Sealed | Refusal::Userfaultfd => Some(Refusal::Flags),
@@ -157,7 +159,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     }
 }
 
-/// Checks that with the kernel's own view every reason is certain.
+/// Checks that every reason is certain if the kernel's own view is available.
 fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
     let process = look(case, AskKernel::Try, Smaps::Never);
     assert_eq!(process.source, Source::Kernel);
@@ -200,8 +202,9 @@ fn every_constructed_boundary_is_counted_by_its_reason() {
     assert!(made >= 30, "only {made} cases could be made here");
 }
 
-/// Runs the test above as an ordinary user, who can read less. Other users cannot read this program
-/// or its source, so the test copies it.
+/// Runs the test above as an ordinary user, who can read less.
+///
+/// An ordinary user cannot read this test program, so the test copies it.
 #[test]
 fn an_ordinary_user_gets_no_wrong_verdict() {
     let folder = tempfile::tempdir_in("/tmp").unwrap();

@@ -1,4 +1,4 @@
-//! Recorded programs: for each boundary, the call that created it and the stack of that call.
+//! Tests that explain recorded programs: which call created each boundary, and from which stack.
 
 use std::ffi::OsString;
 use std::io::{self, Cursor};

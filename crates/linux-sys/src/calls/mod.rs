@@ -31,7 +31,7 @@ pub struct Call {
     pub nr: i64,
     /// Arguments of the call.
     pub args: [u64; 6],
-    /// Result of the call, `-errno` for an error.
+    /// Result of the call, or `-errno` on error.
     pub result: i64,
     /// Structure that the third argument of an `ioctl` points to; otherwise unused.
     pub payload: [u64; PAYLOAD_WORDS],
@@ -74,7 +74,7 @@ impl Call {
         self
     }
 
-    /// Returns the errno of the call's result, 0 for success.
+    /// Returns the errno of the call, or 0 if the call succeeded.
     pub fn errno(&self) -> i32 {
         if (-4095..0).contains(&self.result) {
             -self.result as i32
@@ -96,7 +96,7 @@ pub fn run(call: &mut Call) {
 
 #[cfg(not(any(test, feature = "testing")))]
 use direct as make;
-/// In tests, `refusals` makes the calls and can refuse some of them.
+/// In tests, the system calls go through `refusals`, which can refuse some of them.
 #[cfg(any(test, feature = "testing"))]
 use refusals::make;
 
@@ -131,7 +131,7 @@ pub fn read_into(nr: i64, fd: i32, buffer: &mut [u64], offset: u64) -> i64 {
     unsafe { make(nr, args) }
 }
 
-/// Writes `len` bytes at `from` to the address `to` of this process.
+/// Copies `len` bytes from the address `from` to the address `to` in this process.
 ///
 /// # Errors
 /// The errno of `process_vm_writev`. An address that cannot be accessed is reported this way and
@@ -151,14 +151,14 @@ pub fn write_own(to: u64, from: u64, len: u64) -> Result<(), i32> {
 /// Makes an `ioctl` with `argument` as its structure. Returns the result, or `-errno` on error.
 ///
 /// # Safety
-/// The request must fit the structure.
+/// `argument` must be the structure that the request expects.
 pub unsafe fn request<T>(fd: i32, number: u64, argument: &mut T) -> i64 {
     let argument = ptr::from_mut(argument) as u64;
     // SAFETY: the caller guarantees this; the structure lives across the call.
     unsafe { make(libc::SYS_ioctl, [fd as u64, number, argument, 0, 0, 0]) }
 }
 
-/// Zeroed shared anonymous memory for values of type `T`. vmarea never merges or moves it.
+/// Zeroed shared anonymous memory that holds values of type `T`. vmarea never merges or moves it.
 #[derive(Debug)]
 pub struct Arena<T> {
     base: NonNull<T>,

@@ -1,9 +1,9 @@
 //! Injected failures of system calls, for tests.
 //!
-//! A plan selects which of the calls made through this module fail with an errno. A failing call is
-//! not executed, or only half executed. A repair of the calling process makes the following calls
-//! through this module: moves, copies, mappings, userfaultfd registrations, and reads of the
-//! current state.
+//! A plan selects the calls that fail with an errno, out of all calls made through this module. A
+//! failing call is executed only in part or not at all. A repair of the calling process makes the
+//! following kinds of calls through this module: moves, copies, mappings, userfaultfd
+//! registrations, and reads of the current state.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -11,15 +11,15 @@ use crate::uffd;
 
 /// Number of calls before the first refused one; if negative, no call is refused.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
-/// Number of refusals still to come.
+/// Number of calls that are still to be refused.
 static TIMES: AtomicU32 = AtomicU32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
 /// Number of calls refused so far.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// 1 if a refused call does half of its work.
+/// 1 if a refused call is half executed.
 static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
-/// A plan: which calls are refused, and how they fail.
+/// A plan that determines which calls are refused and how they fail.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusals {
     /// Number of calls that are made before the first refusal.
@@ -28,12 +28,12 @@ pub struct Refusals {
     pub times: u32,
     /// Errno that the refused calls return.
     pub errno: i32,
-    /// Whether refused moves and swaps do half of their work.
+    /// Whether refused moves and swaps are half executed.
     pub by_half: bool,
 }
 
 impl Refusals {
-    /// Starts refusing calls by this plan, until [`Refusals::end`].
+    /// Starts refusing calls according to this plan, until [`Refusals::end`] is called.
     pub fn begin(self) {
         BEFORE.store(-1, SeqCst);
         TIMES.store(self.times, SeqCst);
@@ -43,7 +43,7 @@ impl Refusals {
         BEFORE.store(self.before, SeqCst);
     }
 
-    /// True if a call was refused since [`Refusals::begin`].
+    /// True if a call has been refused since [`Refusals::begin`].
     pub fn has_begun(self) -> bool {
         REFUSED.load(SeqCst) > 0
     }
@@ -85,7 +85,7 @@ pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
     -i64::from(ERRNO.load(SeqCst))
 }
 
-/// Does the part of a call that the kernel may complete before it runs out of memory.
+/// Executes the part of a call that the kernel may complete before it runs out of memory.
 ///
 /// For an `mremap`, unmaps the target range; for a `UFFDIO_MOVE`, moves one page unreported.
 unsafe fn half(nr: i64, args: [u64; 6]) {

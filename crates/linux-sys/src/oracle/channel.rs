@@ -18,15 +18,15 @@ pub const SLOTS: usize = 4;
 /// Number of scratch words that a command may point to.
 pub const SCRATCH_WORDS: usize = 64;
 
-/// Index in the scratch memory of the steps of a series of calls, one word per argument.
+/// Scratch-memory index of the increments for a series of calls, one word per argument.
 pub const STEPS: usize = 0;
-/// Index in the scratch memory of the requested number of calls.
+/// Scratch-memory index of the requested number of calls.
 pub const TIMES: usize = 6;
-/// Index in the scratch memory of the number of calls made.
+/// Scratch-memory index of the number of calls made.
 pub const WENT: usize = 7;
-/// Index in the scratch memory of the duration in nanoseconds.
+/// Scratch-memory index of the duration in nanoseconds.
 pub const TOOK: usize = 8;
-/// Index in the scratch memory of the clock's two words.
+/// Scratch-memory index of the two words that hold the clock's time.
 pub const CLOCK: usize = 9;
 
 /// Turn value: the tester may write a command.
@@ -44,9 +44,9 @@ pub mod command {
     pub const WRITE: u32 = 3;
     /// Forks; the new process serves the slot whose index is the first argument.
     pub const FORK: u32 = 4;
-    /// Makes a series of calls whose arguments change by fixed steps.
+    /// Makes a series of calls whose arguments change by a fixed increment each time.
     pub const CALLS: u32 = 5;
-    /// Makes a series of writes whose address changes by a fixed step.
+    /// Makes a series of writes whose address changes by a fixed increment each time.
     pub const WRITES: u32 = 6;
 }
 
@@ -61,9 +61,9 @@ pub struct Slot {
     pub number: AtomicU64,
     /// Arguments of the call; for a read or a write, the address and the value.
     pub args: [AtomicU64; 6],
-    /// Result of the command, `-errno` for a failed call.
+    /// Result of the command, or `-errno` if the call failed.
     pub result: AtomicI64,
-    /// Signal and its code (`signal << 8 | code`), 0 for none.
+    /// Signal and its code (`signal << 8 | code`), or 0 if no signal was raised.
     pub signal: AtomicU64,
     /// Memory for arguments that are passed by address.
     pub scratch: [AtomicU64; SCRATCH_WORDS],
@@ -116,19 +116,18 @@ impl Drop for Channel {
 }
 
 impl Slot {
-    /// Returns the address of the scratch memory, which is the same on both sides.
+    /// Returns the address of the scratch memory, which is the same in all processes.
     pub fn scratch_address(&self) -> u64 {
         self.scratch.as_ptr() as u64
     }
 
-    /// Marks the slot as busy. Wakes no process, because the process of the slot does not exist
-    /// yet.
+    /// Marks the slot as busy. Wakes no process, because the slot's process does not exist yet.
     pub fn expect_child(&self) {
         // ORDERING: Relaxed; the process that will answer is created later by system calls.
         self.turn.store(CHILD, Ordering::Relaxed);
     }
 
-    /// Passes the turn to the other side, which then sees all earlier writes of this side.
+    /// Gives the turn to the other process, which then sees all earlier writes by this process.
     pub fn hand_over(&self, to: u32) {
         // ORDERING: Release, pairs with the Acquire in `has_turn`.
         self.turn.store(to, Ordering::Release);
@@ -150,7 +149,7 @@ impl Slot {
         self.turn.load(Ordering::Acquire) == who
     }
 
-    /// Sleeps until it is the turn of `who`, or until the optional timeout. True if it is the turn.
+    /// Sleeps until it is the turn of `who`. Returns false if the optional timeout expires first.
     pub fn wait(&self, who: u32, timeout: Option<&libc::timespec>) -> bool {
         let other = if who == TESTER { CHILD } else { TESTER };
         let timeout_at = timeout.map_or(0, |t| ptr::from_ref(t) as u64);

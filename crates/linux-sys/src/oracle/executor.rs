@@ -1,8 +1,8 @@
 //! The code of a child: executes commands from its slot until it is killed.
 //!
-//! The code uses no heap, no panics and no thread-local data; the parent module explains why.
-//! Children of a child become children of the tester, which waits for them and kills them like the
-//! first child.
+//! The code never allocates memory, panics or uses thread-local data; the parent module explains
+//! why. When a child forks, the new process becomes a child of the tester, which waits for it and
+//! kills it like the first child.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const CLONE_PARENT: u64 = 0x8000;
 /// Forks the first child, which takes its commands from slot 0. Returns its process id.
 ///
 /// The child first unmaps the ranges in `unneeded` and shrinks its heap, which begins at `heap`, to
-/// nothing.
+/// size 0.
 ///
 /// # Errors
 /// The errors of `fork(2)`.

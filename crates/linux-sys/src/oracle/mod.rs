@@ -1,10 +1,11 @@
 //! Child processes that make system calls and memory accesses on command.
 //!
 //! `channel` is the memory that the tester and its children share, `executor` is the code of a
-//! child, and `touch` makes accesses that may cause a signal. A child is a fork without `exec`. It
-//! uses only its stack and plain system calls: no heap, no locks and no thread-local data of the
-//! program that was forked. A multithreaded program may therefore fork it, and its address space
-//! never changes by itself. `vmarea_oracle` chooses the commands and interprets the results.
+//! child, and `touch` accesses memory and handles the signals that an access can cause. A child is
+//! a fork without `exec`. A child uses only its stack and plain system calls, but not the forked
+//! program's heap, locks or thread-local data. A multithreaded program can therefore fork a child,
+//! and the child's address space never changes on its own. `vmarea_oracle` chooses the commands and
+//! interprets the results.
 
 pub mod channel;
 pub mod executor;
@@ -51,9 +52,9 @@ pub fn memfd_secret() -> io::Result<OwnedFd> {
     }
 }
 
-/// Copies `len` bytes at each address in `pages` of process `pid` to the buffer.
+/// Reads `len` bytes at each address in `pages` from process `pid` into the buffer.
 ///
-/// Returns the number of bytes copied before the first page that could not be read.
+/// Returns the number of bytes read before the first page that could not be read.
 pub fn read_remote(pid: i32, pages: &[u64], len: usize, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     for (pages, to) in pages.chunks(1024).zip(to.chunks_mut(1024 * len)) {

@@ -1,8 +1,8 @@
-//! Accesses to memory that may cause SIGSEGV or SIGBUS, and handlers for these signals.
+//! Memory accesses that may cause SIGSEGV or SIGBUS, and handlers for these signals.
 //!
-//! The access is one instruction at a known address. If it causes a signal, the handler continues
-//! at the end of the function, with signal and code in a register. A signal at any other address
-//! ends the process.
+//! Each access is one instruction at a known address. If the access causes a signal, the handler
+//! resumes at the end of the function that makes the access, with the signal and its code in a
+//! register. A signal at any other address ends the process.
 
 use super::raw_call;
 
@@ -12,7 +12,7 @@ use super::raw_call;
 pub struct Touched {
     /// Value that was read.
     pub value: u64,
-    /// Signal and its code (`signal << 8 | code`), 0 for none.
+    /// Signal and its code (`signal << 8 | code`), or 0 if no signal was raised.
     pub signal: u64,
 }
 

@@ -1,9 +1,9 @@
 //! Helpers for a thread that repairs its own process.
 //!
-//! While pages are being moved, the repairing thread must not touch any of them; otherwise it waits
-//! for itself forever. This includes its heap, its stack and its thread-local memory. The functions
-//! here find these addresses, so that the repair can exclude them, and block signal handlers, which
-//! could touch any memory.
+//! While pages are being moved, the repairing thread must not touch any of them; otherwise it
+//! deadlocks. It therefore must not move its own heap, stack or thread-local memory. The functions
+//! in this module find the addresses of these areas, so that the repair can exclude them, and block
+//! signals, whose handlers could touch any memory.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{PAGE, calls};
 
-/// Returns addresses in the stack and the thread-local memory of the calling thread.
+/// Returns one address in the calling thread's stack and one in its thread-local memory.
 pub fn places() -> [u64; 2] {
     let local = 0u8;
     // SAFETY: the function returns the address of this thread's errno.
@@ -48,10 +48,10 @@ impl Drop for NoSignals {
     }
 }
 
-/// Guard that raises the calling thread's priority above all ordinary threads until it is dropped.
+/// Guard that keeps the calling thread's priority above all ordinary threads until it is dropped.
 ///
-/// It is used while stopped threads wait for the calling thread. Without permission, the priority
-/// does not change.
+/// The guard is used while stopped threads wait for the calling thread. If the process lacks the
+/// permission, the priority does not change.
 #[derive(Debug)]
 pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
@@ -109,7 +109,7 @@ pub fn reserve(len: u64) -> io::Result<u64> {
     Ok(base as u64)
 }
 
-/// Returns the address at which the kernel maps a page requested at `hint`; unmaps the page again.
+/// Maps and unmaps a page with address hint `hint`; returns the address that the kernel chose.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -183,22 +183,22 @@ pub fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
-/// Duplicates a descriptor; `None` if the process may not open another one.
+/// Duplicates a descriptor. Returns `None` if the process has no free descriptor number.
 pub fn duplicate(fd: RawFd) -> Option<RawFd> {
     // SAFETY: the call takes numbers.
     let other = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     (other >= 0).then_some(other)
 }
 
-/// Makes the descriptor number `to`, which is in use, refer to the file of `fd`. True on success.
+/// Makes the open descriptor number `to` refer to the same file as `fd`. Returns true on success.
 pub fn duplicate_to(fd: RawFd, to: RawFd) -> bool {
     // SAFETY: the call takes numbers; the caller is responsible for the file that `to` referred to.
     unsafe { libc::dup3(fd, to, libc::O_CLOEXEC) == to }
 }
 
-/// Separates the calling thread's descriptor table from the program's table.
+/// Gives the calling thread a private descriptor table instead of the program's shared one.
 ///
-/// The new table keeps none of the program's files open, and does not change if the program closes
+/// The new table holds none of the program's files open and does not change when the program closes
 /// or replaces a descriptor. Threads that the calling thread starts later share the new table.
 ///
 /// # Errors
@@ -224,7 +224,7 @@ pub fn separate_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a descriptor number of the program, for a thread with a private descriptor table.
+/// Opens the file of a program's descriptor for a thread with a private descriptor table.
 ///
 /// # Errors
 /// `EBADF` if the program has closed the descriptor; the errors of `pidfd_getfd`.
@@ -235,13 +235,13 @@ pub fn file_of_program(fd: RawFd) -> io::Result<File> {
     Ok(File::from(file))
 }
 
-/// Yields the processor to other threads for about a microsecond.
+/// Yields the processor to other threads.
 pub fn breathe() {
     // SAFETY: the call takes no arguments.
     unsafe { libc::sched_yield() };
 }
 
-/// Lets other threads run: yields for the first 2,000 `rounds`, then sleeps for 100 microseconds.
+/// Yields to other threads if `rounds` is less than 2,000; otherwise sleeps for 100 microseconds.
 pub fn rest(rounds: u32) {
     const QUICK: u32 = 2_000;
     if rounds < QUICK {
@@ -273,9 +273,9 @@ pub fn around_fork(before: extern "C" fn(), after: extern "C" fn()) -> io::Resul
 /// A thread whose stack and thread-local memory are never moved, because no VMA is adjacent to
 /// them.
 ///
-/// The stack is private memory. In a forked child, the C library clears the records of threads that
-/// do not exist in the child. These records are on the stack, so in shared memory this would clear
-/// the parent's records.
+/// The stack must be private memory. In a forked child, the C library clears its records of those
+/// threads that do not exist in the child. Each record is on its thread's stack; if that stack were
+/// shared memory, the child would clear the parent's record.
 #[derive(Debug)]
 pub struct Aside {
     thread: libc::pthread_t,
@@ -287,14 +287,14 @@ unsafe impl Send for Aside {}
 // SAFETY: as for `Send`; a shared reference gives access to nothing.
 unsafe impl Sync for Aside {}
 
-/// Size of the stack, without the inaccessible guard area on either side.
+/// Size of the stack in bytes, without the inaccessible guard areas on both sides.
 const STACK_BYTES: u64 = 256 << 10;
 const GUARD_BYTES: u64 = 64 << 10;
-/// Maximum number of attempts to start a thread. All together take about a tenth of a second.
+/// Maximum number of attempts to start a thread, which take about a tenth of a second in total.
 const START_ATTEMPTS: u32 = 3_000;
 
 impl Aside {
-    /// Starts `entry` on `shared`, which must live until [`Aside::join`] has returned.
+    /// Starts a thread that runs `entry(shared)`; `shared` must live until [`Aside::join`] returns.
     ///
     /// All signals are blocked in the new thread.
     ///
@@ -359,7 +359,7 @@ impl Aside {
         Ok(Aside { thread, stack })
     }
 
-    /// Starts a thread, with all signals blocked, on the [`STACK_BYTES`] of stack at `bottom`.
+    /// Starts a thread, with all signals blocked, on a stack of [`STACK_BYTES`] bytes at `bottom`.
     fn begin_on(
         bottom: *mut libc::c_void,
         begin: extern "C" fn(*mut libc::c_void) -> *mut libc::c_void,

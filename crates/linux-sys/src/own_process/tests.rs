@@ -1,4 +1,4 @@
-//! Tests of threads with a private stack or descriptor table, one of them at the limit of mappings.
+//! Tests of threads with a private stack or descriptor table, including at the VMA limit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Aside, file_of_program, separate_descriptors};
 use crate::child::apart;
 
-/// Uses up all mappings that the process may have; returns false if that is not possible.
+/// Creates mappings up to the process's limit; returns false if that is not possible.
 fn use_up_mappings() -> bool {
     const PAGE: usize = 4096;
     let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();

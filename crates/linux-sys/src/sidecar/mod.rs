@@ -1,9 +1,9 @@
 //! A short-lived process that shares this process's memory and stops all but a few of its threads.
 //!
 //! A process cannot trace itself, but a child that shares its memory can. The child needs no copy
-//! of the memory, and all threads continue when it exits for any reason. The thread that starts the
-//! child is suspended until the child exits, as after `vfork`, and the child uses that thread's
-//! thread-local memory.
+//! of the memory, and all threads resume when the child exits for any reason. The thread that
+//! starts the child is suspended until the child exits, as after `vfork`, and the child uses the
+//! suspended thread's thread-local memory.
 //!
 //! # Linux
 //! `clone(2)` with `CLONE_VM | CLONE_VFORK`; the exit signal is 0, so that the program's own `wait`
@@ -26,7 +26,7 @@ const MOST_THREADS: usize = 4_096;
 /// Maximum time to wait for a thread in uninterruptible sleep.
 ///
 /// A thread in `vfork`, or in a call that waits for memory being moved, sleeps uninterruptibly for
-/// the whole wait. For a thread that waits for a disk, the next attempt may succeed.
+/// the whole wait. If the thread waits for a disk instead, the next attempt to stop it may succeed.
 const DEEP_SLEEP: Duration = Duration::from_millis(500);
 
 /// Memory for the child's stack and its list of threads.
@@ -40,11 +40,10 @@ pub struct Memory {
 
 impl Plain for Memory {}
 
-/// Parameters and result of the child's work.
+/// Parameters and result of the child.
 struct Job<'a> {
     parent: i32,
-    /// Pointer to a word that is zero as soon as the starting thread has exited; null if
-    /// unavailable.
+    /// Pointer to a word that is zero once the starting thread has exited; null if unavailable.
     starter: *const AtomicI32,
     tasks: RawFd,
     keep: [i32; 2],
@@ -53,25 +52,26 @@ struct Job<'a> {
     memory: *mut Memory,
     /// Result of the function `work`.
     ///
-    /// The exit status is not used, because a thread that waits for any child may consume it.
+    /// The child's exit status is not used for this, because a thread that waits for any child may
+    /// consume that status.
     answer: i32,
 }
 
 const CANNOT_STOP: i32 = 120;
 const FORBIDDEN: i32 = 121;
-/// Result if the child was killed before it finished.
+/// Value of `answer` if the child was killed before it finished.
 const INTERRUPTED: i32 = 122;
 
 /// Runs `work` in a child while other threads are stopped. Returns the result of `work` (0 to 100).
 ///
 /// Stops all threads listed in `tasks` (an open `/proc/self/task`) except those in `keep` and the
 /// calling one. `work` may only make system calls and access memory that is not being moved. If a
-/// thread does not stop within `stop_timeout`, all threads continue. A thread in `vfork` does not stop;
-/// this is detected earlier.
+/// thread does not stop within `stop_timeout`, all threads resume. A thread in `vfork` does not
+/// stop; this case is detected before the timeout.
 ///
 /// # Errors
-/// `EPERM` if the threads may not be traced (or one is traced already), `EBUSY` if one does not
-/// stop in time or there are too many, `EINTR` if the child was killed; the errors of `clone`.
+/// `EPERM` if a thread may not be traced or is already traced, `EBUSY` if a thread does not stop in
+/// time or there are too many threads, `EINTR` if the child was killed; the errors of `clone`.
 pub fn with_others_stopped(
     memory: &mut Arena<Memory>,
     tasks: RawFd,
@@ -144,10 +144,10 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
 
 /// True if the starting thread exited before `PR_SET_PDEATHSIG` took effect.
 ///
-/// After an `execve` by another thread, that thread is the child's parent and has the same process
+/// If another thread calls `execve`, that thread becomes the child's parent with the same process
 /// id, and the child would stop the new program. The word `starter` shows whether the starting
-/// thread has exited: the kernel clears it before it sends signals to the children. If the child
-/// still reads the old value after `PR_SET_PDEATHSIG`, it will receive the signal.
+/// thread has exited: the kernel clears the word before it sends the parent-death signals. If the
+/// child still reads a nonzero value after `PR_SET_PDEATHSIG`, the child will receive the signal.
 fn is_orphaned(job: &Job<'_>) -> bool {
     // SAFETY: the word is in the memory of the thread that waits for this child, which is kept
     // while that thread lives; memory of an exited thread is kept for the next thread.
@@ -157,9 +157,9 @@ fn is_orphaned(job: &Job<'_>) -> bool {
     parent != job.parent || word.is_some_and(|word| word.load(Ordering::SeqCst) == 0)
 }
 
-/// Returns the word that the kernel clears when this thread exits, for threads that join it.
+/// Returns a pointer to the word that the kernel clears when this thread exits.
 ///
-/// Null for a thread without such a word, and if the kernel does not report it (without
+/// Returns null if the thread has no such word or the kernel does not report the address (without
 /// `CONFIG_CHECKPOINT_RESTORE`).
 fn end_word() -> *const AtomicI32 {
     let mut word = ptr::null();
@@ -168,7 +168,7 @@ fn end_word() -> *const AtomicI32 {
     word
 }
 
-/// Stops threads until a scan of the thread list finds no new one.
+/// Stops threads until a scan of the thread list finds no further thread to stop.
 fn stop_all(job: &Job<'_>) -> Result<(), i32> {
     // SAFETY: only this child uses the memory, and each part is borrowed once.
     let (names, stopped) = unsafe {
@@ -239,7 +239,7 @@ impl Iterator for Tids<'_> {
     }
 }
 
-/// Stops one thread before a deadline. Returns false if the thread has exited.
+/// Stops one thread before the deadline `until`. Returns false if the thread has exited.
 fn stop(tid: i32, tasks: RawFd, until: Instant) -> Result<bool, i32> {
     const EVENT_STOP: i32 = 128;
     // SAFETY: these requests do not access this process's memory.
@@ -300,7 +300,7 @@ fn sleeps_deeply(tasks: RawFd, tid: i32) -> bool {
     name_ends.is_some_and(|at| text.get(at + 2) == Some(&b'D'))
 }
 
-/// Reads the file `name` (with a leading slash) of a thread in `/proc`. Returns the length.
+/// Reads a thread's `/proc` file `name` (with a leading slash). Returns the number of bytes read.
 fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize {
     let mut path = [0u8; 24];
     let mut digits = [0u8; 10];
@@ -326,7 +326,7 @@ fn read_of_thread(tid: i32, tasks: RawFd, name: &[u8], text: &mut [u8]) -> usize
     }
 }
 
-/// True if the thread has exited. A zombie cannot be traced and need not be stopped.
+/// True if the thread has exited. A zombie cannot be traced and does not have to be stopped.
 fn has_ended(tid: i32) -> bool {
     // SAFETY: signal 0 only checks whether the thread exists.
     unsafe { libc::syscall(libc::SYS_tkill, tid, 0) != 0 }

@@ -1,11 +1,10 @@
-//! Restart of a call that a stop interrupted, for one thread: see
-//! [`syscall_restart`](crate::syscall_restart).
+//! Restarts a call that a stop interrupted; see [`syscall_restart`](crate::syscall_restart).
 
-/// Makes the just stopped thread `tid` repeat the call that the stop interrupted.
+/// Makes the thread `tid`, which has just been stopped, repeat the call that the stop interrupted.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn resume_call(_tid: i32) {}
 
-/// Makes the just stopped thread `tid` repeat the call that the stop interrupted.
+/// Makes the thread `tid`, which has just been stopped, repeat the call that the stop interrupted.
 #[cfg(target_arch = "x86_64")]
 pub fn resume_call(tid: i32) {
     use crate::syscall_restart::restarted;

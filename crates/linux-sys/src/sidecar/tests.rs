@@ -18,9 +18,9 @@ pub fn hesitate() {
     unsafe { libc::usleep(HESITATION.load(Ordering::SeqCst) * 1_000) };
 }
 
-/// Executes a program while another thread's short-lived process is about to stop all threads.
+/// Calls `execve` while another thread's short-lived process is about to stop all threads.
 ///
-/// Runs in a separate process. The stop would last for an hour.
+/// Runs in a separate process. If the threads were stopped, they would not resume for an hour.
 fn execute_while_stopping() -> ! {
     HESITATION.store(200, Ordering::SeqCst);
     std::thread::spawn(|| {
@@ -56,9 +56,9 @@ fn a_program_executed_meanwhile_is_not_stopped() {
     assert_eq!(code, Some(7));
 }
 
-/// Stops all other threads 300 times, while one of them waits for children of every kind.
+/// Stops all other threads 300 times while one of them waits for children of any kind.
 ///
-/// Returns the number of wrong results.
+/// Returns the number of times that the result of the short-lived process was wrong.
 fn stop_beside_one_that_waits() -> i32 {
     std::thread::spawn(|| {
         loop {
@@ -84,7 +84,7 @@ fn an_answer_is_not_lost_to_one_that_waits_for_every_child() {
 
 /// Repeatedly stops a thread that waits for a signal without a time limit.
 ///
-/// Returns 0 if the wait returned only when the signal arrived.
+/// Returns 0 if the wait did not return before the signal arrived.
 fn stop_one_that_waits_for_a_signal() -> i32 {
     static ANSWER: AtomicU32 = AtomicU32::new(0);
     // SAFETY: signal sets are plain data, and this one lives across the calls.

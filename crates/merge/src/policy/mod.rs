@@ -1,8 +1,8 @@
 //! Policies: the rules of one kernel version, and switches that go beyond that kernel.
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
-//! changes made by the thesis and by this project. A [`Policy`] combines the two under a name;
-//! [`Policy::parse`] reads a name with switches.
+//! changes made by the thesis and by this project. A [`Policy`] combines rules and switches under a
+//! name; [`Policy::parse`] parses such names.
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
 //! |--------------|------------|----------------------------|---------------------------|
@@ -26,30 +26,29 @@ pub struct Merging {
     pub sharing: SharingCheck,
     /// `mremap` gives faulted, unshared pages the page offset of their new address (thesis 2.7).
     pub update_pgoff: bool,
-    /// Neighbours with different anon_vmas merge if the pages that would change are unshared
+    /// Neighbours with different anon_vmas merge if no page that the merge would change is shared
     /// (thesis 2.8).
     pub different_anon_vmas: bool,
     /// A merged VMA may get the anon_vma of either VMA, not only that of the VMA that grows.
     pub either_survives: bool,
-    /// A range may merge although its page offset is not contiguous with its neighbour's: the pages
-    /// of the range then get new page offsets.
+    /// A range may merge with a neighbour even if their page offsets are not contiguous: the pages
+    /// of one of the two then get new page offsets.
     pub renumber_in_place: bool,
-    /// Maximum number of shared pages that a merge may copy, so that the copies can be changed.
+    /// Maximum number of shared pages that a merge may copy in order to change them.
     pub copy_budget: u64,
-    /// `mremap` can also move several VMAs without FIXED, and can move to a range that overlaps the
-    /// old range.
+    /// `mremap` can move several VMAs even without FIXED, and can move a range to a new range that
+    /// overlaps it.
     pub remap_freely: bool,
-    /// A VMA that is split before its first fault gets an anon_vma at the split, which both parts
-    /// share.
+    /// Splitting an unfaulted VMA first creates an anon_vma, which both parts then share.
     pub early_anon_vma: bool,
-    /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`): the other one is then charged
-    /// too. No effect if commit charges are limited.
+    /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`); the merge then charges the
+    /// other one. Has no effect under strict overcommit.
     pub spread_charge: bool,
     /// Merges that were refused because of their pages are recorded for the merge collector.
     pub collector: bool,
-    /// If true, pages that get another owner in a move are moved one entry at a time, and huge
-    /// pages are split when they are checked (thesis 2.7). If false, whole tables and huge pages
-    /// are moved.
+    /// If true, a move that changes the anon_vma or page offset of pages moves one page table entry
+    /// at a time, and the check for sharing splits huge pages (thesis 2.7). If false, whole page
+    /// tables and huge pages are moved.
     pub splits_huge: bool,
 }
 
@@ -91,11 +90,11 @@ impl Merging {
     };
 }
 
-/// Method to determine whether pages may get another anon_vma or page offset.
+/// Check that determines whether pages may get another anon_vma or page offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharingCheck {
-    /// The check of the thesis: the anon_vma has no parent or child, and no page is mapped or
-    /// swapped twice. A child counts as sharing even after its parent has exited.
+    /// The thesis's check: the anon_vma has no parent or child, and no page is mapped or swapped
+    /// out more than once. A child counts as sharing even after its parent has exited.
     Thesis,
     /// A check of the pages only: none of them may be accessible to another process.
     Truth,
@@ -114,14 +113,15 @@ pub struct Policy {
     pub adjust_lock: AdjustLock,
 }
 
-/// Condition under which a change of a VMA's range takes the lock of the VMA's anon_vma root. The
-/// setting has no effect on the resulting mappings.
+/// Condition under which a change of a VMA's range locks the root of the VMA's anon_vma. The
+/// condition has no effect on the resulting mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdjustLock {
-    /// Always lock, as in Linux since the reverse map became an interval tree (`vma_prepare`).
+    /// Always lock, as Linux has done since the reverse map became an interval tree
+    /// (`vma_prepare`).
     Always,
-    /// Lock only if the start moves, pages come from a neighbour or a VMA is inserted. If only the
-    /// end moves, as in `brk`, no lock is taken (`vma_adjust` since 2.6.31).
+    /// Lock only if the start moves, pages are taken from a neighbour or a VMA is inserted. If only
+    /// the end moves, as in `brk`, no lock is taken (`vma_adjust` since 2.6.31).
     WhenNeeded,
 }
 
@@ -157,8 +157,8 @@ impl Policy {
         rules: Rules::V5_10,
         ..Policy::LINUX
     };
-    /// The changes of the thesis "VMA merging in Linux", with the rules of the mainline that it
-    /// changed.
+    /// The changes of the thesis "VMA merging in Linux", with the rules of the kernel that it
+    /// modified.
     pub const THESIS: Policy = Policy {
         name: "thesis",
         rules: Rules {
@@ -196,8 +196,8 @@ impl Policy {
         Policy::PRESETS.into_iter().find(|p| p.name == name)
     }
 
-    /// Returns the policy for a Linux version. A version without rules of its own gets the rules of
-    /// the nearest lower version, or those of 5.10 if it is below 5.10.
+    /// Returns the policy for a Linux version. A version without its own rules gets those of the
+    /// next lower version that has rules; versions below 5.10 get the rules of 5.10.
     pub fn for_kernel(version: (u32, u32)) -> Policy {
         let mut known = [
             Policy::LINUX_5_10,

@@ -1,4 +1,4 @@
-//! Names of policies: a preset or `linux-MAJOR.MINOR`, with switches: `vmarea+copy_budget=64`.
+//! Policy names: a preset or `linux-MAJOR.MINOR`, plus switches, as in `vmarea+copy_budget=64`.
 //!
 //! ```text
 //! NAME[+SWITCH[=VALUE]]...      thesis+collector+copy_budget=64      vmarea+either_survives=off
@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A policy that a user named.
+/// A policy that a user selected by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
     /// The policy. Its name is that of the preset, without the switches.
@@ -19,7 +19,7 @@ pub struct Named {
 }
 
 impl Policy {
-    /// Returns the policy with this name, which may have switches.
+    /// Returns the policy with the given name, which can include switches.
     ///
     /// # Errors
     /// A message for the user, with the most similar name if one is similar.
@@ -48,13 +48,14 @@ impl Policy {
     }
 }
 
-/// Name of the policy with the newest rules if it is named by its version.
+/// Policy name for the newest rules if a user selects them by version; their preset is named
+/// `linux`.
 const NEWEST: &str = "linux-6.18";
 
-/// Returns the policy for a name such as `linux-6.6`, which includes a Linux version.
+/// Returns the policy for a name that consists of `linux-` and a version, such as `linux-6.6`.
 ///
-/// If no rules were verified for that version, returns the nearest ones with a remark. Returns
-/// `None` if the name does not have this form.
+/// If that version has no verified rules, returns the policy with the nearest rules and a remark.
+/// Returns `None` if the name does not have this form.
 fn of_version(name: &str) -> Option<Named> {
     let mut numbers = name.strip_prefix("linux-")?.split('.');
     let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
@@ -150,7 +151,7 @@ fn unknown_switch(name: &str) -> String {
     )
 }
 
-/// Returns a question about the most similar name, if one is similar.
+/// Suggests the most similar known name ("did you mean …?"); empty if none is similar.
 fn nearest(name: &str, known: &[&str]) -> String {
     let by_distance = known.iter().map(|known| (edits(name, known), known));
     match by_distance.min() {
@@ -161,7 +162,7 @@ fn nearest(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Counts the bytes to insert, remove, replace or swap with the next one, to turn `from` into `to`.
+/// Returns the edit distance: bytes inserted, removed, replaced, or swapped with the next byte.
 fn edits(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut before: Vec<usize> = Vec::new();

@@ -1,9 +1,10 @@
 //! Rules: the behaviour of one kernel version as data, with one field per behaviour that changed.
 //!
-//! Each field documents a behaviour and the version in which it changed. A call that differs
-//! between kernels checks the field, never a version number. The rule sets of 6.18, 6.12, 6.1 and
-//! 5.10 are compared with kernels of these versions by random calls (`docs/kernels.md`). A version
-//! in parentheses, and all of 5.18, is known only from sources.
+//! Each field documents a behaviour and the version in which it changed. Code for a call that
+//! differs between kernels checks the field, never a version number. The rules of 6.18, 6.12, 6.1
+//! and 5.10 are tested by comparing random calls with kernels of these versions
+//! (`docs/kernels.md`). Version numbers in parentheses, and all rules of 5.18, are known only from
+//! sources.
 
 /// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,9 +12,8 @@ pub struct Rules {
     /// Major and minor version of the kernel that the rules describe.
     pub version: (u32, u32),
 
-    /// The chain that must be singular if a range merges with a neighbour and only one of the two
-    /// has an anon_vma: the neighbour's chain (until 6.15), or the chain of the one that has the
-    /// anon_vma.
+    /// Chain that must be singular if only one of the range and its neighbour has an anon_vma: the
+    /// neighbour's chain (until 6.15), or the chain of the side with the anon_vma.
     pub one_sided: OneSided,
     /// Restriction on merging VMAs with a `close` hook.
     pub close_hook: CloseHook,
@@ -32,14 +32,14 @@ pub struct Rules {
 
     /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
     pub mmap_limits: MmapLimits,
-    /// `mmap` prefers a merge with the next VMA; the previous VMA must then match the next VMA
-    /// (6.1, not in 5.10).
+    /// `mmap` prefers a merge with the next VMA, as
+    /// [`MergeScope::NextFirst`](crate::MergeScope::NextFirst) describes (6.1, not in 5.10).
     pub mmap_asks_next_first: bool,
     /// A new mapping gets the KSM flag of `PR_SET_MEMORY_MERGE` before the search for neighbours
     /// (since 6.17). Earlier kernels set it afterwards, if the mapping did not merge.
     pub ksm_flag_first: bool,
-    /// `mprotect` to read-only uncharges memory that was never touched, and clears `VM_ACCOUNT`.
-    /// Added in a version between 6.1 and 6.12.
+    /// `mprotect` to read-only uncharges memory that has never been touched, and clears
+    /// `VM_ACCOUNT`. Added in a version between 6.1 and 6.12.
     pub mprotect_uncharges: bool,
     /// `mlock2` with ONFAULT rejects inaccessible mappings, as `mlock` does (until 5.x).
     pub onfault_asks_access: bool,
@@ -48,24 +48,25 @@ pub struct Rules {
     /// `MPOL_F_NUMA_BALANCING` is supported (since 5.12).
     pub numa_balancing: bool,
 
-    /// `pkey_alloc` fails with ENOSPC if the processor has no protection keys (6.12.117). ENOSPC is
-    /// also the error if all keys are allocated. In other versions the call allocates the only key
-    /// and fails with EINVAL; from then on no key is available.
+    /// `pkey_alloc` on a processor without protection keys fails with ENOSPC, as if all keys were
+    /// allocated (6.12.117). In other versions, the first call in an address space allocates the
+    /// only key and fails with EINVAL; later calls fail with ENOSPC.
     pub no_keys_is_none_left: bool,
 
     /// `mseal` is supported (since 6.10), and a sealed VMA cannot be changed.
     pub mseal: bool,
-    /// `mseal` protects private mappings of `/dev/zero` like anonymous memory: their pages cannot
-    /// be discarded while the mapping is read-only. Added in a version between 6.12 and 6.18.
+    /// `mseal` protects read-only private mappings of `/dev/zero` like anonymous memory: their
+    /// pages cannot be discarded. Added in a version between 6.12 and 6.18.
     pub seal_guards_dev_zero: bool,
     /// `PR_SET_MEMORY_MERGE` is supported (since 6.4).
     pub memory_merge: bool,
     /// `PR_THP_DISABLE_EXCEPT_ADVISED` is supported (since 6.18).
     pub thp_disable_except_advised: bool,
 
-    /// `PR_SET_MDWE` is supported (since 6.3; with the option not to inherit it since 6.6).
+    /// `PR_SET_MDWE` is supported (since 6.3; its flag `PR_MDWE_NO_INHERIT` since 6.6).
     pub mdwe: bool,
-    /// A mapping of `memfd_secret` is locked as if by `mlock` (until 6.12.117, not before 6.18.44).
+    /// A mapping of `memfd_secret` is locked as if by `mlock`. Not in 6.12.117, but still in
+    /// 6.18.44.
     pub secret_locked: bool,
     /// `[vdso]` and similar mappings can be split (until 5.10).
     pub special_splits: bool,
@@ -79,13 +80,14 @@ pub struct Rules {
     pub mremap_checks: MremapChecks,
     /// `mremap` with FIXED and equal lengths can move several VMAs at once (since 6.17).
     pub mremap_many: bool,
-    /// `mremap` that grows a VMA in place merges it with the VMA then adjacent to it (since 5.19).
+    /// `mremap` that grows a VMA in place also merges it with the VMA that it then touches (since
+    /// 5.19).
     pub expand_joins_next: bool,
     /// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind.
     pub dontunmap: DontunmapRules,
 
-    /// A userfaultfd accepts `MAP_DROPPABLE` memory, contrary to the intent. Introduced in 6.11,
-    /// fixed in some version before 6.18.
+    /// A userfaultfd accepts `MAP_DROPPABLE` memory, although it should reject such memory.
+    /// Introduced in 6.11, fixed in some version before 6.18.
     pub uffd_takes_droppable: bool,
     /// A userfaultfd rejects a range that starts below `mmap_min_addr` (until 5.x).
     pub uffd_asks_min_addr: bool,
@@ -99,8 +101,9 @@ pub struct Rules {
     /// `brk` also merges with the VMA after the heap (until 5.x). Later versions only extend the
     /// VMA before the new range.
     pub brk_joins_next: bool,
-    /// `brk` takes the start of the heap into account: it does not grow a VMA that ends at that
-    /// address, and it shrinks only if something is mapped (since 6.1).
+    /// `brk` does not grow a VMA that ends at the start of the heap, because that VMA is not part
+    /// of the heap. `brk` shrinks the heap only if something is mapped in the range to unmap (since
+    /// 6.1).
     pub brk_finds_heap: bool,
 }
 
@@ -111,7 +114,7 @@ pub enum OneSided {
     NeighbourSingular,
     /// The chain of the side that has the anon_vma must be singular (since 6.16).
     HolderSingular,
-    /// No check: the length of a chain does not decide whether a merge is correct.
+    /// No check: merges are correct whatever the length of the chain.
     Either,
 }
 
@@ -140,26 +143,26 @@ pub enum CloseHook {
 pub struct AdviceRules {
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` are supported (since 5.14).
     pub populate: bool,
-    /// `MADV_POPULATE_READ` and `_WRITE` skip holes and report them at the end (until 6.x), as
-    /// other advice does.
+    /// `MADV_POPULATE_READ` and `_WRITE` skip holes and, like other advice, report them only at the
+    /// end (until 6.x).
     pub populate_skips_holes: bool,
     /// `MADV_DONTNEED_LOCKED` is supported (since 5.18).
     pub dontneed_locked: bool,
-    /// `MADV_REMOVE` fails on mappings that are not writable now (5.18, and 5.10 until an update
-    /// between 5.10.223 and 5.10.262). Later kernels reject only mappings that can never become
-    /// writable.
+    /// `MADV_REMOVE` fails on mappings that are not currently writable (5.18, and 5.10 until an
+    /// update between 5.10.223 and 5.10.262). Later kernels reject only mappings that can never
+    /// become writable.
     pub remove_asks_write: bool,
     /// `MADV_COLLAPSE` is supported (since 6.1).
     pub collapse: bool,
-    /// `MADV_COLLAPSE` fails if none of the pages is writable now. Removed in some version between
-    /// 6.12 and 6.18.
+    /// `MADV_COLLAPSE` fails if none of the pages is currently writable. Removed in some version
+    /// between 6.12 and 6.18.
     pub collapse_asks_write: bool,
     /// `MADV_DONTNEED` frees page tables that become empty (since 6.14). A later `MADV_COLLAPSE` of
     /// the same range then finds nothing to collapse.
     pub dontneed_frees_tables: bool,
     /// `MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` (guard regions) are supported (since 6.13).
     pub guard_regions: bool,
-    /// Guard regions set `VM_MAYBE_GUARD` in their VMA (since 6.18 with its later updates).
+    /// Guard regions set `VM_MAYBE_GUARD` in their VMA (since a stable update of 6.18).
     pub guard_flag: bool,
     /// `process_madvise` accepts `MADV_WILLNEED` (since a version between 5.10 and 6.1).
     pub process_willneed: bool,
@@ -176,11 +179,11 @@ pub struct AdviceRules {
 pub enum MremapChecks {
     /// All checks that can be made in advance come before any change (since 6.17).
     First,
-    /// The check that a VMA exists comes first (6.1 and 6.12). A fixed move then unmaps its
+    /// Only the check that a VMA exists comes first (6.1 and 6.12). A fixed move then unmaps its
     /// destination and the tail of its source before the remaining checks.
     AfterUnmapping,
-    /// As `AfterUnmapping`, but without the first check that a VMA exists (5.10). Shrinking accepts
-    /// holes, and DONTUNMAP is limited to private anonymous memory.
+    /// As `AfterUnmapping`, but without an initial check that a VMA exists (5.10). A range that
+    /// shrinks may contain holes, and DONTUNMAP is limited to private anonymous memory.
     Late,
 }
 
@@ -190,35 +193,35 @@ pub struct DontunmapRules {
     /// The old VMA loses its anon_vma if the whole VMA has moved (since a version between 5.10 and
     /// 6.1).
     pub loses_anon_vma: bool,
-    /// A VMA that lost its anon_vma gets the page offset of its address again. Present in 6.12.117
-    /// and 6.1.192, but not in 6.12.107, 6.1.176 or 6.18.
+    /// A VMA that has lost its anon_vma gets the page offset of its address again. Present in
+    /// 6.12.117 and 6.1.192, but not in 6.12.107, 6.1.176 or 6.18.
     pub resets_pgoff: bool,
-    /// A locked VMA is split at the edges of the moved range, so that only that part loses the
-    /// lock. In other versions the whole VMA loses the lock (6.12.117 and 6.1.192).
+    /// A locked VMA is first split at the edges of the moved range, so that only that range loses
+    /// the lock (6.12.117 and 6.1.192). In other versions the whole VMA loses the lock.
     pub cuts_locked: bool,
     /// An unfaulted VMA does not merge with its own copy (6.12.117 and 6.1.192).
     pub stays_apart: bool,
-    /// The copy is counted as locked although the old VMA has lost its lock (since 6.17).
+    /// The copy of locked memory is counted in `locked_vm` (since 6.17).
     pub counts_locked: bool,
-    /// The next VMA is marked as charged if the moved range is strictly inside a VMA (until 5.x).
-    /// Linux mistakes the next VMA for the remainder of the old one.
+    /// If the moved range is strictly inside a VMA, the next VMA is marked as charged (until 5.x):
+    /// Linux mistakes that VMA for the remainder of the old one.
     pub charges_next: bool,
 }
 
 /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmapLimits {
-    /// The limits are checked before any change. If the commit charge is then refused, the mappings
-    /// in the range are already unmapped (before 6.12).
+    /// The limits are checked before any change (before 6.12). If the commit charge is refused
+    /// later, the mappings in the range have already been unmapped.
     BeforeCutting,
-    /// The limits are checked after the VMAs at the edges of a fixed range are split. If the commit
-    /// charge is then refused, nothing is unmapped (since 6.12).
+    /// The limits are checked after the VMAs at the edges of a fixed range have been split (since
+    /// 6.12). If the commit charge is then refused, nothing has been unmapped.
     AfterCutting,
 }
 
 impl Rules {
     /// Returns the rules with the fixes of a stable update. `patch` is the third number of the
-    /// version: 117 in 6.12.117. Rules for which no change was observed stay unchanged.
+    /// version: 117 in 6.12.117. Rules without a known fix stay unchanged.
     pub fn repaired(self, patch: u32) -> Rules {
         // After 6.12.107, and after 6.1.176.
         let dontunmap = match self.version {

@@ -11,10 +11,10 @@ use crate::types::arch::{Arch, Native};
 pub const PAGE_SHIFT: u32 = Native::PAGE_SHIFT;
 /// Size of a page in bytes.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
-/// Mask that keeps the page part of an address.
+/// Mask that clears the offset within the page from an address.
 pub const PAGE_MASK: u64 = !(PAGE_SIZE - 1);
-/// Size in bytes of a huge page, mapped by one middle-directory entry (PMD): a page of entries of
-/// eight bytes, each for a page.
+/// Size in bytes of a huge page, which one PMD entry maps. A page table is one page, with entries
+/// of eight bytes.
 pub const PMD_SIZE: u64 = PAGE_SIZE << (PAGE_SHIFT - 3);
 
 /// Rounds up to whole pages; `None` if the result overflows 64 bits, where `PAGE_ALIGN` wraps to 0.
@@ -77,7 +77,7 @@ impl VmRange {
         Self { start, end }
     }
 
-    /// Returns the range of the one page at `addr`, a page-aligned address below the last page.
+    /// Returns the range of the page at `addr`, a page-aligned address below the last page.
     #[inline]
     pub const fn page(addr: u64) -> Self {
         Self::new(addr, addr + PAGE_SIZE)
@@ -92,8 +92,8 @@ impl VmRange {
         }
     }
 
-    /// Returns the range from `start`, of `len` bytes rounded up to whole pages; `None` if it
-    /// overflows 64 bits.
+    /// Returns the range of `len` bytes from `start`, with `len` rounded up to whole pages; `None`
+    /// if the result overflows 64 bits.
     #[inline]
     pub const fn of_pages(start: u64, len: u64) -> Option<Self> {
         match page_align(len) {

@@ -11,7 +11,8 @@
 use bitflags::bitflags;
 
 /// Converts flags in a 64-bit register to 32 bits, for a call that checks all 64 bits. If any of
-/// the upper 32 bits is set, the result has bit 31 set, which no such call supports either.
+/// the upper 32 bits is set, the result has bit 31 set. No such call supports bit 31, so each
+/// rejects it.
 pub const fn from_register(word: u64) -> u32 {
     let unknown = (word >> 32 != 0) as u32;
     word as u32 | unknown << 31

@@ -65,7 +65,7 @@ errnos! {
 }
 
 impl Errno {
-    /// Returns Linux's number of the error, which is positive.
+    /// Returns Linux's error number, a positive number.
     pub fn number(self) -> i32 {
         self as i32
     }

@@ -1,8 +1,9 @@
 //! The properties of a file that affect its mappings.
 //!
-//! The embedder implements the files themselves. A mapping stores only the facts that affect
-//! placement, permissions and merging. One of them is the identity of the open file description
-//! (Linux's `struct file`), because mappings of two descriptions of one inode never merge.
+//! The embedder implements the files themselves. A mapping stores only the properties that affect
+//! placement, permissions and merging. One such property is the identity of the open file
+//! description (Linux's `struct file`), because mappings of the same inode through different
+//! descriptions never merge.
 
 use super::addr::PMD_SIZE;
 use crate::policy::Rules;
@@ -26,9 +27,9 @@ impl FileId {
 /// The kind of a file, which determines how its mappings behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum FileKind {
-    /// A regular file on a file system that places its mappings like anonymous mappings.
+    /// A regular file on a file system that places mappings like anonymous mappings.
     Regular,
-    /// A regular file on ext4, btrfs, xfs and others, which align large mappings to huge pages.
+    /// A regular file on a file system that aligns large mappings to huge pages (ext4, btrfs, xfs).
     RegularHugeAligned,
     /// A tmpfs file or memfd.
     Shmem,
@@ -41,7 +42,7 @@ pub enum FileKind {
     Hugetlb,
     /// `/dev/zero`: a private mapping of it is anonymous but keeps the file.
     DevZero,
-    /// A device: only the range of a driver's mapping is modelled.
+    /// A device; the model covers only the address range of a driver's mapping.
     Device,
     /// A mapping made by the kernel, without a file: `[vdso]`, `[vvar]`, `[uprobes]`. It can be
     /// unmapped and moved only as a whole.

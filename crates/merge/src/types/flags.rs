@@ -21,7 +21,7 @@ bitflags! {
         const WRITE = 2;
         /// May be executed.
         const EXEC = 4;
-        /// Shared and writable through the file.
+        /// Mapped shared, from a file that is open for writing.
         const SHARED = 8;
         /// `mprotect` may set READ.
         const MAYREAD = 0x10;
@@ -29,7 +29,7 @@ bitflags! {
         const MAYWRITE = 0x20;
         /// `mprotect` may set EXEC.
         const MAYEXEC = 0x40;
-        /// Mapped shared, whether writable or not.
+        /// Mapped shared, whether or not the file is open for writing.
         const MAYSHARE = 0x80;
         /// A stack: grows downwards on a fault below it.
         const GROWSDOWN = 0x100;
@@ -37,7 +37,7 @@ bitflags! {
         const UFFD_MISSING = 0x200;
         /// Raw page frames without metadata (`struct page`).
         const PFNMAP = 0x400;
-        /// Guard regions may have been installed (6.18, with its later updates).
+        /// Guard regions may have been installed (since a stable update of 6.18).
         const MAYBE_GUARD = 0x800;
         /// Write protection by a userfaultfd.
         const UFFD_WP = 0x1000;

@@ -17,7 +17,7 @@ macro_rules! ids {
             }
 
             /// Returns the index of the object's slot, for use as an array index. Slot indexes are
-            /// dense from 0, and are reused when the object is gone.
+            /// dense from 0, and are reused after the object has been freed.
             #[inline]
             pub fn index(self) -> usize {
                 self.0.index() as usize
@@ -48,7 +48,7 @@ ids! {
     FrameId,
 }
 
-/// Id of a slot of the swap device.
+/// Id of a slot in the swap device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[doc(alias = "swp_entry_t")]
 pub struct SwapId(pub u32);

@@ -1,8 +1,7 @@
 //! Basic types: plain values without state of their own.
 //!
-//! An address is a byte address in a `u64`, and lengths are in bytes unless a name says pages. Page
-//! offsets have a separate type ([`Pgoff`]), because a common mistake is to confuse them with
-//! addresses.
+//! An address is a byte address in a `u64`, and lengths are in bytes unless the name says pages.
+//! Page offsets have a separate type ([`Pgoff`]), because they are easily confused with addresses.
 
 pub mod addr;
 pub mod arch;

@@ -13,7 +13,7 @@ pub const PKEY_DISABLE_ACCESS: u32 = 1;
 /// Bit in the rights of a key that disables writes.
 pub const PKEY_DISABLE_WRITE: u32 = 2;
 
-/// Access rights of a thread to the mappings of each key. Instruction fetches are always allowed.
+/// A thread's access rights to mappings with each key. Instruction fetches are always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PkeyRights(u32);
 

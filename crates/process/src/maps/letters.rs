@@ -1,4 +1,4 @@
-//! The two-letter codes that `smaps` prints for the flags of a mapping.
+//! The two-letter codes that `smaps` prints for a mapping's flags.
 //!
 //! # Linux
 //! `show_smap_vma_flags` in `fs/proc/task_mmu.c`, 6.18 on x86-64. `smaps` prints protection keys on
@@ -47,13 +47,13 @@ const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
     (VmFlags::MAYBE_GUARD, b"gu"),
 ];
 
-/// Placeholder for unknown letters, in a bit that no kernel uses.
+/// Placeholder for unknown letters, stored in a bit that no kernel uses.
 ///
-/// A mapping with this flag differs from a mapping without it, and no call can create another
-/// mapping with the same flags.
+/// A mapping with this flag counts as different from a mapping without it, and no call can create
+/// another mapping with the same flags.
 pub const UNKNOWN: VmFlags = VmFlags::from_bits_retain(1 << 63);
 
-/// Returns the flags for these letters, plus [`UNKNOWN`] if some letters are unknown.
+/// Returns the flags that these letters represent, plus [`UNKNOWN`] if some letters are unknown.
 pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
     let flag = |letters: &VmFlag| {
         let known = LETTERS.iter().find(|(_, two)| **two == letters.0);
@@ -62,7 +62,7 @@ pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
     letters.iter().map(flag).collect()
 }
 
-/// Returns the letters of the flags, separated by spaces, in the order of `smaps`.
+/// Returns the letters of the flags, separated by spaces and in the order used by `smaps`.
 ///
 /// A flag without letters is printed as its bit number.
 pub fn letters_of(flags: VmFlags) -> String {

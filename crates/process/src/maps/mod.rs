@@ -1,8 +1,8 @@
-//! The mappings of a process as `/proc` lists them.
+//! The mappings of a process, as listed in `/proc`.
 //!
 //! Three interfaces return the same [`MapsEntry`] values: the text of `/proc/PID/maps`, the longer
 //! text of `smaps` with the kernel's flags, and the `PROCMAP_QUERY` request, which returns one
-//! mapping at a time. The kernel writes the text, but any user can choose the names in it: every
+//! mapping at a time. The kernel writes the text, but any user can choose the names in it, so every
 //! field is checked and nothing is assumed about names. `/proc` does not show anon_vmas or page
 //! offsets; [`crate::view`] reads them.
 //!
@@ -36,24 +36,24 @@ pub struct MapsEntry {
     pub end: u64,
     /// Protection and sharing.
     pub perms: Perms,
-    /// Offset into the file in bytes; 0 for anonymous mappings.
+    /// Offset in the file in bytes; 0 for an anonymous mapping.
     pub offset: u64,
-    /// Device of the file: `major << 20 | minor`, 0 if there is no file.
+    /// Device of the file, encoded as `major << 20 | minor`; 0 if there is no file.
     pub dev: u64,
-    /// Inode number, 0 if there is no file.
+    /// Inode number; 0 if there is no file.
     pub ino: u64,
     /// Name of the mapping, from the last column.
     pub name: MapName,
 }
 
 impl MapsEntry {
-    /// True for `[vsyscall]`, which is in the list although it is not a VMA of the process.
+    /// Returns true for `[vsyscall]`, which is in the list although it is not a VMA of the process.
     pub fn is_vsyscall(&self) -> bool {
         matches!(&self.name, MapName::Special(name) if name == "[vsyscall]")
     }
 }
 
-/// Error for a line of a list of mappings that cannot be parsed.
+/// Parse error in a line of a list of mappings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// Line number, counted from 1.
@@ -80,7 +80,7 @@ impl From<ParseError> for io::Error {
     }
 }
 
-/// Reads the mappings of process or thread `pid`, `[vsyscall]` included.
+/// Reads the mappings of process or thread `pid`, including `[vsyscall]`.
 ///
 /// The list is empty for a kernel thread and for a process whose group leader has exited. In the
 /// latter case, pass the id of another thread.
@@ -115,8 +115,8 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Parses `start-end perms offset major:minor inode   name`.
 ///
-/// Neighbouring mappings often map the same file, so the name of the previous mapping is shared if
-/// it is equal.
+/// Neighbouring mappings often map the same file, so a name that equals the previous mapping's name
+/// shares that name's text.
 fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'static str> {
     let mut cursor = Cursor { rest: line };
     let start = cursor.hex(b'-').ok_or("no start address")?;
@@ -142,7 +142,7 @@ fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'stat
     })
 }
 
-/// Encodes a device number as in traces.
+/// Encodes a device number in the format used in traces.
 fn device(major: u64, minor: u64) -> Option<u64> {
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
@@ -152,7 +152,7 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// Parses a hexadecimal number that ends with `end`.
+    /// Parses a hexadecimal number followed by the byte `end`.
     fn hex(&mut self, end: u8) -> Option<u64> {
         let mut value = 0u64;
         for (at, &byte) in self.rest.iter().enumerate() {
@@ -173,7 +173,7 @@ impl Cursor<'_> {
         None
     }
 
-    /// Parses a decimal number that ends with a space or at the end of the line.
+    /// Parses a decimal number followed by a space or the end of the line.
     fn decimal(&mut self) -> Option<u64> {
         let len = self
             .rest

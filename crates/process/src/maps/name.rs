@@ -14,24 +14,24 @@ pub enum MapName {
     /// No name: anonymous memory.
     #[default]
     None,
-    /// File path as the kernel prints it: ` (deleted)` included, a line feed as `\012`.
+    /// File path as the kernel prints it, including ` (deleted)`, and with `\012` for a line feed.
     ///
-    /// Also used for files without a path, like `anon_inode:[perf_event]`. Neighbouring mappings
+    /// Also used for files without a path, such as `anon_inode:[perf_event]`. Neighbouring mappings
     /// share the text.
     Path(Arc<OsStr>),
     /// `[heap]`
     Heap,
     /// `[stack]`
     Stack,
-    /// `[anon:NAME]` and `[anon_shmem:NAME]`, brackets included: a name that the program set.
+    /// `[anon:NAME]` or `[anon_shmem:NAME]`, including the brackets; the program set the name.
     Named(String),
-    /// Any other name in brackets, brackets included: `[vdso]`, `[vvar]`, `[vsyscall]`, ...
+    /// Any other name in brackets, including the brackets, such as `[vdso]` or `[vvar]`.
     Special(String),
 }
 
 impl MapName {
-    /// Parses the text of the column. `before` is the name of the previous mapping, whose text is
-    /// shared if it is equal.
+    /// Parses the text of the column. If the text equals `before`, the name of the previous
+    /// mapping, the result shares the text of that name.
     pub(super) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
         let lossy = || String::from_utf8_lossy(text).into_owned();
         match text {
@@ -51,12 +51,12 @@ impl MapName {
         }
     }
 
-    /// True for a deleted file. A file whose own name ends in ` (deleted)` is indistinguishable.
+    /// Returns true for a deleted file, or for a file whose own name ends in ` (deleted)`.
     pub fn is_deleted(&self) -> bool {
         matches!(self, MapName::Path(path) if path.as_bytes().ends_with(DELETED))
     }
 
-    /// Returns the unescaped path of a file that is not deleted, relative to the process's root.
+    /// Returns the unescaped path relative to the process's root; `None` if the file is deleted.
     pub fn path(&self) -> Option<OsString> {
         let MapName::Path(path) = self else {
             return None;
@@ -67,7 +67,7 @@ impl MapName {
         Some(OsString::from_vec(unescape(path.as_bytes())))
     }
 
-    /// Returns the column's text with invalid UTF-8 replaced.
+    /// Returns the text of the column, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
         match self {
             MapName::None => String::new(),
@@ -78,7 +78,7 @@ impl MapName {
         }
     }
 
-    /// Converts the name to the kind that a trace records.
+    /// Converts the name to the kind that is recorded in a trace.
     pub fn kind(&self) -> SnapKind {
         match self {
             MapName::None | MapName::Path(_) => SnapKind::Plain,
@@ -90,7 +90,7 @@ impl MapName {
     }
 }
 
-/// Converts `\012` back to a line feed, the only escape sequence that the kernel uses here.
+/// Replaces `\012`, the only escape sequence that the kernel uses here, with a line feed.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

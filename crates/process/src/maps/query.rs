@@ -1,8 +1,8 @@
 //! Queries for one mapping at a time through `PROCMAP_QUERY`.
 //!
-//! The request names an address and returns the mapping at that address or else the next one above,
-//! without printing and parsing text. A query takes about a microsecond regardless of the number of
-//! mappings. For the whole list, parsing the text is as fast.
+//! The request specifies an address and returns the mapping at that address or, if there is none,
+//! the next mapping above it. No text is printed or parsed. A query takes about a microsecond
+//! regardless of the number of mappings. To read the whole list, parsing the text is as fast.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ pub enum QueryError {
     },
 }
 
-/// Query interface to the mappings of one process.
+/// Query interface for the mappings of one process.
 #[derive(Debug)]
 pub struct Query {
     pid: i32,
@@ -51,8 +51,8 @@ impl Query {
         Ok(query)
     }
 
-    /// Returns the mapping that contains `addr`, or else the next one above it; `None` if there is
-    /// none.
+    /// Returns the mapping that contains `addr`, or the next one above `addr`; `None` if neither
+    /// exists.
     ///
     /// `[vsyscall]` is never returned.
     ///

@@ -1,11 +1,12 @@
-//! The text of `/proc/PID/smaps`: each mapping with its flags and its resident memory.
+//! The text of `/proc/PID/smaps`, which lists each mapping with its flags and resident memory.
 //!
-//! Reading `smaps` walks the page tables of the process and holds its `mmap_lock` during the walk,
-//! which takes seconds for a big process. [`super::read`] reads the list cheaply.
+//! To produce `smaps`, the kernel walks the process's page tables and holds its `mmap_lock` during
+//! the walk, which takes seconds for a large process. [`super::read`] is a cheap way to read the
+//! list.
 
 use super::{MapsEntry, ParseError, lines, parse_line};
 
-/// Two-letter code of a kernel flag: `rd`, `mr`, `nh`, `ac`, ...
+/// Two-letter code of a kernel flag, such as `rd` or `mr`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VmFlag(pub [u8; 2]);
 
@@ -14,27 +15,27 @@ pub struct VmFlag(pub [u8; 2]);
 pub struct SmapsEntry {
     /// The mapping.
     pub mapping: MapsEntry,
-    /// `VmFlags`, in the kernel's order; `??` for a flag to which the running kernel assigns no
-    /// letters.
+    /// `VmFlags`, in the kernel's order. `??` represents a flag to which the running kernel assigns
+    /// no letters.
     pub flags: Vec<VmFlag>,
-    /// `ProtectionKey`, 0 if the mapping has none.
+    /// `ProtectionKey`; 0 if the mapping has none.
     pub protection_key: u32,
-    /// `Rss` in KiB: resident memory.
+    /// `Rss`: resident memory, in KiB.
     pub rss_kib: u64,
-    /// `Anonymous` in KiB: resident memory that is private to the process.
+    /// `Anonymous`: resident memory that is private to the process, in KiB.
     pub anonymous_kib: u64,
     /// `Swap` in KiB.
     pub swap_kib: u64,
 }
 
 impl SmapsEntry {
-    /// True if the kernel set this flag.
+    /// Returns true if the kernel reported this flag.
     pub fn has(&self, flag: &[u8; 2]) -> bool {
         self.flags.contains(&VmFlag(*flag))
     }
 }
 
-/// Parses the text of `/proc/PID/smaps`. Unknown lines are skipped, since new kernels add some.
+/// Parses the text of `/proc/PID/smaps`. Unknown lines are skipped, because new kernels add lines.
 ///
 /// # Errors
 /// [`ParseError`] for the first line that is neither a mapping nor a value of a mapping.

@@ -1,4 +1,4 @@
-//! Parses lists of real processes and malicious text.
+//! Tests that parse the lists of real processes, and malicious text.
 
 use super::*;
 use vmarea_linux_sys::child::Child;

@@ -1,10 +1,10 @@
-//! Properties of the machine, of a task and of a file system that affect an address space.
+//! Properties of a machine, task or file system that affect an address space.
 //!
-//! A replay needs properties that no system call of the recorded program reveals: kernel settings,
-//! limits and capabilities of a task, the type of file system that a file is on. Each property is
-//! read from the place where Linux shows it; if it cannot be read, it is omitted, not guessed.
-//! Mappings are read by [`crate::maps`], and data that only the kernel itself has by
-//! [`crate::view`].
+//! A replay needs properties that the recorded program's system calls do not reveal: kernel
+//! settings, a task's limits and capabilities, and the type of a file's file system. Each property
+//! is read from the interface through which Linux provides it; a property that cannot be read is
+//! omitted, not guessed. The module [`crate::maps`] reads mappings, and [`crate::view`] reads data
+//! that `/proc` does not show.
 
 mod task;
 
@@ -19,11 +19,11 @@ use vmarea_trace::event::Header;
 pub use task::{capabilities, mm_info};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
-/// Default number of pages in the gap between a stack and the mapping below it. The kernel's
-/// command line can change it.
+/// Default number of pages in the gap between a stack and the mapping below it. A kernel command
+/// line option can change this number.
 const STACK_GUARD_GAP: u32 = 256;
 
-/// Files whose first line is a setting, keyed by the name of the setting in a trace.
+/// Files whose first line is the value of a setting, keyed by the setting's name in a trace.
 const FILES: [(&str, &str); 19] = [
     ("kernel.numa_balancing", "/proc/sys/kernel/numa_balancing"),
     (
@@ -61,10 +61,10 @@ const FILES: [(&str, &str); 19] = [
     ("vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes"),
 ];
 
-/// Returns the running kernel's version with its build number, such as `6.1.176`.
+/// Returns the running kernel's full version, such as `6.1.176`.
 ///
-/// Debian names releases after the kernel ABI (`6.1.0-50-amd64`); the upstream version that the
-/// package was built from is in the `uname` version string.
+/// Debian names releases after the kernel ABI (`6.1.0-50-amd64`); the upstream version from which
+/// the package was built is in the `uname` version string.
 pub fn build() -> String {
     let uname = rustix::system::uname();
     let beside = uname.version().to_string_lossy();
@@ -77,9 +77,9 @@ pub fn build() -> String {
     }
 }
 
-/// Returns a trace header with all data about this machine that is known before a recording.
+/// Returns a trace header with all data about this machine that is known before the recording.
 ///
-/// The fields about the recording itself (command, sources, writer) are empty.
+/// The header's fields about the recording itself (command, sources, writer) are empty.
 pub fn header() -> Header {
     let uname = rustix::system::uname();
     Header {
@@ -91,7 +91,8 @@ pub fn header() -> Header {
     }
 }
 
-/// Returns the running kernel's settings that affect address spaces, keyed by their trace names.
+/// Returns the running kernel's settings that affect address spaces, keyed by their names in a
+/// trace.
 ///
 /// If a file lists alternatives like `always [madvise] never`, the value is the word in brackets.
 /// In addition to the settings listed at [`Header::settings`], the map contains:
@@ -99,8 +100,8 @@ pub fn header() -> Header {
 ///   `thp.hpage_pmd_size`, ...)
 /// - `thp.<size>` and `thp.<size>.shmem_enabled` for each size of huge page (`thp.64kB`)
 /// - `mem.total_pages`
-/// - `mm.lowest_addr`: the lowest address that the kernel chooses without a hint, which no file
-///   shows
+/// - `mm.lowest_addr`: the lowest address that the kernel chooses, which is not shown in any
+///   file
 /// - `cpu.ospke`: 1 if the processor has protection keys and the kernel uses them
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
@@ -129,11 +130,11 @@ pub fn settings() -> BTreeMap<String, String> {
     settings
 }
 
-/// Returns the lowest address that the kernel chooses itself, found with a hint below that address.
+/// Returns the lowest address that the kernel itself chooses, determined with a hint below it.
 ///
-/// The result is `None` if something is mapped there.
+/// The result is `None` if the lowest address is already mapped.
 fn lowest_addr() -> Option<u64> {
-    /// Upper bound; no kernel is built with a larger value.
+    /// Upper bound of the address; no kernel is built with a larger one.
     const MOST: u64 = 1 << 20;
     let placed =
         vmarea_linux_sys::own_process::placed_at(rustix::param::page_size() as u64).ok()?;
@@ -162,7 +163,7 @@ fn read_setting(path: &Path) -> Option<String> {
     Some(chosen(line).to_owned())
 }
 
-/// Returns the word in brackets, or the whole line if there are no brackets.
+/// Returns the word in brackets, or the whole line if it contains no brackets.
 fn chosen(line: &str) -> &str {
     line.split_once('[')
         .and_then(|(_, rest)| rest.split_once(']'))
@@ -185,7 +186,7 @@ fn protection_keys() -> Option<bool> {
     Some(flags.split_ascii_whitespace().any(|flag| flag == "ospke"))
 }
 
-/// Returns the value of a line `Name:   value`.
+/// Returns the value in the line `Name:   value`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
@@ -200,17 +201,17 @@ fn stack_guard_gap(command_line: &str) -> u32 {
         .unwrap_or(STACK_GUARD_GAP)
 }
 
-/// Properties of a file's file system that affect mapping the file.
+/// Properties of a file system that affect the mapping of its files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileSystem {
     /// Magic number of `statfs`.
     pub magic: u64,
-    /// Flags of `statvfs`: `ST_NOEXEC` and others.
+    /// Flags from `statvfs`, such as `ST_NOEXEC`.
     pub mount_flags: u64,
 }
 
 impl FileSystem {
-    /// Reads the properties for an open file.
+    /// Reads the properties of the file system that contains an open file.
     ///
     /// # Errors
     /// Any error of `fstatfs(2)`.

@@ -1,7 +1,7 @@
-//! Properties of a task, read from `/proc`, that affect its later system calls.
+//! Properties of a task that affect its later system calls, read from `/proc`.
 //!
-//! [`crate::view::MmFields::fill`] adds `mmap_base`, `brk` and `def_flags`, which are not in
-//! `/proc`.
+//! [`crate::view::MmFields::fill`] adds `mmap_base`, `brk` and `def_flags`, which `/proc` does not
+//! show.
 
 use std::fs;
 
@@ -13,9 +13,9 @@ const CAP_IPC_LOCK: u32 = 14;
 /// Inode number of the initial user namespace, fixed in the kernel.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-/// Reads from `/proc` the properties of process or thread `pid`.
+/// Reads the properties of process or thread `pid` from `/proc`.
 ///
-/// A property that is not readable or not present is `None`.
+/// A property that is not readable or does not exist is `None`.
 pub fn mm_info(pid: i32) -> MmInfo {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let mut info = MmInfo::default();
@@ -29,8 +29,8 @@ pub fn mm_info(pid: i32) -> MmInfo {
 
 /// Returns the effective capabilities of a thread with respect to the initial user namespace.
 ///
-/// Calls on address spaces check capabilities against that namespace: a thread in another user
-/// namespace has none. The result is `None` if the thread has exited.
+/// Calls that change address spaces check capabilities in that namespace; a thread in another user
+/// namespace has none there. The result is `None` if the thread has exited.
 pub fn capabilities(tid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let mask = effective(&status)?;
@@ -44,7 +44,7 @@ fn effective(status: &str) -> Option<u64> {
     u64::from_str_radix(field(status, "CapEff")?, 16).ok()
 }
 
-/// Fills in the addresses of `/proc/PID/stat`, which are 0 for unprivileged readers.
+/// Fills in the addresses from `/proc/PID/stat`, which are 0 for unprivileged readers.
 fn fill_stat(info: &mut MmInfo, text: &str) {
     // The name in parentheses may contain any character; fields are counted after it, from field 3.
     let Some((_, rest)) = text.rsplit_once(") ") else {

@@ -1,8 +1,8 @@
-//! Fields of `mm_struct` in the kernel view, and the part of them that a trace stores.
+//! Fields of `mm_struct` in the kernel view, and the subset of them that a trace stores.
 
 use vmarea_trace::event::MmInfo;
 
-/// Fields of `mm_struct`. `None` if the running kernel lacks the member.
+/// Fields of `mm_struct`. A field is `None` if the running kernel lacks it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MmFields {
     /// Kernel address of the `mm_struct`, as in the recorder's `Sample::LockTaken`.
@@ -19,32 +19,32 @@ pub struct MmFields {
     pub end_data: Option<u64>,
     /// `start_stack`: start address of the stack's contents.
     pub start_stack: Option<u64>,
-    /// `def_flags`: flags of each new mapping.
+    /// `def_flags`: flags that every new mapping gets.
     pub def_flags: Option<u64>,
-    /// `total_vm`, pages.
+    /// `total_vm`, in pages.
     pub total_vm: Option<u64>,
-    /// `locked_vm`, pages.
+    /// `locked_vm`, in pages.
     pub locked_vm: Option<u64>,
     /// `map_count`.
     pub map_count: Option<u64>,
-    /// The `MMF_` bits; on 6.18 the first word of a bitmap.
+    /// The `MMF_` bits; on 6.18, the first word of the bitmap.
     pub flags: Option<u64>,
-    /// `start_code`, bytes.
+    /// `start_code`, in bytes.
     pub start_code: Option<u64>,
-    /// `end_code`, bytes.
+    /// `end_code`, in bytes.
     pub end_code: Option<u64>,
-    /// `arg_start`, bytes.
+    /// `arg_start`, in bytes.
     pub arg_start: Option<u64>,
-    /// `arg_end`, bytes.
+    /// `arg_end`, in bytes.
     pub arg_end: Option<u64>,
-    /// `env_start`, bytes.
+    /// `env_start`, in bytes.
     pub env_start: Option<u64>,
-    /// `env_end`, bytes.
+    /// `env_end`, in bytes.
     pub env_end: Option<u64>,
 }
 
 impl MmFields {
-    /// Copies the known fields to `info` and leaves the others unchanged.
+    /// Copies the known fields to `info` and leaves its other fields unchanged.
     pub fn fill(&self, info: &mut MmInfo) {
         let MmFields {
             mm: _,

@@ -2,9 +2,9 @@
 //!
 //! `/proc/PID/maps` shows neither the anon_vma and page offset of a mapping nor the address from
 //! which the kernel places new mappings. The `task_vma` iterator runs a small program on each
-//! `vm_area_struct`. The program is assembled for the running kernel from its BTF (see `program`),
-//! so it needs no compiler and no headers. This module does not interpret the data and does not
-//! replace kernel pointers by numbers.
+//! `vm_area_struct`. The program is assembled for the running kernel from the kernel's BTF (see
+//! `program`), so neither a compiler nor headers are needed. This module does not interpret the
+//! data and does not replace kernel pointers with numbers.
 //!
 //! # Picture
 //! ```text
@@ -19,10 +19,10 @@
 //! without `mmap_lock`, so the process must be stopped. It identifies the process by the ID in the
 //! first pid namespace.
 //!
-//! The `task_vma` iterator is restricted to a thread group, never to a thread: with a thread ID it
-//! repeats the end of the list endlessly on 6.18. If the group leader has exited or a thread has a
-//! separate file table, the iterator repeats the list for other threads; the reader stops when
-//! `vm_start` does not increase.
+//! The `task_vma` iterator is restricted to a thread group, never to a thread: with a thread ID,
+//! the iterator repeats the end of the list endlessly on 6.18. If the group leader has exited or a
+//! thread has a separate file table, the iterator repeats the list for other threads; therefore the
+//! reader stops if `vm_start` does not increase.
 
 mod mm_fields;
 mod program;
@@ -40,16 +40,17 @@ use vmarea_linux_sys::btf::{Btf, BtfError};
 
 /// File that contains the kernel's type information (BTF).
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
-/// Maximum number of bytes that the kernel returns in one read of an iterator.
+/// Maximum number of bytes that the kernel returns for one read of an iterator.
 const READ_BYTES: usize = 32 << 10;
 
-/// Number of VMAs per read; longer lists need several reads, with `mmap_lock` released in between.
+/// Number of VMAs per read; the kernel releases `mmap_lock` between the reads of a longer list.
 pub const VMAS_PER_READ: usize = (READ_BYTES - MM_WORDS * 8) / (VMA_WORDS * 8);
 
-/// The kernel view of an address space. Callers should reuse a view, because it keeps its buffers.
+/// The kernel view of an address space. Callers should reuse a `View`, because it reuses its
+/// buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct View {
-    /// Fields of the `mm_struct`.
+    /// Fields of the address space's `mm_struct`.
     pub mm: MmFields,
     /// VMAs by address.
     pub vmas: Vec<ViewVma>,
@@ -58,36 +59,37 @@ pub struct View {
 
 /// Fields of one `vm_area_struct`.
 ///
-/// Pointers are kernel addresses, 0 for null; `None` means that the running kernel lacks the
+/// Pointers are kernel addresses, with 0 for null; `None` means that the running kernel lacks the
 /// member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ViewVma {
-    /// `vm_start`, bytes.
+    /// `vm_start`, in bytes.
     pub start: u64,
-    /// `vm_end`, bytes.
+    /// `vm_end`, in bytes.
     pub end: u64,
-    /// `vm_pgoff`, pages.
+    /// `vm_pgoff`, in pages.
     pub pgoff: u64,
     /// `vm_flags`.
     pub flags: u64,
     /// `anon_vma`.
     pub anon_vma: u64,
-    /// `anon_vma->root`, 0 if the VMA has no anon_vma.
+    /// `anon_vma->root`; 0 if the VMA has no anon_vma.
     pub root: u64,
     /// True if the VMA's chain has at most one anon_vma.
     pub chain_singular: bool,
-    /// `anon_vma->num_children`, if there is an anon_vma. A root counts itself.
+    /// `anon_vma->num_children`, if the VMA has an anon_vma. A root counts itself.
     pub num_children: Option<u64>,
-    /// `anon_vma->num_active_vmas`, if there is an anon_vma.
+    /// `anon_vma->num_active_vmas`, if the VMA has an anon_vma.
     pub num_active_vmas: Option<u64>,
     /// `vm_file`.
     pub file: u64,
     /// `vm_policy`; `None` on a kernel without NUMA.
     pub policy: Option<u64>,
-    /// Members of the memory policy: `mode`, `flags`, the first 64 nodes, `home_node`.
+    /// Members of the memory policy: `mode`, `flags`, the first 64 nodes, and `home_node`.
     ///
-    /// A member is 0 if the running kernel lacks it. Policies with different members are different;
-    /// policies with equal members may still differ in parts that are not read.
+    /// A member is 0 if the running kernel lacks it. If any member differs, the policies are
+    /// different; if all members are equal, the policies may still differ in parts that are not
+    /// read.
     pub policy_terms: [u64; 4],
     /// `vm_userfaultfd_ctx.ctx`; `None` on a kernel without userfaultfd.
     pub uffd: Option<u64>,
@@ -96,7 +98,7 @@ pub struct ViewVma {
 }
 
 impl ViewVma {
-    /// True if other processes may share pages of the VMA since a fork.
+    /// Returns true if, since a fork, other processes may share pages of the VMA.
     pub fn is_forked(&self) -> bool {
         // A root counts itself among its children.
         let own = u64::from(self.root == self.anon_vma);
@@ -105,7 +107,7 @@ impl ViewVma {
     }
 }
 
-/// Why the kernel's data about address spaces is not available.
+/// Reason why the kernel's data about address spaces is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The kernel has no type information.
@@ -146,10 +148,10 @@ pub enum ViewError {
         /// Underlying error.
         cause: io::Error,
     },
-    /// The process has more VMAs than the program for kernels before 6.1 can write.
+    /// The process has more VMAs than the program for kernels before 6.1 can return.
     #[error("process {0} has more than {LISTED} VMAs: too many to list before Linux 6.1")]
     TooMany(i32),
-    /// The records do not have the form that the program writes.
+    /// The records do not have the format that the program writes.
     #[error("the kernel's list of the VMAs of process {0} is incomplete")]
     Malformed(i32),
 }
@@ -160,13 +162,13 @@ impl From<BtfError> for ViewError {
     }
 }
 
-/// The loaded iterator program.
+/// The iterator program, loaded into the kernel.
 ///
-/// Loading takes a few milliseconds; a read takes a few microseconds plus about 0.3 µs per VMA.
+/// Loading takes a few milliseconds. A read takes a few microseconds, plus about 0.3 µs per VMA.
 #[derive(Debug)]
 pub struct KernelView {
     loaded: Loaded,
-    /// Serializes reads: before 6.1, a single shared word tells the program which process to read.
+    /// Serializes reads: before 6.1, a single shared word selects the process to read.
     one_at_a_time: Mutex<()>,
 }
 
@@ -194,7 +196,8 @@ impl KernelView {
         Ok(view)
     }
 
-    /// Reads the address space of thread group `tgid` into `out` and discards its earlier content.
+    /// Reads the address space of thread group `tgid` into `out`, whose previous content is
+    /// discarded.
     ///
     /// `tgid` is an ID in this process's pid namespace.
     ///
@@ -262,7 +265,7 @@ impl KernelView {
         Ok(())
     }
 
-    /// Starts the iterator for one thread group.
+    /// Opens an iterator for one thread group.
     fn iterator(&self, tgid: u32) -> io::Result<File> {
         let Loaded {
             program, wanted, ..
@@ -284,7 +287,7 @@ mod tests {
     use vmarea_linux_sys::child::{Child, Inside};
     use vmarea_linux_sys::inject;
 
-    /// Opens the view, or prints why the test cannot run here.
+    /// Opens the kernel view, or prints why the test cannot run here.
     fn open() -> Option<KernelView> {
         match KernelView::open() {
             Ok(view) => Some(view),

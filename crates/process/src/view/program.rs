@@ -1,32 +1,32 @@
-//! The iterator program: assembly, and decoding of its records.
+//! The iterator program: its assembly, and the decoding of its records.
 //!
 //! Tables name the members of `mm_struct`, `vm_area_struct`, `anon_vma` and `mempolicy`. The
-//! program is assembled from the tables, and records are decoded in table order. If an optional
-//! member is missing in the running kernel, the program writes 0 and the member is noted as
-//! missing. The mm record is written only once, before the first VMA.
+//! program is assembled from the tables, and records are decoded in table order. If the running
+//! kernel lacks an optional member, the program writes 0 and the member is recorded as missing. The
+//! mm record is written only once, before the record of the first VMA.
 //!
-//! Before 6.1 no iterator can be restricted to one process. On older kernels the program runs for
-//! every task, finds the task whose ID is in a BPF map, and follows its linked list of VMAs (later
-//! kernels have only a tree).
+//! Before 6.1, no iterator can be restricted to one process. On these kernels, the program runs for
+//! every task, finds the task whose ID is in a BPF map, and walks the task's linked list of VMAs
+//! (which later kernels replaced by a tree).
 
 use vmarea_linux_sys::bpf::{Assembler, LoadError, Number, Program, Reg, Width};
 use vmarea_linux_sys::btf::{Btf, Kind, TypeId};
 
 use super::{MmFields, ViewError, ViewVma};
 
-/// Whether a member may be missing in the running kernel.
+/// Whether the running kernel may lack a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// Required: without the member, the program cannot be loaded.
+    /// Required: the program cannot be loaded if the kernel lacks the member.
     Always,
     /// Optional: a missing member is reported as `None`.
     IfThere,
 }
 use Need::{Always, IfThere};
 
-/// Number of words in an mm record: the pointer itself and [`MM`].
+/// Number of words in an mm record: the pointer itself and the members in [`MM`].
 pub(super) const MM_WORDS: usize = 1 + MM.len();
-/// Number of words in a VMA record: [`VMA`], then [`ANON_VMA`], then [`MEMPOLICY`].
+/// Number of words in a VMA record: the members in [`VMA`], [`ANON_VMA`] and [`MEMPOLICY`].
 pub(super) const VMA_WORDS: usize = VMA.len() + ANON_VMA.len() + MEMPOLICY.len();
 
 const MM: [(&str, Need); 17] = [
@@ -69,7 +69,7 @@ const ANON_VMA: [(&str, Need); 3] = [
     ("num_active_vmas", IfThere),
 ];
 
-/// Members of a memory policy that are compared (only the first 64 nodes of the node mask).
+/// Members of a memory policy that are compared. Only the first 64 nodes of the node mask are read.
 const MEMPOLICY: [(&str, Need); 4] = [
     ("mode", IfThere),
     ("flags", IfThere),
@@ -77,7 +77,7 @@ const MEMPOLICY: [(&str, Need); 4] = [
     ("home_node", IfThere),
 ];
 
-/// Members that the running kernel lacks, as a bit mask over positions in the records.
+/// Bit mask of the members that the running kernel lacks, by position in the records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Missing {
     mm: u32,
@@ -156,7 +156,7 @@ pub(super) fn take_words<const N: usize>(bytes: &[u8]) -> Option<([u64; N], &[u8
     Some((words, rest))
 }
 
-/// Maximum number of VMAs that the program for the linked list can write in one read.
+/// Maximum number of VMAs that the program for linked lists can write in one read.
 pub(super) const LISTED: usize = super::VMAS_PER_READ;
 
 /// A loaded program.
@@ -164,7 +164,7 @@ pub(super) const LISTED: usize = super::VMAS_PER_READ;
 pub(super) struct Loaded {
     pub(super) program: Program,
     pub(super) missing: Missing,
-    /// ID of the process to read, if the program itself searches for the task.
+    /// ID of the process to read, if the program itself must find the task.
     pub(super) wanted: Option<Number>,
 }
 
@@ -205,7 +205,7 @@ pub(super) fn load(btf: &Btf) -> Result<Loaded, ViewError> {
     })
 }
 
-/// Assembles the program that runs for each task: finds the wanted task and follows its list.
+/// Assembles the program that runs for each task, finds the wanted task and walks its list of VMAs.
 fn assemble_listed(btf: &Btf, wanted: &Number) -> Result<(Assembler, Missing), ViewError> {
     let ctx = Source::new(btf, "bpf_iter__task")?;
     let meta = Source::new(btf, "bpf_iter_meta")?;
@@ -249,7 +249,7 @@ fn assemble_listed(btf: &Btf, wanted: &Number) -> Result<(Assembler, Missing), V
     Ok((code, missing))
 }
 
-/// Emits code that writes the record of the VMA in R8; returns the missing members.
+/// Emits code that writes the record of the VMA in R8; returns the mask of missing members.
 fn write_vma(code: &mut Assembler, btf: &Btf, vma: &Source<'_>) -> Result<u32, ViewError> {
     let anon_vma = Source::new(btf, "anon_vma")?;
     let mut record = Record::new(VMA_WORDS);
@@ -292,7 +292,8 @@ fn assemble(btf: &Btf) -> Result<(Assembler, Missing), ViewError> {
     Ok((code, missing))
 }
 
-/// Pushes the memory policy terms of the VMA in R8; all are missing if the kernel has no policies.
+/// Emits code that appends the members of the memory policy of the VMA in R8 to the record; all of
+/// them count as missing if the kernel has no memory policies.
 fn policy_terms(
     code: &mut Assembler,
     btf: &Btf,
@@ -307,7 +308,7 @@ fn policy_terms(
     }
 }
 
-/// A kernel struct from which members are loaded.
+/// A kernel struct whose members are loaded.
 struct Source<'a> {
     btf: &'a Btf,
     name: &'static str,
@@ -368,7 +369,7 @@ impl Record {
         -(self.words as i32 * 8)
     }
 
-    /// Emits code that stores `value` as the next word of the record.
+    /// Emits code that appends `value` to the record.
     fn push(&mut self, code: &mut Assembler, value: Reg) {
         let place = self.bottom() + self.written as i32 * 8;
         code.store(Reg::Frame, place as i16, value);
@@ -377,7 +378,7 @@ impl Record {
 
     /// Emits code that appends members of the struct at `from` to the record.
     ///
-    /// Returns a bit mask of the missing members by their position in the record.
+    /// Returns a bit mask of the missing members, by position in the record.
     fn members(
         &mut self,
         code: &mut Assembler,
@@ -401,7 +402,7 @@ impl Record {
         Ok(missing)
     }
 
-    /// Appends `words` zero words for missing members; returns their bit mask.
+    /// Emits code that appends `words` zero words for missing members; returns their bit mask.
     fn absent(&mut self, code: &mut Assembler, words: usize) -> u32 {
         let missing = ((1 << words) - 1) << self.written;
         code.set(Reg::R1, 0);

@@ -1,14 +1,14 @@
 //! Comparison of the tree with an ordered map after each of many random changes.
 //!
-//! Compiled twice: in the crate, with nodes of three rows, so that every change of shape occurs,
-//! and as an integration test, with nodes of their real size.
+//! This module is compiled twice: within the crate, with nodes of three rows, so that every kind of
+//! reshaping occurs; and as an integration test, with nodes of the real size.
 
 use crate::reference::Reference;
 use crate::{Entry, RangeTree};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// Number of changes per case. Miri is a thousand times slower.
+/// Number of changes per test case; lower under Miri, which is a thousand times slower.
 const CHANGES: usize = if cfg!(miri) { 60 } else { 400 };
 
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ enum Change {
         start: u64,
         len: u64,
     },
-    /// Several inserts of one address each, with one reservation for all.
+    /// Inserts several ranges of one address each, with one reservation for all of them.
     Several {
         start: u64,
         count: usize,
@@ -25,13 +25,14 @@ enum Change {
     Remove {
         nth: usize,
     },
-    /// New bounds in the space between the neighbours, in units of a sixteenth.
+    /// Moves the bounds of a range within the space between its neighbours, in sixteenths of that
+    /// space.
     Resize {
         nth: usize,
         from: u64,
         to: u64,
     },
-    /// Removes `count` neighbours, so that nodes merge.
+    /// Removes `count` adjacent ranges, so that nodes merge.
     Clear {
         nth: usize,
         count: usize,
@@ -55,7 +56,7 @@ fn nth(reference: &Reference, nth: usize) -> Option<Entry> {
         .flatten()
 }
 
-/// Returns bounds for `e` in the space between its neighbours; `from` and `to` are sixteenths.
+/// Returns new bounds for `e` between its neighbours; `from` and `to` are sixteenths of that space.
 fn new_bounds(reference: &Reference, e: Entry, from: u64, to: u64) -> (u64, u64) {
     let low = reference.prev(e.start).map_or(0, |p| p.end);
     let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);

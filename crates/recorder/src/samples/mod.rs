@@ -45,7 +45,7 @@ pub const SETTLE: Duration = Duration::from_millis(10);
 const RING_BYTES: usize = 8 << 20;
 /// Minimum useful size of a CPU's ring in bytes.
 const MIN_RING_BYTES: usize = 64 << 10;
-/// Divisor for the available memory, which limits the total size of all rings.
+/// Divisor of the available memory; the quotient limits the total size of all rings.
 const MEMORY_SHARE: u64 = 16;
 
 /// A sample that the kernel reported.
@@ -63,11 +63,11 @@ pub enum Sample {
         addr: u64,
         /// True for a write, false for a read; `None` if the source does not distinguish them.
         write: Option<bool>,
-        /// True for an instruction fetch. False if the source does not report it.
+        /// True for a fault that the source reports as an instruction fetch.
         exec: bool,
-        /// True if a page was present but did not permit the access.
+        /// True if a page was present but its permissions did not allow the access.
         ///
-        /// False if the source does not report it.
+        /// False if the source does not report whether a page was present.
         present: bool,
         /// True if the fault was taken in kernel mode, while copying to or from user memory.
         kernel: bool,
@@ -91,7 +91,7 @@ pub enum Sample {
     Lost {
         /// Time at which the loss was noticed.
         t: Nanos,
-        /// Minimum number of lost samples.
+        /// Minimum number of samples that were lost.
         count: u64,
     },
 }
@@ -123,7 +123,7 @@ pub enum Start {
 /// Error from opening the rings.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplesError {
-    /// The process may not record page faults.
+    /// The process is not permitted to record page faults.
     #[error(
         "no permission to record page faults (kernel.perf_event_paranoid is {paranoid}): \
          needs CAP_PERFMON ({}), or a value of 2 or less",
@@ -192,12 +192,12 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Opens rings for task `pid` and its later children, starting now.
+    /// Opens rings for task `pid` and for its future children; sampling starts now.
     ///
     /// Existing threads and children of the process are not included: see [`Samples::add`].
     ///
     /// # Errors
-    /// As [`Samples::open_at`].
+    /// The errors of [`Samples::open_at`].
     pub fn open(pid: i32) -> Result<Samples, SamplesError> {
         Samples::open_at(pid, Start::Now)
     }
@@ -227,7 +227,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Opens rings of at most `ring_bytes` each, or smaller ones if the limit requires it.
+    /// Opens rings of at most `ring_bytes` each, or smaller ones if locked memory is limited.
     fn open_source(
         pid: i32,
         start: Start,
@@ -270,14 +270,14 @@ impl Samples {
         })
     }
 
-    /// Adds another task and its later children.
+    /// Adds another task and its future children.
     ///
-    /// For a process that is already running: stop all its threads, open with one of them, add the
-    /// others, and let them continue. Do not add a task that an included task created after its own
-    /// inclusion: that task would count twice.
+    /// To sample a process that is already running, stop all its threads, open the rings for one of
+    /// them, add the others, and let them continue. Do not add a task that was created by an
+    /// included task: it is included already and would count twice.
     ///
     /// # Errors
-    /// As [`Samples::open_at`]. The task may then be included on some CPUs only.
+    /// The errors of [`Samples::open_at`]. The task may then be included on some CPUs only.
     pub fn add(&mut self, tid: i32) -> Result<(), SamplesError> {
         let events = self.source.events();
         let count = self.cpus.len();
@@ -301,7 +301,7 @@ impl Samples {
         }
     }
 
-    /// Returns notes for the user about missing data and the reasons.
+    /// Returns notes for the user about missing data, with the reasons.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -314,7 +314,7 @@ impl Samples {
         self.cpus.iter().map(|cpu| cpu.events[0].as_fd())
     }
 
-    /// Returns how many samples came too late and were given the time of the watermark instead.
+    /// Returns the number of samples that came too late and were given the watermark's time.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -334,7 +334,7 @@ impl Samples {
 
     /// Ends the sampling and returns all remaining samples, settled or not.
     ///
-    /// Tasks may still run. Samples that the kernel counted but the rings do not contain are
+    /// Tasks can still be running. Samples that the kernel counted but the rings do not contain are
     /// reported as lost.
     ///
     /// # Errors

@@ -35,12 +35,12 @@ impl Decoder {
         }
     }
 
-    /// True if some of `counted` occurrences were neither read nor reported as lost.
+    /// True if some of the `counted` occurrences were neither read nor reported as lost.
     pub(super) fn awaits(&self, counted: u64) -> bool {
         counted > self.seen + self.lost
     }
 
-    /// Returns the number of `counted` occurrences that were neither read nor reported as lost.
+    /// Returns how many of the `counted` occurrences were neither read nor reported as lost.
     pub(super) fn missing(&mut self, counted: u64) -> Option<u64> {
         let missing = counted.saturating_sub(self.seen + self.lost);
         self.lost += missing;
@@ -107,7 +107,7 @@ impl Decoder {
         }
     }
 
-    /// Handles a record that contains a number of dropped samples, at offset `at` of the body.
+    /// Handles a record that reports dropped samples; their number is at offset `at` of the body.
     fn lost(
         &mut self,
         body: &[u8],

@@ -1,9 +1,9 @@
 //! The recorded tracepoints: finds their formats in tracefs and decodes their records.
 //!
-//! A tracepoint's number and the offsets of its fields differ between kernels, so this module
-//! reads them from the tracepoint's `format` file. If tracefs is mounted, it uses the mount.
-//! Otherwise it creates a private mount without a path while it reads the files. [`super`] opens
-//! the events.
+//! A tracepoint's number and the offsets of its fields differ between kernels, so this module reads
+//! them from the tracepoint's `format` file. If tracefs is mounted, the module reads the files
+//! there. Otherwise it creates a private mount without a path for as long as it reads the files.
+//! [`super`] opens the events.
 //!
 //! # Linux
 //! `arch/x86/include/asm/trace/exceptions.h` and `include/trace/events/mmap_lock.h`. The fault
@@ -103,7 +103,7 @@ impl Tracepoints {
 
     /// Decodes a raw record.
     ///
-    /// Returns `Ok(None)` for a record that is not used: a failed lock attempt, or a fault at a
+    /// Returns `Ok(None)` for a record that is not needed: a failed lock attempt, or a fault at a
     /// kernel address.
     pub(super) fn decode(
         &self,

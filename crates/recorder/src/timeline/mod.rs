@@ -1,11 +1,11 @@
-//! Orders the stream: merges stops and samples by the time at which they took effect.
+//! Orders the stream: merges calls and samples by the times at which they took effect.
 //!
-//! The recorder sees only the entry and exit of a call, which took effect at some time in between.
-//! If a sample shows that the calling thread took `mmap_lock` in between, the timeline places the
-//! call at that time. Page faults are placed in the same way. Without a lock sample, the timeline
-//! places a call at its exit and, if another thread used the address space in between, marks both
-//! operations as overlapping. The timeline holds each event until no earlier event can arrive any
-//! more.
+//! The recorder sees only the entry and exit of a call, but the call takes effect at some time in
+//! between. If a sample shows that the calling thread took `mmap_lock` in between, the timeline
+//! places the call at that time. Page faults are placed in the same way. Without a lock sample, the
+//! timeline places a call at its exit and, if another thread used the address space in between,
+//! marks both operations as overlapping. The timeline holds each event back as long as an earlier
+//! one can still arrive.
 //!
 //! # Picture
 //! ```text
@@ -39,7 +39,8 @@ use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 const LONGEST_HOLD: Nanos = 5_000_000_000;
 /// Maximum time that a fault waits for a lock sample of its thread.
 ///
-/// The thread may not have `mmap_lock` yet, because the holder of the lock waits for a processor.
+/// A fault's lock sample can be late: the thread waits for `mmap_lock`, whose holder waits for a
+/// processor.
 const GRACE: Nanos = 100_000_000;
 
 /// Why the timeline waits for a call.
@@ -55,10 +56,10 @@ pub(crate) enum Flight {
     MovesTask,
 }
 
-/// Whether other calls of the address space ran during the call.
+/// Whether other calls on the address space ran during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Alone {
-    /// No other call of the address space was in flight.
+    /// No other call on the address space was in flight.
     Yes,
     /// Another call was in flight.
     No,
@@ -71,9 +72,9 @@ pub(crate) struct Ended {
     pub mm: MmId,
     /// Time at which the tracer saw the call's exit.
     pub exit: Nanos,
-    /// Whether other calls of the address space ran during the call.
+    /// Whether other calls on the address space ran during the call.
     pub alone: Alone,
-    /// Task that the call created, whose first sample comes after the call.
+    /// Task that the call created; the task's first sample belongs after the call.
     pub child: Option<i32>,
     /// The call's event and the events that belong to it.
     pub events: Vec<Event>,
@@ -86,7 +87,7 @@ struct InFlight {
     since: Nanos,
     flight: Flight,
     lock: Option<Lock>,
-    /// True if the stream has emitted an event that may belong after this call.
+    /// True if the stream has emitted an event whose position may be after this call.
     passed: bool,
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct Timeline {
     parents: HashMap<i32, i32>,
     samples: VecDeque<Sample>,
     watermark: Nanos,
-    /// Address space of each thread over time; the recorder reports changes when it sees them.
+    /// Address space of each thread over time; the recorder reports changes as it sees them.
     pub residence: Residence,
     /// Address spaces that several tasks use or have used, with the times at which they ended.
     shared: HashMap<MmId, Nanos>,
@@ -203,7 +204,7 @@ impl Timeline {
         self.unplaced.entry(tid).or_default().push_back(unplaced);
     }
 
-    /// Accepts samples in order of time; no sample before `watermark` may follow.
+    /// Accepts samples in order of time. Later samples must not be older than `watermark`.
     pub(crate) fn samples(&mut self, samples: &mut Vec<Sample>, watermark: Nanos) {
         self.samples.extend(samples.drain(..));
         self.watermark = self.watermark.max(watermark);
@@ -229,7 +230,7 @@ impl Timeline {
         self.emit_until(until, out);
     }
 
-    /// Emits all remaining events; nothing more may arrive.
+    /// Emits all remaining events. Nothing may be added afterwards.
     pub(crate) fn finish(&mut self, out: &mut dyn FnMut(Event)) {
         self.in_flight.clear();
         self.take_samples(Nanos::MAX);
@@ -322,7 +323,7 @@ impl Timeline {
         }
     }
 
-    /// Uses a lock sample as evidence for the thread's current call, or else for its last fault.
+    /// Uses a lock sample as evidence for its thread's current call, or else for its last fault.
     fn lock_taken(&mut self, tid: i32, lock: Lock) {
         self.place_calls_of(tid, lock.t);
         let ended = self.unplaced.get_mut(&tid).and_then(VecDeque::front_mut);

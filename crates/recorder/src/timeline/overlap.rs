@@ -1,7 +1,7 @@
 //! Finds operations that ran at the same time, so that their order is unknown.
 //!
 //! For each placed call, the timeline keeps a [`Window`] to compare with faults of other threads.
-//! If a call is in flight for longer than the stream waits, it may belong before or after every
+//! If a call is in flight for longer than the stream waits, its position may be before or after any
 //! event that is emitted in the meantime.
 
 use super::super::call_range::CallRange;
@@ -44,7 +44,8 @@ impl Timeline {
         overlaps
     }
 
-    /// True if an event emitted at `t` overtakes a call in flight whose range `matters`.
+    /// True if an event emitted at `t` overtakes a call in flight for whose range `matters` is
+    /// true.
     ///
     /// Considers only calls of other threads that began by time `t`. Marks these calls as
     /// overtaken.

@@ -1,6 +1,6 @@
 //! Tests of the recorder on real programs.
 //!
-//! Each test checks the invariants of the stream and compares it with the program's output.
+//! Each test checks the invariants of the stream and compares the stream with the program's output.
 
 mod stream;
 mod support;

@@ -1,8 +1,8 @@
 //! Checks of the invariants of every recording, event by event, with a model of the mapped pages.
 //!
-//! The model contains only the mapped pages and their permissions. That is enough to detect a wrong
-//! order of events: a mapping on a page that is still in use, an unmapping that is too early, or a
-//! final list that differs from the kernel's.
+//! The model contains only the mapped pages and their permissions. This is enough to detect events
+//! in the wrong order: a page is mapped while it is still in use or unmapped too early, or the
+//! final list differs from the kernel's.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use vmarea_trace::event::{

@@ -36,7 +36,7 @@ pub fn fresh(name: &str) -> PathBuf {
     folder().join(format!("{name}-{}-{number}", std::process::id()))
 }
 
-/// Compiles a program of `programs/`.
+/// Compiles a program from the folder `programs/`.
 pub fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let source = format!(
         "{}/tests/record/programs/{name}.c",
@@ -76,7 +76,8 @@ pub fn run_with(options: Options, words: &[&str]) -> Recorded {
     }
 }
 
-/// Records a command as it is. Prints the notes, which help to explain a failed test.
+/// Records the command in `options` unchanged. Prints the notes, which help to explain a failed
+/// test.
 pub fn record_into(options: Options, events: &mut Vec<Event>) -> Result<Outcome, RecordError> {
     let outcome = record(&options, events, &mut |_| {})?;
     for event in &*events {

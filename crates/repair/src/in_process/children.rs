@@ -1,11 +1,11 @@
-//! Copies missing pages to children that were forked while pages were moved out.
+//! Copies missing pages to children that are forked while pages are moved out.
 //!
-//! A child forked during a piece inherits the piece without the pages that are moved out, and does
-//! not inherit the temporary range. This module therefore gives the child a copy of each missing
-//! page. The child runs during the copy; if it touches a missing page, it waits. The child may
-//! itself discard or move pages, or fork. Such a call blocks until this module reads its event, so
-//! each page is copied to the address that the child expects at that time. The child is woken when
-//! its range is unregistered.
+//! A child that is forked while a piece is replaced inherits the piece without the pages that are
+//! moved out, and does not inherit the temporary range that holds these pages. This module
+//! therefore gives the child a copy of each missing page. The child runs during the copy; if it
+//! touches a missing page, it waits. If the child itself discards or moves pages, or forks, its
+//! call blocks until this module has read the corresponding event, so each page is copied to the
+//! address at which the child expects it. Unregistering the child's range wakes the child.
 
 use std::io;
 
@@ -22,11 +22,11 @@ use vmarea_linux_sys::uffd::{self, Event};
 /// the new child are copied first.
 const GENERATIONS: u32 = 8;
 
-/// Copies the missing pages to the child behind `fd`, and closes `fd`.
+/// Copies the missing pages to the child whose userfaultfd is `fd`, and closes `fd`.
 ///
-/// If the copies cannot be completed, the child is left waiting: if it continued, it would read
-/// wrong bytes. This happens if there is not enough memory to track the child's changes, if forks
-/// are nested deeper than [`GENERATIONS`], or if a copy fails for good.
+/// If the copies cannot be completed, the child is left waiting, because it would otherwise read
+/// wrong bytes. Possible causes are a lack of memory for tracking the child's changes, forks that
+/// are nested deeper than [`GENERATIONS`], and a copy that fails permanently.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
     complete_one(shared, fd, shared.locations(), GENERATIONS);
 }
@@ -63,7 +63,8 @@ struct Child<'a> {
     shared: &'a Locked<'a>,
     fd: i32,
     inherited: &'a PageLocations,
-    /// The addresses to which the child's pages belong, if they differ from the inherited ones.
+    /// The addresses to which the child's pages belong, if some differ from the inherited
+    /// addresses.
     own: Option<Arena<PageLocations>>,
     generations: u32,
 }
@@ -121,7 +122,7 @@ impl Child<'_> {
         Ok(())
     }
 
-    /// Reads an event of the child. The child's change blocks until the event is read.
+    /// Reads an event from the child. The child's system call blocks until its event has been read.
     fn listen(&mut self) -> io::Result<()> {
         let piece = self.shared.piece();
         match self.shared.event(self.fd) {

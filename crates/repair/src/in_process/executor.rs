@@ -1,4 +1,4 @@
-//! The executor for pieces in the calling process: its resources, and the preparation of a piece.
+//! The executor for the calling process: its resources, and the preparation of a piece.
 //!
 //! All steps that can fail or allocate are done here, before the first page is moved out.
 //! [`work`](super::work) executes the piece.
@@ -28,17 +28,17 @@ use vmarea_linux_sys::uffd::{self, Uffd};
 
 /// Size of the largest piece, in bytes.
 const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
-/// Capacity of the table of calls; a piece needs one call for each part and a few more.
+/// Capacity of the table of calls; a piece needs one call for each part and a few others.
 const MOST_CALLS: usize = 1_200;
 /// Maximum number of parts in a piece.
 pub(super) const TABLE_PARTS: usize = MOST_CALLS - 40;
-/// Minimum time allowed for the other threads to stop: on a busy machine each has to be scheduled
-/// first.
+/// Minimum time limit for stopping the other threads. On a busy machine, each thread must first be
+/// scheduled before it can stop.
 const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The userfaultfd events for all operations that can affect pages while they are moved.
 const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
-/// Moves the pages of a piece while the other threads run.
+/// Executor that replaces a piece while the other threads run.
 #[derive(Debug)]
 pub(super) struct InProcess {
     /// Maximum time for the other threads to stop.
@@ -52,7 +52,7 @@ pub(super) struct InProcess {
     sidecar: Option<(Arena<sidecar::Memory>, File)>,
     pagemap: File,
     maps: File,
-    /// `None` if the caller guarantees that no mapping has flags from `madvise`.
+    /// The current attributes; `None` if the caller guarantees that `madvise` has set no flags.
     attributes: Option<Attributes>,
 }
 
@@ -101,7 +101,7 @@ impl InProcess {
         })
     }
 
-    /// Begins a pass over the address space. Pieces must follow in address order.
+    /// Begins a pass over the address space. The pieces of a pass must be in ascending order.
     ///
     /// # Errors
     /// Errors from opening `/proc/self/smaps`.
@@ -113,9 +113,9 @@ impl InProcess {
         Ok(())
     }
 
-    /// Returns the scratch area, or reserves a new one if the old one was abandoned. If the kernel
-    /// has no memory for a mapping in the scratch area, the area may have a hole in which the
-    /// program may map memory.
+    /// Returns the scratch area, or reserves a new area if the old one was abandoned. An area is
+    /// abandoned if it may have a hole in which the program may map memory. A hole can arise if the
+    /// kernel runs out of memory while it creates a mapping in the area.
     pub(super) fn room(&mut self) -> Result<Room, RepairError> {
         let room = match self.room {
             Some(room) => room,
@@ -130,7 +130,7 @@ impl InProcess {
         self.watcher.shared().forks()
     }
 
-    /// Returns the first address at which the piece has other flags than planned.
+    /// Returns the first address in the piece at which flags or names differ from the plan.
     fn changed(&mut self, piece: &Piece) -> Result<Option<u64>, RepairError> {
         let attributes = self.attributes.as_mut();
         let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
@@ -212,8 +212,8 @@ impl PieceExecutor for InProcess {
         })
     }
 
-    /// Returns false if the program has changed the piece: its mappings and pages may no longer be
-    /// those of the plan.
+    /// Returns false if the program has changed the piece, because the plan may no longer describe
+    /// it.
     fn retries_before(&self, reason: KeptReason) -> bool {
         reason != KeptReason::Changed
     }
@@ -237,7 +237,7 @@ fn run(work: &mut Work<'_>) -> (End, Duration) {
     (end, begun.elapsed())
 }
 
-/// Checks whether this process may watch its memory with all the events that a repair needs.
+/// Checks whether this process can watch its memory with all the events that a repair needs.
 ///
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
@@ -267,7 +267,8 @@ fn open(events: u64) -> Result<Uffd, RepairError> {
     })
 }
 
-/// Reserves a scratch area for the largest pieces, or for smaller ones if address space is limited.
+/// Reserves a scratch area for the largest pieces, or for smaller pieces if address space is
+/// limited.
 fn reserve_room() -> Result<Room, RepairError> {
     let mut bytes = MOST_BYTES;
     loop {

@@ -1,9 +1,9 @@
-//! The gate for `fork`: closed while pages are moved out.
+//! A gate that makes `fork` wait while pages are moved out.
 //!
-//! A fork through the C library waits until the piece is complete. For a fork that bypasses the
+//! A fork through the C library waits until the piece is complete. For a fork that bypasses the C
 //! library, the kernel sends a userfaultfd event, and the watcher copies the missing pages to the
-//! child. A thread that waits at the gate may hold any lock of the program, so waiting takes no lock
-//! and allocates nothing: the thread polls one atomic word and yields.
+//! child. A thread that waits at the gate may hold any of the program's locks, so waiting takes no
+//! lock and allocates nothing: the thread polls one atomic word and yields.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use vmarea_linux_sys::own_process;
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// State shared by all repairs of this process. The state fits into one page.
+/// State shared by all repairs in this process, which must not cross a page boundary.
 #[repr(align(8))]
 struct Gate {
     state: AtomicU32,
@@ -26,7 +26,7 @@ static GATE: Gate = Gate {
     dropping: AtomicU32::new(0),
 };
 
-/// Guard that keeps the gate closed. Dropping it opens the gate.
+/// Guard that keeps the gate closed and opens it when dropped.
 #[derive(Debug)]
 pub(super) struct Passage;
 
@@ -52,23 +52,24 @@ pub(super) fn address() -> u64 {
 // ORDERING: `dropping` is Relaxed: a reader has passed the gate since the write, or holds the
 // watcher's lock.
 
-/// Records that a program thread is discarding pages (`MADV_DONTNEED`).
+/// Records that a thread of the program is discarding pages (`MADV_DONTNEED`).
 ///
 /// The kernel sends the userfaultfd event before it discards the pages.
 pub(super) fn begin_drop() {
     GATE.dropping.store(1, Ordering::Relaxed);
 }
 
-/// True if a discard recorded by [`begin_drop`] may not be complete.
+/// True if a discard recorded by [`begin_drop`] may still be in progress.
 ///
-/// Until it is complete, no page may be moved out, because moving the page back would undo the
-/// discard.
+/// While a discard is in progress, no page may be moved out, because moving the page back would
+/// undo the discard.
 pub(super) fn is_dropping() -> bool {
     GATE.dropping.load(Ordering::Relaxed) != 0
 }
 
-/// Records that all threads have stopped since the last discard event, so every discard is
-/// complete.
+/// Records that every discard is complete.
+///
+/// All threads must have been stopped since the last discard event.
 pub(super) fn all_dropped() {
     GATE.dropping.store(0, Ordering::Relaxed);
 }

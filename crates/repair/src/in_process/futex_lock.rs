@@ -10,7 +10,7 @@ use rustix::thread::futex::{self, Flags};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// The lock is taken, and a thread sleeps.
+/// The lock is taken, and another thread sleeps until it is released.
 const WAITED_FOR: u32 = 2;
 
 /// A lock in one word; zero means unlocked.
@@ -18,7 +18,7 @@ const WAITED_FOR: u32 = 2;
 #[derive(Debug)]
 pub(super) struct FutexLock(AtomicU32);
 
-/// Guard of the lock, which releases it when dropped.
+/// Guard that releases the lock when dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a>(&'a FutexLock);
 

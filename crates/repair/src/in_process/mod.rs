@@ -1,9 +1,9 @@
 //! Repairs the calling process while its other threads run.
 //!
-//! A thread that touches a page while it is being moved waits for that move. A thread that touches
-//! a page that is moved out waits until the piece is complete. The thread that works on the piece
-//! uses only its own stack, registers and shared memory: any other memory could be in the middle of
-//! a move. A second thread handles the userfaultfd events ([`watch`]).
+//! A thread that touches a page while the page is being moved waits for the move. A thread that
+//! touches a page that is moved out waits until the piece is complete. The thread that works on the
+//! piece uses only its own stack, registers and shared memory: any other memory could be in the
+//! middle of a move. A second thread handles the userfaultfd events ([`watch`]).
 //!
 //! # Order of events
 //! ```text
@@ -58,12 +58,12 @@ use vmarea_process::view::KernelView;
 
 use executor::InProcess;
 
-/// Joins neighbouring mappings in `range` of the calling process that could be one mapping.
+/// Joins neighbouring mappings of the calling process in `range` if they could be one mapping.
 ///
-/// A separate thread with a private descriptor table does the work, so the program may close any
-/// descriptor in the meantime. The thread allocates memory: do not call this function while holding
-/// a lock that the allocator needs. The function is meant for a single repair; a caller that
-/// repairs repeatedly should keep a [`Merger`].
+/// A separate thread with a private descriptor table does the work, so the program can close any of
+/// its descriptors in the meantime. The thread allocates memory: do not call this function while
+/// holding a lock that the allocator needs. The function is meant for a single repair; a caller
+/// that repairs repeatedly should keep a [`Merger`].
 ///
 /// # Errors
 /// See [`Merger::new`] and [`Merger::merge`]; a [`RepairError::System`] if no thread can be
@@ -83,8 +83,8 @@ pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, Repair
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Starts a thread, with several attempts: during another thread's `execve`, which may still fail,
-/// no thread can be started.
+/// Starts a thread, in several attempts. No thread can be started while another thread executes
+/// `execve`, which may still fail.
 fn started<T: Send + 'static>(
     work: impl FnOnce() -> T + Clone + Send + 'static,
 ) -> io::Result<thread::JoinHandle<T>> {
@@ -103,7 +103,7 @@ fn started<T: Send + 'static>(
     start()
 }
 
-/// Checks whether this process (and a program that it executes) may be repaired from within.
+/// Checks whether this process, and any program that it executes, can repair itself.
 ///
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
@@ -111,9 +111,9 @@ pub fn can_repair_itself() -> Result<(), RepairError> {
     executor::can_watch()
 }
 
-/// Repairs the calling process any number of times.
+/// Repairs the calling process; can be used any number of times.
 ///
-/// The program must not close the descriptors of the thread that uses it: see
+/// The program must not close the descriptors of the thread that uses the `Merger`: see
 /// [`separate_descriptors`](crate::separate_descriptors).
 #[derive(Debug)]
 pub struct Merger {
@@ -142,11 +142,11 @@ impl Merger {
         })
     }
 
-    /// Joins neighbouring mappings in `range` (addresses) that could be one mapping.
+    /// Joins neighbouring mappings in the address range `range` if they could be one mapping.
     ///
-    /// Does not return while a page is away from its address, even if the kernel has no memory to
-    /// move it back for a long time. Mappings that merely cannot be joined are counted in the
-    /// report.
+    /// Does not return while any page is away from its address, however long the kernel lacks the
+    /// memory to move the page back. Mappings that cannot be joined are not an error; the report
+    /// counts them.
     ///
     /// # Errors
     /// [`RepairError::BadRange`], [`RepairError::PauseTooShort`], [`RepairError::Maps`], and a

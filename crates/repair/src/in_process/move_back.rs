@@ -3,9 +3,9 @@
 //! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so the
 //! operation can be restarted at any point. A page that cannot be moved back is copied; if the
 //! program has unmapped the page's address or mapped something else there, the page is dropped. If
-//! the program has closed the descriptor, the page is written to its address. Every other refusal
-//! is temporary: the call is repeated until it succeeds, because a thread that needs the page waits
-//! for it. This module uses only the stack and shared memory.
+//! the program has closed the userfaultfd, the page is written to its address through ordinary
+//! memory access. Every other refusal is temporary: the call is repeated until it succeeds, because
+//! a thread that needs the page waits for it. This module uses only the stack and shared memory.
 //!
 //! # Invariants
 //! M1  A page in the temporary range is dropped only if its address holds another page or is not
@@ -20,8 +20,8 @@ use vmarea_linux_sys::calls::{self, Call};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::uffd;
 
-/// Maximum number of attempts at a call that the kernel refuses temporarily. The attempts take
-/// minutes in total, because a fork of a large process takes seconds.
+/// Maximum number of attempts at a call that the kernel refuses temporarily. All attempts together
+/// take minutes, long enough for a fork of a large process, which takes seconds.
 pub(super) const MOST_ATTEMPTS: u32 = 1_000_000;
 /// Maximum number of repetitions of a call that the kernel rejects as invalid.
 const MOST_INVALID: u32 = 8;
@@ -35,9 +35,10 @@ enum Try {
     Again,
 }
 
-/// Executes a call that moves a run of pages back, as far as possible. Returns true if all pages of
-/// the run were moved. If the program has changed the piece, nothing is moved, because pages may
-/// belong to different addresses now. [`bring_all`] handles the pages that remain.
+/// Moves a run of pages back with `call`, which is repeated while the kernel refuses it
+/// temporarily. Returns true if all pages of the run were moved. Stops if the program has changed
+/// the piece, because pages may belong to different addresses now. [`bring_all`] handles the pages
+/// that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();
@@ -55,8 +56,8 @@ pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     false
 }
 
-/// Returns the result of a move and advances its payload: 0 if the move is complete, `EAGAIN` if it
-/// must continue, else the errno.
+/// Returns the result of a move and advances the call past the pages that were moved. The result is
+/// 0 if the move is complete, `EAGAIN` if the call must be repeated, and the errno otherwise.
 pub(super) fn next_step(call: &mut Call) -> i32 {
     match call.errno() {
         libc::EAGAIN if uffd::advance(call) && call.payload[2] == 0 => 0,
@@ -128,10 +129,10 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     }
 }
 
-/// Writes a page to its address after the program has closed the descriptor, so that nothing is
-/// watched any more.
+/// Writes a page to its address after the program has closed the userfaultfd.
 ///
-/// If a thread has created a page at that address in the meantime, that page is kept.
+/// Closing the userfaultfd ended the watch, so a thread may have created another page at that
+/// address in the meantime. Such a page is kept.
 fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
     if shared.is_filled(from) == Some(true) && shared.is_filled(home) == Some(false) {
         // If the address is no longer mapped, this fails, and the page is not needed any more.
@@ -140,7 +141,7 @@ fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
     Try::Done
 }
 
-/// Discards a page if its address is no longer mapped, as the kernel reported.
+/// Discards a page if its address holds another page or is no longer watched.
 fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     let watched = uffd::watches(shared.descriptors.home, home, shared.bin());
     let has_no_place = match watched {
@@ -156,8 +157,8 @@ fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
     Try::Done
 }
 
-/// Repeats a call until it succeeds. Returns false after too many attempts, or if the kernel
-/// reports that the range is no longer mapped or watched.
+/// Repeats a call until it succeeds. Returns false after too many attempts, or if the kernel keeps
+/// reporting that the range is not mapped or not watched.
 pub(super) fn insist(call: &Call) -> bool {
     let mut invalid = 0;
     for round in 0..MOST_ATTEMPTS {

@@ -1,9 +1,9 @@
-//! The addresses to which the pages of a piece belong while they are moved out.
+//! The addresses to which the moved-out pages of a piece belong.
 //!
 //! The program may move, unmap or discard parts of the watched range at any time, and so may a
-//! child forked during the piece. The table has one word per page, which holds the address to which
-//! the page belongs now, so it never overflows. The table is in shared memory, like all data that
-//! is used while pages are moved out.
+//! child that is forked while the piece is replaced. The table cannot overflow: it has one word per
+//! page, which holds the address to which the page currently belongs. The table is in shared
+//! memory, like all data that is used while pages are moved out.
 //!
 //! # Invariants
 //! H1  A page is moved to the address named by the last event, or to none.
@@ -61,8 +61,8 @@ impl PageLocations {
         }
     }
 
-    /// Returns the address to which the page `off` bytes into `piece` belongs; `None` if the
-    /// program has unmapped or discarded it.
+    /// Returns the address to which the page at offset `off` in `piece` belongs. Returns `None` if
+    /// the program has unmapped or discarded the page.
     pub(super) fn of(&self, piece: VmRange, off: u64) -> Option<u64> {
         let word = self.words[(off / PAGE) as usize].load(UNDER_LOCK);
         match word {
@@ -72,7 +72,7 @@ impl PageLocations {
         }
     }
 
-    /// Records that the pages that belonged to `from..from + len` now belong to `to..to + len`.
+    /// Records that the pages belonging to `from..from + len` now belong to `to..to + len`.
     pub(super) fn moved(&self, piece: VmRange, from: u64, to: u64, len: u64) {
         self.change(piece, from..from.saturating_add(len), |home| {
             home - from + to
@@ -88,8 +88,8 @@ impl PageLocations {
         })
     }
 
-    /// Calls `each` with the new address of every page of `piece` that was moved, even if it was
-    /// moved back to its original address.
+    /// Calls `each` with the new address of every page of `piece` that the program has moved. This
+    /// includes pages that the program has moved back to their original addresses.
     pub(super) fn moved_to(&self, piece: VmRange, each: impl FnMut(u64)) {
         let words = self.words[..piece.pages() as usize].iter();
         words
@@ -98,7 +98,7 @@ impl PageLocations {
             .for_each(each);
     }
 
-    /// Records that the pages that belonged to `start..end` were unmapped or discarded.
+    /// Records that the pages that belonged to `start..end` have been unmapped or discarded.
     pub(super) fn dropped(&self, piece: VmRange, start: u64, end: u64) {
         self.change(piece, start..end, |_| NOWHERE);
     }

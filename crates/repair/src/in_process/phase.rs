@@ -1,4 +1,4 @@
-//! The phase of a piece, shared by mover and watcher, and the meaning of an event in each phase.
+//! The phase of a piece, shared by the mover and the watcher, and what each event means in a phase.
 //!
 //! The mover (the thread that repairs) advances the phase; the watcher reads the kernel's events.
 //! Both do so under the lock of [`Shared`](super::shared::Shared), so that no event falls between
@@ -10,22 +10,23 @@
 //! Idle      all pages at their addresses             begin                  Leaving
 //! Leaving   pages move out, in order                 all_left               Away
 //!                                                    end (after a refusal)  Idle
-//! Away      pages are out, or move back              begin_swap             Swapping
+//! Away      pages are moved out, or moving back      begin_swap             Swapping
 //!                                                    end                    Idle
 //! Swapping  the fresh mapping is put in place;       end_swap               Away
 //!           no other thread changes mappings
 //!
 //! event     in Swapping   in any other phase
 //! Fault     ignored       ignored
-//! Fork      the child gets a copy of the pages that are out (in every phase)
-//! Remap     ignored       disturbed; the pages of the range belong to another address now
+//! Fork      the child gets a copy of the moved-out pages (in every phase)
+//! Remap     ignored       disturbed; the pages of the range now belong to another address
 //! Unmap     ignored       disturbed; the pages are dropped from the temporary range
 //! Remove    the pages are dropped from the temporary range (in every phase); also disturbed
 //!           in Leaving: a page that moves out before the program drops it would come back
 //! ```
 //! A *disturbed* piece is no longer moved as a whole: each page goes to the address to which it
 //! belongs ([`page_locations`](super::page_locations)), and no further page moves out. It is not
-//! swapped either, unless the caller owns the range: then no thread may unmap or move the piece.
+//! swapped either, unless the caller owns the range, in which case no other thread may unmap or
+//! move the piece.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -55,8 +56,8 @@ pub(super) enum Meaning {
     Moved { from: u64, to: u64, len: u64 },
     /// The program has unmapped `start..end`.
     Unmapped { start: u64, end: u64 },
-    /// The program discards the pages of `start..end`. If pages are still moving out, this disturbs
-    /// the piece.
+    /// The program is discarding the pages of `start..end`. This disturbs the piece if its pages
+    /// are still moving out.
     Dropped {
         start: u64,
         end: u64,
@@ -102,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// Begins a piece, which is not disturbed yet. From now on its pages move out.
+    /// Begins a piece, which is undisturbed at first. From now on its pages may be moved out.
     pub(super) fn begin(&self) {
         self.disturbed.store(0, UNDER_LOCK);
         self.enter(Phase::Leaving);

@@ -51,10 +51,10 @@ pub(super) struct Descriptors {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
     pub(super) piece: VmRange,
-    /// Number of watched bytes before the piece.
+    /// Number of watched bytes directly before the piece.
     pub(super) left: u64,
     pub(super) room: Room,
-    /// True if a forked child inherits the piece without its pages.
+    /// True if a forked child inherits the piece without its pages (`MADV_WIPEONFORK`).
     pub(super) wipes: bool,
 }
 
@@ -95,8 +95,8 @@ impl SiteWords {
     }
 }
 
-/// A spare descriptor, closed to make room for a child's userfaultfd at the descriptor limit.
-/// Stored as the descriptor plus one, or 0 if there is none.
+/// A spare descriptor, which is closed at the descriptor limit to make room for a child's
+/// userfaultfd. The word holds the descriptor plus one, or 0 if there is none.
 #[derive(Debug)]
 #[repr(transparent)]
 struct Spare(AtomicI32);
@@ -110,7 +110,7 @@ impl Spare {
         self.0.store(fd + 1, UNDER_LOCK);
     }
 
-    /// Closes the spare descriptor; false if there is none.
+    /// Closes the spare descriptor; returns false if there is none.
     fn give_up(&self) -> bool {
         match self.0.swap(0, UNDER_LOCK) {
             0 => false,
@@ -165,8 +165,8 @@ impl Shared {
         }
     }
 
-    /// Begins a piece: from now on its pages may be moved out, and the bytes before it are watched
-    /// as well.
+    /// Begins a piece: from now on its pages may be moved out, and the `left` bytes before the
+    /// piece are watched as well.
     pub(super) fn begin(&self, site: Site) {
         let locked = self.lock();
         locked.keep_spare();
@@ -174,7 +174,7 @@ impl Shared {
         self.progress.begin();
     }
 
-    /// Ends a piece: all pages are at their addresses.
+    /// Ends a piece, all of whose pages are back at their addresses.
     pub(super) fn end(&self) {
         let locked = self.lock();
         if locked.is_disturbed() {
@@ -195,8 +195,8 @@ impl Shared {
         self.progress.enter(Phase::Away);
     }
 
-    /// Calls `each` with the runs of filled pages in the temporary range: offset and length in
-    /// bytes. Only offsets in `within` are examined. Returns false as soon as `each` returns false.
+    /// Calls `each` with the byte offset and length of each run of filled pages in the temporary
+    /// range. Only offsets in `within` are examined. Returns false as soon as `each` returns false.
     pub(super) fn pages_out(
         &self,
         within: VmRange,
@@ -237,7 +237,7 @@ impl Shared {
         words.len()
     }
 
-    /// Returns whether the page at `at` is filled; `None` if this cannot be read now.
+    /// Returns whether the page at `at` is filled; `None` if this cannot be determined now.
     pub(super) fn is_filled(&self, at: u64) -> Option<bool> {
         let mut word = [0];
         let read = own_process::read_words(self.descriptors.pagemap, &mut word, at / PAGE * 8);
@@ -266,7 +266,7 @@ impl Shared {
         }
     }
 
-    /// True if a forked child inherits the piece without its pages.
+    /// True if a forked child inherits the piece without its pages (`MADV_WIPEONFORK`).
     pub(super) fn wipes(&self) -> bool {
         self.site.get().wipes
     }
@@ -276,7 +276,7 @@ impl Shared {
         self.forks.load(UNDER_LOCK)
     }
 
-    /// Returns the kernel's id of the watcher's thread, or 0 if the thread does not run yet.
+    /// Returns the kernel's id of the watcher's thread, or 0 if the thread is not running yet.
     pub(super) fn thread_id(&self) -> i32 {
         // ORDERING: Acquire, pairs with the Release in `set_thread_id`.
         self.thread.load(Ordering::Acquire)
@@ -307,7 +307,7 @@ impl Locked<'_> {
     }
 
     /// Records a disturbance: the program has unmapped or moved a part of the piece, or has
-    /// discarded pages that were not moved out yet.
+    /// discarded pages that have not been moved out yet.
     pub(super) fn disturb(&self) {
         self.progress.disturb();
     }
@@ -322,8 +322,8 @@ impl Locked<'_> {
         &self.shared.locations
     }
 
-    /// Returns the address to which the page `off` bytes into the piece belongs now; `None` if the
-    /// program has unmapped or discarded it.
+    /// Returns the address to which the page at offset `off` in the piece belongs now. Returns
+    /// `None` if the program has unmapped or discarded the page.
     pub(super) fn home_of(&self, off: u64) -> Option<u64> {
         self.locations.of(self.piece(), off)
     }
@@ -333,8 +333,7 @@ impl Locked<'_> {
         self.forks.fetch_add(1, UNDER_LOCK);
     }
 
-    /// Discards a page from the temporary range, because the program has discarded the page or
-    /// unmapped its address.
+    /// Discards the page at offset `off` in the temporary range, where it is no longer needed.
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin());
         let silent = self.descriptors.silent;
@@ -365,8 +364,8 @@ impl Locked<'_> {
 
     /// Unregisters the pages of `piece` in a child that has received them, and closes `fd`.
     ///
-    /// Closing `fd` alone would not unregister them, because another forked child may have a copy
-    /// of `fd`.
+    /// Closing `fd` alone would not unregister the pages, because another forked child may have a
+    /// copy of `fd`.
     pub(super) fn let_child_go(&self, fd: i32) {
         let (piece, site) = (self.piece(), self.site.get());
         let fresh = site.room.fresh(site.piece).start;
@@ -396,8 +395,8 @@ impl Locked<'_> {
         self.cease_by(self.descriptors.home, start, len);
     }
 
-    /// Unregisters a range from the userfaultfd `fd`, if it watches the range and its process has
-    /// not ended. A thread that touches a range that is still registered would wait forever.
+    /// Unregisters a range from the userfaultfd `fd`; retries unless the process of `fd` has ended.
+    /// A thread that touches a range that is still registered would wait forever.
     fn cease_by(&self, fd: i32, start: u64, len: u64) {
         for round in 0..MOST_ATTEMPTS {
             let mut call = uffd::unregister(0, fd, start, len);

@@ -1,6 +1,6 @@
-//! Tests that refuse each call of a piece in turn, with every errno.
+//! Tests that make each system call of a piece fail in turn, with every errno.
 //!
-//! The process must continue with correct bytes.
+//! After each failure, the process must continue with correct memory contents.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -24,7 +24,7 @@ const DEFINITE: [i32; 2] = [libc::EEXIST, libc::ENOENT];
 /// Time limit, longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Repeatedly writes a word of each page; returns how often the word had an unexpected value.
+/// Repeatedly writes a word in each page; returns how often the word had an unexpected value.
 fn write_all(pieces: &Pieces, stop: &AtomicBool) -> u64 {
     let mut mine = [0; PAGES as usize];
     let mut lost = 0;
@@ -107,7 +107,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Refuses each call in turn, in the ways that `kinds` lists. Returns 0 on success.
+/// Makes each call fail in turn, in each of the ways in `kinds`. Returns 0 on success.
 fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
     watch_over();
     let mut merger = match Merger::new(Options {
@@ -161,7 +161,7 @@ fn often() -> Vec<Refusals> {
     each(&PASSING, 60, false)
 }
 
-/// Returns refusals in which the kernel does half of a call and then runs out of memory.
+/// Returns refusals in which the kernel completes half of a call and then runs out of memory.
 fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }
@@ -192,13 +192,13 @@ fn a_call_may_be_refused_for_long() {
 
 #[test]
 fn a_call_may_be_refused_when_half_of_it_is_done() {
-    // If the other threads are not stopped, a thread that touches the piece while it is unmapped
-    // would get a fault. All other failures are recovered.
+    // The other threads are not stopped here, so a thread that touches the piece while the piece is
+    // unmapped would fault. All other failures are recovered from.
     all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
     all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
 }
 
-/// Watches a child until it has ended. Returns 0 if and only if the end is detected.
+/// Watches a child until it has ended. Returns 0 if and only if the end of the child is detected.
 fn see_a_child_end() -> i32 {
     let watcher = Uffd::open(uffd::EVENT_FORK).expect("a userfaultfd");
     let (pieces, fd) = (Pieces::new(2), watcher.raw());
@@ -206,7 +206,7 @@ fn see_a_child_end() -> i32 {
     let mut call = uffd::register(0, fd, start, len);
     calls::run(&mut call);
     assert_eq!(call.errno(), 0);
-    // A thread that allocates would wait for the fork, which waits until its event is read.
+    // A thread that allocates memory would wait for the fork, which waits until its event is read.
     static READS: AtomicBool = AtomicBool::new(false);
     let event = thread::spawn(move || {
         READS.store(true, SeqCst);
@@ -237,8 +237,7 @@ fn the_end_of_a_child_is_no_lack_of_memory() {
     all_is_well(see_a_child_end);
 }
 
-/// Closes the userfaultfds of the process while a page is being moved; returns false if there were
-/// none.
+/// Closes this process's userfaultfds while a page is being moved; returns false if there are none.
 fn close_watchers() -> bool {
     let is_watcher = |fd: &i32| {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -254,7 +253,7 @@ static OPEN_FOR: AtomicU64 = AtomicU64::new(0);
 /// Exit code if every byte is correct, but all calls were made before the descriptors were closed.
 const NOT_CLOSED: i32 = 3;
 
-/// Refuses a call until the descriptors are closed. Returns 0 if no byte is lost.
+/// Makes a call fail until the descriptors are closed. Returns 0 if no byte is lost.
 fn close_in_the_middle() -> i32 {
     let mut merger = Merger::new(Options {
         madvise_flags: MadviseFlags::Unset,

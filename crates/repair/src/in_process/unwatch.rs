@@ -1,8 +1,9 @@
-//! Unregisters mappings that the program changed during a piece from the userfaultfd.
+//! Unregisters from the userfaultfd the mappings that the program changed while a piece was
+//! replaced.
 //!
 //! The program may have moved mappings away, extended them, or created other mappings between them.
-//! If a mapping in the range cannot be watched at all, the kernel refuses to unregister the whole
-//! range at once. This module therefore unregisters each mapping separately. It uses no memory
+//! If a mapping in the range cannot be watched at all, the kernel refuses a call that unregisters
+//! the whole range. This module therefore unregisters each mapping separately. It uses no memory
 //! except the stack.
 
 use vmarea_linux_sys::calls;
@@ -12,7 +13,7 @@ use vmarea_linux_sys::uffd;
 /// The descriptors, and an empty page for queries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watched {
-    /// The userfaultfd that watches.
+    /// The userfaultfd with which the mappings are registered.
     pub(super) home: i32,
     /// An open `/proc/self/maps`.
     pub(super) maps: i32,
@@ -21,14 +22,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Unregisters the whole mapping at `at`, even beyond the part that was moved there. Returns
+    /// Unregisters the whole mapping at `at`, including parts that were not moved there. Returns
     /// false if the kernel cannot unregister it yet.
     pub(super) fn cease_at(&self, at: u64) -> bool {
         self.cease_between(at, at + 1)
     }
 
-    /// Unregisters all mappings that overlap `start..end`. Returns false if some may still be
-    /// registered, because a change is pending or the kernel cannot unregister them yet.
+    /// Unregisters all mappings that overlap `start..end`. Returns false if some mappings may still
+    /// be registered, because a change is pending or the kernel cannot unregister them yet.
     pub(super) fn cease_between(&self, start: u64, end: u64) -> bool {
         let mut at = start;
         let mut all = true;

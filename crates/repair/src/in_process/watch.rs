@@ -1,8 +1,8 @@
 //! The watcher: a thread that handles userfaultfd events while pages are moved out.
 //!
-//! A thread that changes watched mappings may block until another thread has read the event. The
-//! watcher reads the events: it copies the missing pages to the child of a fork, discards pages
-//! that the program discarded, and records the new address of a moved mapping.
+//! A thread that changes watched mappings may block until another thread has read the resulting
+//! event. The watcher reads these events: it copies the missing pages to a forked child, discards
+//! pages that the program discarded, and records the new address of a moved mapping.
 //! [`Phase::meaning`](super::phase::Phase::meaning) decides what an event means; this module acts
 //! on it.
 
@@ -56,8 +56,8 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
             disturbs,
         } => {
             fork_gate::begin_drop();
-            // The kernel discards the pages after this event. A page moved out before that would
-            // reappear when it is moved back.
+            // The kernel discards the pages after this event. A page that is moved out before it is
+            // discarded would reappear when it is moved back.
             if disturbs {
                 locked.disturb();
             }
@@ -82,8 +82,7 @@ fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
     }
 }
 
-/// Discards the pages of the piece that belong to `start..end`, because the program discards that
-/// range.
+/// Discards the pages of the piece that belong to `start..end`, a range that the program discards.
 fn dropped(locked: &Locked<'_>, start: u64, end: u64) {
     let whole = VmRange::new(0, locked.piece().len_bytes());
     locked.pages_out(whole, &mut |off, len| {
@@ -107,8 +106,8 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts the watcher on the userfaultfd `home`; `silent` is used to discard pages. Both must
-    /// stay open until the watcher is dropped.
+    /// Starts the watcher on the userfaultfd `home`; `silent` is used to discard pages. Both
+    /// descriptors must stay open until the watcher is dropped.
     ///
     /// # Errors
     /// Errors from starting a thread and from opening `/proc/self/pagemap`.

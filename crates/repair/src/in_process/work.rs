@@ -2,7 +2,7 @@
 //!
 //! From the first page moved out to the last page moved back, the working thread uses only its
 //! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
-//! the program discards or moves meanwhile, and those changes are preserved.
+//! the program discards or moves in the meantime; these changes are preserved.
 
 use std::time::Duration;
 
@@ -35,9 +35,8 @@ pub(super) struct Work<'a> {
     pub(super) access: u64,
     pub(super) files: Files,
     pub(super) copies: Copies,
-    /// True if the scratch area may have a hole in which the program has mapped memory.
-    ///
-    /// The area must then not be used again.
+    /// True if the scratch area may have a hole in which the program has mapped memory. Such an
+    /// area must not be used again.
     pub(super) room_is_lost: bool,
 }
 
@@ -48,7 +47,6 @@ pub(super) struct Sequence<'a> {
     pub(super) before: usize,
 }
 
-/// The resources for stopping the other threads.
 pub(super) struct Stopper<'a> {
     pub(super) memory: &'a mut Arena<sidecar::Memory>,
     /// An open `/proc/self/task`.
@@ -70,15 +68,13 @@ pub(super) struct Files {
 
 /// Counters of copied shared pages.
 pub(super) struct Copies {
-    /// Number of copies that may still be made.
     pub(super) left: u64,
     pub(super) made: u64,
 }
 
-/// The result of a piece.
 pub(super) enum End {
     Joined,
-    /// The piece is unchanged: the reason, and the address of the obstacle.
+    /// The piece is unchanged, for this reason and because of the obstacle at this address.
     Refused(KeptReason, u64),
 }
 
@@ -93,8 +89,8 @@ impl End {
 }
 
 impl Work<'_> {
-    /// Replaces the piece, or leaves it unchanged. From here on only the stack and shared memory
-    /// are used.
+    /// Replaces the piece, or leaves it unchanged. From this call on, only the stack and shared
+    /// memory are used.
     pub(super) fn join(&mut self) -> End {
         self.shared.begin(self.site);
         let end = match self.pages_out() {
@@ -120,8 +116,8 @@ impl Work<'_> {
     }
 
     /// Empties the scratch area for the next piece. Before Linux 6.12, a failed `mmap` may have
-    /// unmapped part of the area, and another thread may have mapped memory there: the area is then
-    /// abandoned.
+    /// unmapped part of the area, and another thread may have mapped memory there; the area is
+    /// abandoned in this case.
     fn give_room_back(&mut self) {
         let range = self.site.room.range;
         if !self.room_is_lost {
@@ -137,10 +133,10 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until every event is read, and unregisters mappings that were moved out of the piece
-    /// and a last mapping that has grown, in at most [`MOST_ATTEMPTS`] attempts.
+    /// Waits until every event has been read, and ends the watch of changed mappings.
     ///
-    /// Closing the descriptors would not unregister them: a forked child has copies of them.
+    /// Gives up after [`MOST_ATTEMPTS`] attempts to end the watch. Closing the descriptors would
+    /// not end it, because a forked child may have copies of them.
     fn answer_all(&self) {
         let is_changing = || uffd::is_changing(self.watch.home());
         for round in 0..u32::MAX {
@@ -183,8 +179,8 @@ impl Work<'_> {
     }
 
     /// Makes the calls that unregister the piece from the userfaultfd. If the kernel refuses a
-    /// whole range because it contains mappings that cannot be watched, the mappings are
-    /// unregistered one by one.
+    /// whole range because the range contains mappings that cannot be watched, each mapping is
+    /// unregistered separately.
     fn end_watch(&self, calls: impl Iterator<Item = Call>) {
         let mut all = true;
         for call in calls {
@@ -232,12 +228,12 @@ impl Work<'_> {
         gone
     }
 
-    /// Executes one move. If necessary, first makes its pages exclusive to the process.
+    /// Executes one move, after making its pages exclusive to the process if necessary.
     ///
     /// Returns `ECANCELED` if the program has changed the piece, because the range may then contain
     /// a mapping that is not watched. The kernel refuses the move while an event is unread.
-    /// However, a mapping that fills a hole from before the watch raises no event, so the source is
-    /// checked before each attempt.
+    /// However, a new mapping in a hole that existed before the watch raises no event, so the
+    /// source is checked before each attempt.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
         let (home, may_change) = (self.watch.home(), self.stopper.is_some());
@@ -295,8 +291,10 @@ impl Work<'_> {
         }
     }
 
-    /// Waits for `MADV_DONTNEED` calls whose events earlier pieces have read: stops all other threads
-    /// for a moment, which completes their calls. Does nothing if the caller owns the range.
+    /// Waits until `MADV_DONTNEED` calls whose events earlier pieces have read are complete.
+    ///
+    /// Stopping all other threads for a moment completes their calls. Does nothing if the caller
+    /// owns the range.
     pub(super) fn let_drops_end(&mut self) -> Result<(), KeptReason> {
         if self.stopper.is_none() || !fork_gate::is_dropping() {
             return Ok(());
@@ -341,7 +339,8 @@ impl Work<'_> {
         }
     }
 
-    /// Runs `step` while all other threads of the program are stopped, and returns its result.
+    /// Runs `step` while all other threads of the program are stopped; returns the result of
+    /// `step`.
     fn with_others_stopped(&mut self, step: &mut dyn FnMut() -> i32) -> Result<i32, KeptReason> {
         let Some(stopper) = &mut self.stopper else {
             return Err(KeptReason::CannotStop);
@@ -372,7 +371,7 @@ impl Work<'_> {
         self.end_watch(rest.filter(|call| call.what != What::Back as u64));
     }
 
-    /// Moves the pages back, and restores the mappings to their state before the piece.
+    /// Moves the pages back, and restores the mappings.
     fn undo(&mut self) {
         let Site {
             piece, left, room, ..
@@ -395,8 +394,8 @@ impl Work<'_> {
 /// Executes the swap.
 ///
 /// The kernel unmaps the piece before it moves the fresh mapping there, and may run out of memory
-/// for the move. The range is then reserved again before another thread can map it, and the swap is
-/// repeated until it succeeds.
+/// for the move. In this case the range is reserved again before another thread can map memory in
+/// it, and the swap is repeated until it succeeds.
 fn run_swap(swap: &mut Call, piece: VmRange) {
     let mut take = piece::reserve_free(What::Swap, piece);
     let mut was_taken = false;
@@ -416,8 +415,8 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
     }
 }
 
-/// Holds the lock over many moves and releases it only while a change is pending. Otherwise the
-/// watcher would wake up for each thread that waits for a page.
+/// Lock that is held for many moves and released only while a change is pending. If it were
+/// released between moves, the watcher would wake up for each thread that waits for a page.
 struct Turn<'a> {
     shared: &'a Shared,
     locked: Option<Locked<'a>>,
@@ -433,8 +432,8 @@ impl<'a> Turn<'a> {
         self.locked.get_or_insert_with(|| self.shared.lock())
     }
 
-    /// Repeats `step` while it returns `EAGAIN`, at most [`MOST_ATTEMPTS`] times, unlocks between
-    /// attempts, and holds the lock afterwards.
+    /// Repeats `step` while it returns `EAGAIN`, at most [`MOST_ATTEMPTS`] times. The lock is
+    /// released between attempts and held on return.
     fn run(&mut self, mut step: impl FnMut(&Locked<'_>) -> i32) -> i32 {
         for round in 0..MOST_ATTEMPTS {
             let errno = step(self.locked());
@@ -449,7 +448,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// True if the whole piece still has its protection. Changes of protection raise no event.
+/// True if the whole piece has the planned protection. A change of protection raises no event.
 fn is_as_planned(maps: i32, piece: VmRange, access: u64) -> bool {
     let mut at = piece.start;
     while at < piece.end {
@@ -481,7 +480,7 @@ fn is_empty(pagemap: i32, piece: VmRange) -> bool {
 }
 
 /// True if the program has not changed the piece and no change is pending. All threads that could
-/// change it are stopped.
+/// change the piece must be stopped.
 fn is_undisturbed(shared: &Shared) -> bool {
     for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();

@@ -1,11 +1,11 @@
 //! Opens journals safely: checks owners and permissions, and follows no link.
 //!
 //! The contents of a journal are written into a process, so a user who can write to the journal
-//! controls the process. Root also finishes the merges of other users. A folder or a file is
+//! controls the process. Root can also finish the repairs of other users. A folder or a file is
 //! therefore accepted only if it belongs to the user of this process or to the owner of the process
-//! under repair, and no other user may write to it. A process that reads or writes a journal holds
-//! a lock on it (`fcntl`). The kernel releases the lock when the process ends, and reports which
-//! process holds it.
+//! under repair, and only if no other user can write to it. A process that reads or writes a
+//! journal holds a lock on it (`fcntl`). The kernel releases the lock when the process ends, and
+//! reports which process holds it.
 
 use std::fs::{self, File};
 use std::io;
@@ -42,8 +42,8 @@ impl Folder {
         PathBuf::from(format!("/var/tmp/vmarea-{user}"))
     }
 
-    /// Opens a folder that belongs to the user of this process or to one of `others`; `None` if it
-    /// does not exist.
+    /// Opens a folder owned by the user of this process or by one of `others`. Returns `None` if
+    /// the folder does not exist.
     ///
     /// # Errors
     /// `PermissionDenied` if the folder belongs to another user, is a link, or is writable by other
@@ -103,7 +103,7 @@ impl Folder {
         Ok(File::from(fd))
     }
 
-    /// Opens a file of the folder's owner; `None` if it does not exist.
+    /// Opens a file that belongs to the owner of the folder; `None` if the file does not exist.
     ///
     /// # Errors
     /// `PermissionDenied` if it is not a regular file that belongs to, and is writable by, that
@@ -160,7 +160,7 @@ impl Folder {
     }
 }
 
-/// Locks a journal; if another process holds the lock, returns that process.
+/// Locks a journal. If another process holds the lock, returns the id of that process, if known.
 ///
 /// # Errors
 /// Errors of `fcntl`.

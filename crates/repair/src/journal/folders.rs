@@ -1,5 +1,4 @@
-//! Finds the journal of one process, in the folder of the user who runs the repair or of the
-//! process's owner.
+//! Finds a process's journal in the folder of the repairing user or of the process's owner.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -12,14 +11,14 @@ use crate::{RepairError, proc_status};
 pub(crate) struct Journals {
     pid: i32,
     folder: PathBuf,
-    /// Folder of the owner of the process, unless the user named a folder.
+    /// Default folder of the process's owner; `None` if the user named a folder.
     others: Option<PathBuf>,
     owner: Option<u32>,
 }
 
 impl Journals {
-    /// Creates the set for process `pid`, with `folder` or, if that is `None`, the default folder.
-    /// Removes the journals of processes that have ended.
+    /// Returns the folders for process `pid`: `folder`, or the default folders if `folder` is
+    /// `None`. Removes the journals of processes that have ended.
     pub(crate) fn of(pid: i32, folder: Option<PathBuf>) -> Journals {
         let own = Journal::usual_folder(rustix::process::geteuid().as_raw());
         let owner = proc_status::rights(pid).map(|rights| rights.users[0]);

@@ -2,9 +2,9 @@
 //!
 //! There is one text file for each process under repair. A line is appended before each step that
 //! must not remain half done; incomplete lines are ignored. The plan of a piece is on disk before
-//! the process is stopped; the registers follow once the process is stopped. The progress within a
-//! piece is not recorded: the state of the process shows it. A run holds a lock on the journal that
-//! it uses.
+//! the process is stopped; the registers are added once the process is stopped. The progress within
+//! a piece is not recorded: the state of the process shows it. A run holds a lock on the journal
+//! that it uses.
 //!
 //! # Picture
 //! ```text
@@ -71,19 +71,19 @@ pub(super) struct Saved {
 pub(super) struct State {
     /// Set while the process is stopped: true if it was in group-stop before.
     pub(super) stopping: Option<bool>,
-    /// Address of an instruction of the process that makes a system call.
+    /// Address of a system-call instruction in the process.
     pub(super) syscall: u64,
     pub(super) saved: Option<Saved>,
     pub(super) agent: Option<Agent>,
     pub(super) piece: Option<VmRange>,
-    /// The guard page that is being replaced by a marker. It may currently be accessible.
+    /// The guard page that is being replaced with a guard marker. It may currently be accessible.
     pub(super) guard: Option<VmRange>,
     /// True while the agent is being injected or removed, so parts of it may be missing.
     pub(super) clearing: bool,
 }
 
 impl State {
-    /// True if `pc` is an address at which only a repair lets a thread run.
+    /// True if a thread that is stopped at `pc` may be executing the calls of a repair.
     pub(super) fn is_ours(&self, pc: u64) -> bool {
         const CODE_BYTES: u64 = 4096;
         const AFTER_INSTRUCTION: u64 = 8;
@@ -106,13 +106,13 @@ pub(super) struct Journal {
 #[allow(clippy::large_enum_variant, reason = "one exists at a time")]
 #[derive(Debug)]
 pub(super) enum Found {
-    /// Another process has locked the journal; its id, if known.
+    /// Another process, with this id if known, has locked the journal.
     AtWork(Option<i32>),
     /// No running process uses the journal.
     Abandoned(Journal, State),
 }
 
-/// Maximum size of a journal; any repair writes less.
+/// Maximum size of a journal; no repair writes more.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_LINE_BYTES: usize = 1 << 10;
 
@@ -178,9 +178,9 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal of a process in a folder that belongs to the user of this process or to
-    /// one of `others`. Also returns the state of the repair. `None` if there is no journal, or
-    /// only that of an earlier process with the same id.
+    /// Opens the journal of a process, and reads the state of the repair from it. The folder must
+    /// belong to the user of this process or to one of `others`. Returns `None` if there is no
+    /// journal, or only the journal of an earlier process with the same id.
     ///
     /// # Errors
     /// Errors from reading files; `PermissionDenied` if the journal cannot be trusted;
@@ -300,7 +300,7 @@ impl Journal {
         self.line("whole")
     }
 
-    /// Records that a guard page is about to be opened and marked.
+    /// Records that a guard page is about to be made accessible and then marked.
     pub(super) fn guard(&mut self, guard: VmRange) -> io::Result<()> {
         self.line(&format!("guard {:x} {:x}", guard.start, guard.end))
     }
@@ -336,7 +336,7 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Returns the complete lines.
+/// Returns the complete lines of a journal.
 fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n')
         .filter_map(|line| line.strip_suffix(" .\n"))
@@ -360,7 +360,8 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         "restored" => state.saved = None,
         "stopped" => state.saved = Some(read_saved(line)?),
         "tools" => {
-            // The first line of an agent comes before its code: until `made` it is incomplete.
+            // The journal names an agent before the agent's code is written. The agent is
+            // incomplete until `made`.
             state.clearing |= state.agent.is_none();
             state.agent = Some(read_agent(&mut hex)?);
         }
@@ -421,7 +422,7 @@ fn read_agent(hex: &mut impl FnMut() -> Option<u64>) -> Option<Agent> {
         code,
         table,
         room,
-        // The value for -1 has all bits set: the number is written unsigned.
+        // The number is written unsigned, so -1 has all 32 bits set.
         fd: if fd == u64::from(u32::MAX) {
             -1
         } else {

@@ -1,5 +1,4 @@
-//! Tests that a journal is read back as written, and that forged, torn and foreign journals are
-//! rejected.
+//! Tests that journals are read back as written, and that forged or torn journals are rejected.
 
 use super::*;
 

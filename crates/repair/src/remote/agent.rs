@@ -1,8 +1,8 @@
 //! Injects the resources of a repair into a process, and removes them again.
 //!
 //! The resources are a page with the agent's code, a table of calls in shared memory, a scratch
-//! area for the pages of a piece, and a userfaultfd opened by the process, because the kernel does
-//! not move or copy pages on behalf of another process.
+//! area for the pages of a piece, and a userfaultfd. The process itself opens the userfaultfd,
+//! because the kernel does not move or copy pages on behalf of another process.
 
 use vmarea_merge::types::VmRange;
 
@@ -27,7 +27,7 @@ const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
 const UFFD_USER_MODE_ONLY: u64 = 1;
 
 /// Maps the agent, its table and the scratch area, and opens a userfaultfd, all in the process. If
-/// one of them fails, the others are removed.
+/// one of these steps fails, the results of the others are removed.
 pub(super) fn make_agent(
     target: &Target,
     held: &impl Injector,
@@ -57,8 +57,8 @@ pub(super) fn make_agent(
     }
 }
 
-/// Creates each part of the agent and records it immediately, so that another run can remove the
-/// parts if this run is interrupted.
+/// Creates the parts of the agent one by one, and records each part immediately. If this run is
+/// interrupted, another run can then remove the parts.
 fn fill(
     target: &Target,
     held: &impl Injector,
@@ -131,9 +131,9 @@ fn open_descriptor(
     journal.agent(agent).map_err(journal::failed)
 }
 
-/// Opens another userfaultfd if the program has closed that of the agent.
+/// Opens another userfaultfd if the program has closed the agent's userfaultfd.
 ///
-/// If the program has opened a file under the same number, that file is not touched.
+/// If the program has opened a file with the same descriptor number, that file is left alone.
 ///
 /// # Errors
 /// The errors of opening the first userfaultfd, including `EMFILE`. The agent then has no
@@ -197,12 +197,11 @@ fn begin_to_use(
 /// Maximum number of attempts to remove a part of the agent.
 const TRIES: u32 = 8;
 
-/// Unmaps and closes all parts of the agent, and leaves the thread in a stop at which it can be
-/// released.
+/// Unmaps and closes all parts of the agent. The thread is left in a stop that permits its release.
 ///
 /// The removal happens before the process resumes, because later the recorded addresses could
-/// belong to the program. The code page is unmapped last: while its mark is present, the removal is
-/// incomplete.
+/// belong to the program. The code page is unmapped last, because its mark shows that the removal
+/// is not complete yet.
 ///
 /// # Errors
 /// [`RepairError::LeftBehind`] if the kernel keeps refusing one of the calls. The journal then

@@ -2,8 +2,8 @@
 //!
 //! The process's own userfaultfd copies bytes to addresses without a page (`UFFDIO_COPY`). Shared
 //! pages that contain only zeros are not copied; other shared pages are copied up to a limit. If a
-//! device writes to a page, its later writes would be lost, and the kernel does not report such
-//! pages: a process that may have them is left unchanged.
+//! device writes to a page, its writes after the copy would be lost. The kernel does not report
+//! such pages, so a process that may have them is left unchanged.
 //!
 //! # Picture
 //! ```text
@@ -91,7 +91,7 @@ struct ToCopy {
     /// Runs of pages to copy, as offsets from the start of the range.
     extents: Vec<VmRange>,
     pages: u64,
-    /// Number of pages to copy that are shared.
+    /// Number of shared pages among the pages to copy.
     shared: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
 //! No other thread of the process runs. After a refused call, [`move_back`](mod@super::move_back)
-//! moves back the pages that are out: before the swap the piece is then unchanged, after the swap
-//! it is joined.
+//! moves the moved-out pages back. The piece is then unchanged if the swap was not done, and joined
+//! if it was.
 
 use vmarea_merge::types::VmRange;
 
@@ -19,7 +19,7 @@ use crate::{KeptReason, RepairError};
 use vmarea_linux_sys::calls::Call;
 
 /// Joins a piece by moving its pages; at most `copies` shared pages are copied. If a call is
-/// refused, the piece is restored, or completed if the swap was done.
+/// refused, the piece is restored if the swap has not been done, and completed otherwise.
 pub(super) fn run_piece(
     by: &impl Injector,
     agent: &Agent,
@@ -71,8 +71,7 @@ fn reason(errno: i32, call: &Call, piece: &Piece) -> (KeptReason, u64) {
     }
 }
 
-/// Handler for pages that the kernel refuses to move because they are shared, or were shared
-/// before.
+/// Handler for pages that the kernel refuses to move because they are, or once were, shared.
 struct Owning {
     /// Maximum number of shared pages that may be copied.
     most: u64,

@@ -1,8 +1,8 @@
-//! The executor for pieces in another process, whose pages are moved or copied.
+//! The executor for another process, whose pages are moved or copied.
 //!
-//! It records the piece in the journal, stops the process, checks that the mappings are
-//! as planned, joins the piece, and then lets the process run for as long as it was stopped. The
-//! calls themselves are in [`by_move`](super::by_move) and [`by_copy`](super::by_copy).
+//! The executor records each piece in the journal, stops the process, checks that the mappings are
+//! as planned, joins the piece, and then lets the process run for as long as it was stopped.
+//! [`by_move`](super::by_move) and [`by_copy`](super::by_copy) make the system calls.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ use crate::{Kept, KeptReason, RepairError, Way};
 use vmarea_linux_sys::inject;
 use vmarea_process::maps::{self, MapsEntry, Query};
 
-/// Maximum time for which the process runs between two pieces. It runs for as long as it was
-/// stopped, but not longer than this.
+/// Maximum time for which the process runs between two pieces. Below this limit, the process runs
+/// for as long as it was stopped.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Joins the mappings of a piece while the process is stopped.
@@ -83,8 +83,8 @@ fn join_stopped(
         if !is_as_planned(session.pid, query.as_mut(), piece) {
             return Ok(Done::refused(KeptReason::Changed, piece.range.start));
         }
-        // The kernel may write there while the borrowed thread makes the calls. If the page is
-        // moved out at that moment, the thread waits for it forever.
+        // The kernel may write to this area while the borrowed thread makes the calls. If the
+        // area's page is moved out at that moment, the thread waits for the page forever.
         let area = inject::rseq_area(held.tid()).ok().flatten();
         if let Some(area) = area.filter(|&area| piece.range.contains(area)) {
             return Ok(Done::refused(KeptReason::InUse, area));
@@ -103,8 +103,8 @@ fn join_stopped(
     Ok(Done { pause, ..done })
 }
 
-/// Moves pages back after an error, which may have come before or after the swap. Unless the
-/// returned error says that the process must not run, all pages are at their addresses.
+/// Moves pages back after an error before or after the swap. Afterwards all pages are at their
+/// addresses, unless the returned error says that the process must not run.
 pub(super) fn take_back(
     by: &impl Injector,
     agent: &Agent,
@@ -125,7 +125,8 @@ pub(super) fn take_back(
 
 /// True if the mappings of a piece have become one.
 ///
-/// An error may come after the last call of a piece, when no page remains to be moved back.
+/// An error can occur after the last call of a piece, when no page remains to be moved back. Such a
+/// piece counts as joined.
 fn is_joined(pid: i32, piece: &Piece) -> bool {
     let mappings = maps::read(pid).unwrap_or_default();
     let covers = |m: &MapsEntry| m.start <= piece.range.start && piece.range.end <= m.end;
@@ -143,7 +144,7 @@ fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u
     })
 }
 
-/// Skips the mappings from `at` on until the first one for which `stays` is false.
+/// Skips the mappings from `at` on, up to the first mapping for which `stays` is false.
 fn pass_over(
     run: &Run,
     mut at: u64,
@@ -159,8 +160,8 @@ fn pass_over(
     at
 }
 
-/// True if the mappings have the addresses and the protection of the plan. Their flags were compared
-/// before the stop.
+/// True if the mappings have the planned addresses and protection. Their flags were compared with
+/// the plan before the stop.
 fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
     let fits = |mapping: &MapsEntry, part: &VmRange| {
         let perms = mapping.perms;

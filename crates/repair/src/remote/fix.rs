@@ -1,4 +1,4 @@
-//! Performs the repairs that move no pages in another process (see [`fixes`](crate::fixes)).
+//! Performs in another process the repairs that move no pages (see [`fixes`](crate::fixes)).
 
 use std::fs::File;
 use std::ops::Range;
@@ -118,7 +118,7 @@ fn make_steps(
     Ok(changed)
 }
 
-/// Marks a guard page that an interrupted run has opened; does nothing if the page was not opened.
+/// Marks a guard page that an interrupted run has made accessible; otherwise does nothing.
 pub(super) fn finish_guard(
     held: &StoppedProcess<'_>,
     agent: &Agent,

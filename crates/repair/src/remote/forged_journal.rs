@@ -1,4 +1,4 @@
-//! Tests with forged journals, and with guards that a killed run has left open.
+//! Tests with forged journals, and with guard pages that a killed run has left accessible.
 
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};

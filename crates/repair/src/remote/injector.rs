@@ -1,7 +1,7 @@
-//! Makes calls in a thread of a stopped process, and restores the state of the thread.
+//! Makes system calls in a thread of a stopped process, and restores the thread's state.
 //!
-//! A single call is made by an instruction of the process; a table of calls is executed by the
-//! agent. How the process is stopped is described in [`stop`](super::stop).
+//! A single call is made with a system-call instruction of the process; a table of calls is
+//! executed by the agent. [`stop`](super::stop) describes how the process is stopped.
 //!
 //! # Picture
 //! ```text
@@ -27,7 +27,8 @@ pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Interface for calls in a stopped process.
 ///
-/// It is implemented by a borrowed thread, and by a test that refuses some of the calls.
+/// The interface is implemented by a borrowed thread, and by a test in which some of the calls
+/// fail.
 pub(super) trait Injector {
     /// Returns the id of the process.
     fn pid(&self) -> i32;
@@ -39,23 +40,22 @@ pub(super) trait Injector {
     /// Returns the memory of the process (`/proc/PID/mem`).
     fn memory(&self) -> &File;
 
-    /// Makes one call with an instruction of the process. [`Injector::settle`] or [`Injector::run`]
-    /// must follow.
+    /// Makes one call with a system-call instruction of the process. Afterwards,
+    /// [`Injector::settle`] or [`Injector::run`] must be called.
     ///
     /// # Errors
     /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread does not return from the
     /// call. An error of the call itself is in the result.
     fn call(&self, call: &Call) -> Result<i64, RepairError>;
 
-    /// Runs the thread from the end of a call to the next signal-delivery stop, at which its
-    /// registers may be restored.
+    /// Runs the thread from the end of a call to its next signal-delivery stop. The thread's
+    /// registers may be restored there.
     ///
     /// # Errors
     /// As for [`Injector::call`].
     fn settle(&self) -> Result<(), RepairError>;
 
-    /// Lets the agent execute `calls` from index `first` on; there must be no more than its table
-    /// holds.
+    /// Lets the agent execute `calls` from index `first` on; they must fit into the agent's table.
     ///
     /// Returns the index of the call that failed, or the number of calls if none failed.
     ///
@@ -66,16 +66,16 @@ pub(super) trait Injector {
 
 /// A stopped process with a borrowed thread.
 ///
-/// Dropping it without [`StoppedProcess::release`] leaves the process stopped.
+/// Dropping the value without [`StoppedProcess::release`] leaves the process stopped.
 #[derive(Debug)]
 pub(super) struct StoppedProcess<'a> {
     pub(super) target: &'a Target,
     pub(super) threads: Vec<i32>,
     pub(super) saved: Saved,
-    /// The ids of the borrowed process and thread in their own pid namespace.
+    /// The ids of the stopped process and of the borrowed thread, in their own pid namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
-    /// Raised priority of this thread, because the whole stopped process waits for it.
+    /// Raised priority of the repairing thread, because the whole stopped process waits for it.
     pub(super) _prompt: Prompt,
 }
 

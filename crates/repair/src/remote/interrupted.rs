@@ -1,8 +1,8 @@
 //! Tests of interrupted runs, and of the run that finishes them.
 //!
-//! A run is interrupted after each call of a piece, with and without the descriptor of the agent,
-//! which the program may close between two pieces. The resumed process must have correct contents,
-//! and nothing of the repair may remain in it.
+//! A run is interrupted after each call of a piece, both with the agent's descriptor open and with
+//! it closed, because the program may close that descriptor between two pieces. The resumed process
+//! must have correct memory contents, and nothing of the repair may remain in it.
 
 use super::Remote;
 use super::injector::{Injector, StoppedProcess};
@@ -22,8 +22,7 @@ fn interrupt(held: StoppedProcess<'_>) {
 }
 
 impl Bench {
-    /// Begins a piece and lets `with` make calls in the stopped process; then a second run finishes
-    /// the piece.
+    /// Interrupts a piece after `with` has made calls; a second run then finishes the piece.
     ///
     /// Returns the process and the result of the second run.
     fn resume_after(
@@ -60,7 +59,7 @@ fn close(held: &StoppedProcess<'_>, agent: &Agent) {
     held.settle().expect("it stands");
 }
 
-/// Returns all calls of a piece that is moved.
+/// Returns all calls for a piece whose pages are moved.
 fn calls_of(piece: &Piece, agent: &Agent) -> Vec<Call> {
     let (room, watch) = (Room { range: agent.room }, Watch::Stopped(agent.fd));
     let mut calls = Vec::new();
@@ -103,7 +102,7 @@ fn a_run_that_ended_after_any_call_is_resumed_even_without_its_descriptor() {
     }
 }
 
-/// The number of the closed descriptor may already refer to another file.
+/// Tests that a file that has taken over the closed descriptor's number is left alone.
 #[test]
 fn a_file_with_the_number_of_the_descriptor_is_left_alone() {
     if !may_repair() {

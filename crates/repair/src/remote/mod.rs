@@ -3,8 +3,8 @@
 //! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While the
 //! process is stopped, no thread accesses its memory, so pages can be moved out and back without a
 //! watcher. An agent in the process makes the calls, because the kernel does not move pages on
-//! behalf of another process. Each step is first recorded in a [`Journal`]: if the repair is
-//! interrupted, [`Remote::resume`] finishes it.
+//! behalf of another process. Each step is first recorded in a [`Journal`], so that
+//! [`Remote::resume`] can finish an interrupted repair.
 //!
 //! # Order of events
 //! ```text
@@ -72,9 +72,10 @@ pub struct Survey {
     pub after: u64,
     /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
-    /// Bytes of address space in the runs.
+    /// Total size of the runs, in bytes.
     pub bytes: u64,
-    /// True if some pages may be pinned. Only an attempt to move a page shows whether it is pinned.
+    /// True if some pages might be pinned. Only an attempt to move a page shows whether the page is
+    /// pinned.
     pub may_be_pinned: bool,
     /// The boundaries that would not be joined, by reason.
     pub kept: super::Kept,
@@ -90,8 +91,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Prepares a repair of process `pid` without changing it. `journals` is the folder for the
-    /// journal; `None` for the default folder.
+    /// Prepares a repair of process `pid` without changing the process. `journals` is the folder
+    /// for the journal; `None` for the default folder.
     ///
     /// # Errors
     /// A separate error for each reason why the process cannot be repaired, for example because it
@@ -111,8 +112,8 @@ impl Remote {
         })
     }
 
-    /// Returns the method of transferring pages to the fresh mapping: the one that the options
-    /// request, or else the best one that the kernel supports.
+    /// Returns the method by which pages are transferred to the fresh mapping. This is the method
+    /// that the options request, or otherwise the best method that the kernel supports.
     pub fn way(&self) -> Way {
         let can_move = || match Uffd::open(uffd::FEATURE_MOVE) {
             Ok(_) => true,
@@ -125,8 +126,7 @@ impl Remote {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
-    /// Returns the runs that could be joined, and the neighbours that cannot be joined in the
-    /// current state of the process.
+    /// Returns the runs that could be joined now, and the neighbours that could not.
     fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
         let failed = RepairError::maps(self.pid);
         let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
@@ -143,8 +143,8 @@ impl Remote {
         Ok((runs, kept))
     }
 
-    /// Reports what a repair could do in `range` (addresses). Obstacles that are detected only
-    /// during a repair are not included.
+    /// Reports what a repair could do in the address range `range`. Obstacles that are detected
+    /// only during a repair are not included.
     ///
     /// # Errors
     /// [`RepairError::Maps`], [`RepairError::Forbidden`], [`RepairError::Ended`].
@@ -174,7 +174,7 @@ impl Remote {
         })
     }
 
-    /// Joins as many mappings as possible in `range` (addresses).
+    /// Joins as many mappings as possible in the address range `range`.
     ///
     /// # Errors
     /// [`RepairError::Maps`]; errors from stopping the process and from injecting the agent;
@@ -225,8 +225,8 @@ impl Remote {
         fixes.iter().map(would).collect()
     }
 
-    /// Performs the repairs `fixes` in `range`, and returns the result of each. A place that the
-    /// kernel refuses to change is left unchanged.
+    /// Performs the repairs `fixes` in `range`, and returns the result of each repair. A place that
+    /// the kernel refuses to change is left unchanged.
     ///
     /// # Errors
     /// The errors of [`Remote::merge`].
@@ -247,7 +247,7 @@ impl Remote {
         session.end(done)
     }
 
-    /// Finishes an interrupted repair; false if there was none.
+    /// Finishes an interrupted repair; returns false if there was none.
     ///
     /// # Errors
     /// Errors from stopping the process; [`RepairError::LeftStopped`] if pages could not be moved

@@ -48,8 +48,8 @@ use vmarea_process::maps::{self, MapsEntry, SmapsEntry};
 enum Attempt {
     /// The pages are moved, in the same way as they were moved out.
     Move,
-    /// Each run of pages is made exclusive to the process, the pages at its target are discarded,
-    /// and the run is moved.
+    /// Each run of pages is made exclusive to the process, and is moved after its target is
+    /// emptied.
     MoveOwn,
     /// The bytes are copied by the userfaultfd.
     Copy,
@@ -66,13 +66,13 @@ const BY_COPY: [Attempt; 5] = {
     use Attempt::{Copy, Write};
     [Copy, Copy, Copy, Write, Write]
 };
-/// Maximum number of attempts at a call that must succeed, with a pause in between.
+/// Maximum number of attempts at a call that must succeed, with a pause after each.
 const TRIES: u32 = 8;
 const REST: Duration = Duration::from_millis(1);
 
 /// Moves all pages of `piece` back, ends the watch and releases the scratch area.
 ///
-/// This works before and after the swap, and without the userfaultfd. Returns true if the swap was
+/// Works both before and after the swap, and without the userfaultfd. Returns true if the swap was
 /// done.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ pub(super) fn move_back(
     try_to_move_back(by, agent, piece).map_err(|error| must_stand(by.pid(), error))
 }
 
-/// Returns `error`, or [`RepairError::LeftStopped`] if some pages may not be at their addresses.
+/// Returns `error`, or [`RepairError::LeftStopped`] if some pages might not be at their addresses.
 pub(super) fn must_stand(pid: i32, error: RepairError) -> RepairError {
     let what = "it cannot be seen what of a piece is where".to_owned();
     match error {
@@ -129,7 +129,7 @@ fn try_to_move_back(
         recovery.cover(swapped)?;
         swapped = true;
     }
-    // Before the swap, pages in the temporary range that were copied there are only copies.
+    // Before the swap, pages that were copied to the temporary range are only copies.
     if begun && (swapped || agent.way == Way::Move) {
         recovery.bring_pages()?;
     }
@@ -158,8 +158,9 @@ impl<I: Injector> Recovery<'_, I> {
         }
     }
 
-    /// Maps the piece again after a half-done swap, in which the kernel unmapped the old mappings
-    /// but failed to move the fresh one there. Only the swap unmaps anything.
+    /// Completes a swap that unmapped the old mappings but did not put the fresh mapping in place.
+    /// Only the swap unmaps any part of the piece. If the swap keeps failing, new memory is mapped
+    /// instead.
     fn cover(&self, swapped: bool) -> Result<(), RepairError> {
         if !swapped {
             let mut calls = Vec::new();
@@ -189,8 +190,8 @@ impl<I: Injector> Recovery<'_, I> {
         Err(self.left_stopped(what, errno))
     }
 
-    /// Returns the flags that the piece should have: those of the fresh mapping, if it still
-    /// exists.
+    /// Returns the flags that the piece should have. These are the flags of the fresh mapping if it
+    /// still exists, otherwise those of the temporary mapping.
     fn flags(&self) -> Result<VmFlags, RepairError> {
         let (fresh, entries) = (self.room.fresh(self.piece), self.smaps()?);
         let start = |entry: &SmapsEntry| entry.mapping.start;
@@ -242,8 +243,8 @@ impl<I: Injector> Recovery<'_, I> {
         Err(self.left_stopped(what, errno))
     }
 
-    /// Returns the runs of pages in the temporary range, as offsets from the start of the piece;
-    /// each run belongs to one mapping.
+    /// Returns the runs of pages in the temporary range, as offsets from the start of the piece.
+    /// Each run lies within one mapping.
     fn out(&self) -> Result<Vec<VmRange>, RepairError> {
         let mappings = self.mappings()?;
         let perms = self.perms(&mappings);
@@ -269,7 +270,7 @@ impl<I: Injector> Recovery<'_, I> {
         Ok(out)
     }
 
-    /// Makes one attempt for all runs. Returns the errno of the last refusal, or 0.
+    /// Makes one attempt to move all runs back. Returns the errno of the last refusal, or 0.
     fn attempt(&self, attempt: Attempt, out: &[VmRange]) -> Result<i32, RepairError> {
         let (home, from) = (self.piece.start, self.temporary.start);
         let fd = self.agent.fd;
@@ -326,8 +327,8 @@ impl<I: Injector> Recovery<'_, I> {
         uffd::unregister(What::Unwatch as u64, self.agent.fd, start, len)
     }
 
-    /// Writes the bytes of the pages in the temporary range to their addresses. The watch must end
-    /// first: a watched range cannot be written from outside the process.
+    /// Writes the bytes of the pages in the temporary range to their addresses. The watch must have
+    /// ended: a watched range cannot be written from outside the process.
     fn write(&self, out: &[VmRange]) -> Result<i32, RepairError> {
         let mut errno = self.must(&mut [self.unwatch()])?;
         let mut bytes = [0; PAGE as usize];
@@ -402,7 +403,7 @@ impl<I: Injector> Recovery<'_, I> {
         Ok(last)
     }
 
-    /// Makes calls until one is refused. Returns its errno, or 0.
+    /// Makes calls until one is refused. Returns the errno of the refused call, or 0.
     fn group(&self, calls: &mut [Call]) -> Result<i32, RepairError> {
         Ok(self.run_on(calls, 0)?.1)
     }

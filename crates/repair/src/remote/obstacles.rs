@@ -1,10 +1,10 @@
-//! Finds obstacles to a repair of another process that are visible in advance.
+//! Finds those obstacles to a repair of another process that are visible in advance.
 //!
-//! The kernel lists the buffers that are registered with an `io_uring` in `/proc/PID/fdinfo`;
-//! registered buffers are pinned. The pagemap shows which pages are shared, but only at the moment
-//! of reading: a survey counts these pages, and a merge checks again. The kernel does not report
-//! other obstacles, such as pages that are pinned for a device, or pages once shared with a child
-//! that has ended.
+//! `/proc/PID/fdinfo` lists the buffers that are registered with an `io_uring`; such buffers are
+//! pinned. The pagemap shows which pages are shared, but only at the moment of reading: a survey
+//! counts these pages, and a merge checks again. The kernel does not report other obstacles, such
+//! as pages that are pinned for a device, or pages that were once shared with a child that has
+//! ended.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -32,8 +32,8 @@ pub(super) fn registered(pid: i32) -> Vec<VmRange> {
     ranges
 }
 
-/// Parses the buffers in the `fdinfo` of an `io_uring`: `UserBufs: N`, then `K: 0xADDRESS/BYTES`
-/// each.
+/// Parses the list of registered buffers in the `fdinfo` file of an `io_uring`. The list consists
+/// of the line `UserBufs: N` and a line `K: 0xADDRESS/BYTES` for each buffer.
 fn buffers(info: &str) -> Vec<VmRange> {
     let lines = info
         .lines()
@@ -102,8 +102,8 @@ pub(super) fn without(
     left
 }
 
-/// Adds the collected parts as a run. A single part is a run as well: its replacement may join a
-/// neighbour that is not replaced.
+/// Adds the collected parts as a run. A single part is a run as well, because its replacement may
+/// join a neighbour that is not replaced.
 fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
     let parts = std::mem::take(parts);
     if let (Some(first), Some(last)) = (parts.first(), parts.last()) {

@@ -14,9 +14,9 @@ use vmarea_process::pagemap::{EXCLUSIVE, PRESENT, SWAPPED};
 pub(super) enum Filled {
     /// In memory, and mapped only once.
     Own,
-    /// In memory, and mapped more than once, or the kernel's zero page.
+    /// In memory and mapped more than once; or the kernel's zero page.
     Shared,
-    /// Swapped out, or under migration.
+    /// Swapped out, or being migrated.
     Swapped,
 }
 
@@ -37,7 +37,7 @@ impl Pages {
         Ok(Pages { pid, file })
     }
 
-    /// Calls `each` with the address of each filled page in `range`, until it returns `false`.
+    /// Calls `each` with the address of each filled page in `range`, until `each` returns false.
     ///
     /// # Errors
     /// The errors of [`Pages::of`].

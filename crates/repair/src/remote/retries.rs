@@ -14,7 +14,7 @@ const REST: Duration = Duration::from_micros(100);
 pub(super) enum Next {
     /// Repeat the call.
     Again,
-    /// The call is complete: continue with the next one.
+    /// The call is complete: continue with the next call.
     Following,
     /// The call keeps failing with this errno.
     Refused(i32),
@@ -29,7 +29,8 @@ pub(super) struct Retries {
 impl Retries {
     const ROUNDS: u32 = 20;
 
-    /// Returns the next action after `call` was refused, and advances its payload.
+    /// Returns the next action after a refusal of `call`, and advances `call` past its completed
+    /// part.
     pub(super) fn after(&mut self, call: &mut Call) -> Next {
         let errno = call.errno();
         if ![libc::EAGAIN, libc::EINTR].contains(&errno) {

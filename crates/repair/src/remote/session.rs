@@ -1,4 +1,4 @@
-//! State of a repair of another process, from its first stop to its last.
+//! State of a repair of another process, from the first stop of the process to the last.
 //!
 //! The agent is injected once and removed at the end. Pieces are handled by
 //! [`executor`](super::executor).
@@ -17,7 +17,7 @@ use crate::proc_status;
 use crate::{Options, RepairError, Way};
 use vmarea_process::maps::{self, Query};
 
-/// A repair between its first stop and its last.
+/// A repair of a process, from the first stop of the process to the last.
 pub(super) struct Session {
     pub(super) pid: i32,
     pub(super) target: Target,
@@ -107,7 +107,7 @@ impl Session {
     }
 }
 
-/// Begins the journal of a process, which must not contain parts of another repair.
+/// Begins the journal for a process. Fails if the process contains parts of another repair.
 fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, RepairError> {
     let pid = target.pid;
     let start = proc_status::start_time(pid)?;
@@ -145,13 +145,13 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
     }
 }
 
-/// Minimum and maximum time for which the stopped threads wait for one that has not stopped.
+/// Bounds on the time for which stopped threads wait for a thread that has not stopped.
 const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_millis(20);
 const LONGEST_STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Measures how long the process is stopped by an empty stop.
+/// Measures how long a stop lasts if nothing is done while the process is stopped.
 ///
-/// The time includes reading the list of mappings if single mappings cannot be queried. The result
-/// is the shortest of several attempts, because the machine may be busy.
+/// The measured time includes reading the list of mappings if single mappings cannot be queried.
+/// The result is the shortest of several attempts, because the machine may be busy.
 fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
     const TRIES: usize = 10;
     let mut best = Duration::MAX;

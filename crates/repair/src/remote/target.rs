@@ -16,9 +16,9 @@ use vmarea_linux_sys::inject::{self, Seccomp};
 use vmarea_process::maps::{self, MapName};
 use vmarea_process::processes;
 
-/// Default time for a thread to stop.
+/// Default maximum time for a thread to stop.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Mark at the end of the agent's code page, in this and every later version.
+/// Mark at the end of the agent's code page, which is the same in every later version.
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
 
@@ -28,12 +28,11 @@ pub(super) struct Target {
     pub(super) pid: i32,
     pub(super) seccomp: Seccomp,
     pub(super) memory: File,
-    /// Address of an instruction of the process that makes a system call.
+    /// Address of a system-call instruction in the process.
     pub(super) syscall: u64,
-    /// Maximum time for a thread to stop, during which the other threads of the process already
-    /// wait.
+    /// Maximum time for a thread to stop. The other threads of the process are stopped meanwhile.
     pub(super) stop_timeout: Cell<Duration>,
-    /// Id of the last process that was checked for sharing the memory.
+    /// Id of the newest process at the time of the last check for processes that share the memory.
     pub(super) looked_at: Cell<i32>,
     /// Threads that were asked to stop and did not stop in time. They are still traced, because
     /// only a stopped thread can be detached.
@@ -141,7 +140,7 @@ impl Target {
         self.find_syscall()
     }
 
-    /// Returns the address of an instruction of the process that makes a system call.
+    /// Returns the address of a system-call instruction in the process.
     fn find_syscall(&self) -> Result<u64, RepairError> {
         let wanted = inject::syscall_instruction();
         let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
@@ -171,7 +170,7 @@ impl Target {
         self.write(&[0], page).is_ok()
     }
 
-    /// Writes to the memory of the process, regardless of its protection.
+    /// Writes to the memory of the process, regardless of the memory's protection.
     pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
     }

@@ -1,7 +1,7 @@
-//! Tests that refuse every call of a piece in turn, in a process with known memory contents.
+//! Tests in which each call of a piece fails in turn.
 //!
-//! The calls go through an injector that refuses some of them, like a kernel that has run out of
-//! memory, or for which a page has just become shared. The process must keep its contents, and no
+//! The calls go through an injector that makes some of them fail, as if the kernel had run out of
+//! memory or a page had just become shared. The process must keep its known memory contents, and no
 //! part of the repair may remain in it.
 
 use std::cell::Cell;
@@ -38,9 +38,8 @@ const REFUSALS: [i32; 6] = [
 enum Refused {
     /// The call at this position.
     One(usize),
-    /// The call at this position does half of its work before it fails: it moves or copies only
-    /// half of its pages, or, for the swap, only unmaps the old mappings. Any other call is refused
-    /// entirely.
+    /// The call at this position does half of its work before it fails. A move or copy handles only
+    /// half of its pages, and the swap only unmaps the old mappings. Any other call does nothing.
     Half(usize),
     /// The call at this position, and all later calls of the same kind.
     Kind(usize),
@@ -49,7 +48,7 @@ enum Refused {
     Broken(usize),
 }
 
-/// Makes the calls of another injector, except for those that it refuses.
+/// Injector that forwards calls to another injector, except for the calls that it refuses.
 struct Refusing<'a, I> {
     by: &'a I,
     refused: Refused,
@@ -101,8 +100,8 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Does half of a call that moves or copies, and returns true. For the swap, only unmaps the
-    /// old mappings and returns false; for any other call, does nothing and returns false.
+    /// Does half of a call that moves or copies pages, and returns true. The swap only unmaps the
+    /// old mappings; any other call does nothing. False is returned for both.
     fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {
@@ -177,7 +176,7 @@ impl<I: Injector> Injector for Refusing<'_, I> {
 impl Bench {
     /// Joins the area while calls are refused, and checks the contents of the resumed process.
     ///
-    /// Returns two flags: a call was refused, and the piece was joined.
+    /// Returns two flags: whether a call was refused, and whether the piece was joined.
     fn join(&mut self, agent: &Agent, refused: Refused, errno: i32) -> (bool, bool) {
         assert_eq!(self.heap.ask("make"), "made");
         let piece = self.heap.piece();
@@ -367,8 +366,7 @@ fn what_cannot_be_taken_out_is_named_and_taken_out_later() {
     }
 }
 
-/// If the kernel unmaps the piece but cannot move the fresh mapping there, new memory is mapped in
-/// its place.
+/// Tests that a piece is mapped again if the swap has unmapped it and then keeps failing.
 #[test]
 fn a_piece_that_is_mapped_anew_keeps_its_flags() {
     while_it_stands(|heap, held, agent| {

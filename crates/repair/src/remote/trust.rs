@@ -1,10 +1,10 @@
 //! Decides whether a journal may be followed.
 //!
-//! Root also finishes the merges of other users. For root, the journal of another user is hostile
-//! input: it contains registers and addresses that are written into a process. A journal is
-//! followed only if the process has no privilege that its user lacks, and everything that the
-//! journal names must have the form that a repair would have created. The checks are repeated while
-//! the process is stopped.
+//! Root can also finish the repairs of other users. For root, the journal of another user is
+//! hostile input: it contains registers and addresses that are written into a process. A journal is
+//! followed only if the process has no privilege that its user lacks, and if everything that the
+//! journal names has the form that a repair would have created. The checks are repeated while the
+//! process is stopped.
 //!
 //! # Invariants
 //! T1  A user's journal causes only changes to the process that the user could make directly.
@@ -49,8 +49,8 @@ pub(super) fn may_decide(pid: i32, owner: u32) -> Result<(), Doubt> {
     Ok(())
 }
 
-/// Checks whether the journal names only what a repair may have put into process `pid`. The number
-/// of the descriptor is checked where it is used ([`descriptor`](super::descriptor)).
+/// Checks whether the journal names only what a repair could have put into process `pid`. The
+/// descriptor number is checked where it is used ([`descriptor`](super::descriptor)).
 ///
 /// # Errors
 /// The reason why not.
@@ -106,7 +106,7 @@ impl Look {
         at >= range.end && !range.is_empty()
     }
 
-    /// Like [`all`](Look::all), but `hole`, inside the range, may be unmapped.
+    /// Like [`all`](Look::all), but the part `hole` of the range may be unmapped.
     fn all_but(
         &self,
         range: Range<u64>,
@@ -195,7 +195,7 @@ impl Look {
     }
 }
 
-/// True if a piece could have been replaced with a scratch area of this size.
+/// True if a piece could have been replaced by means of a scratch area of this size.
 fn fits(piece: VmRange, room: VmRange) -> bool {
     piece.start.is_multiple_of(PAGE)
         && piece.end.is_multiple_of(PAGE)

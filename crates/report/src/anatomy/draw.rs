@@ -1,7 +1,8 @@
 //! The address space as a drawing: a stack of boxes, high addresses at the top.
 //!
-//! Box heights grow with the logarithm of the size, so one drawing can show parts of a page and of
-//! a terabyte. Each box is high enough for the labels of the known addresses in it.
+//! The height of a box grows with the logarithm of its size, so that one drawing can show a part of
+//! one page beside a part of a terabyte. Each box is high enough for the labels of the known
+//! addresses in it.
 
 use super::{Anatomy, Kind, Part};
 use crate::svg::{Letters, Rect, Svg};

@@ -1,8 +1,8 @@
-//! Information that an ELF file records about the program: sections, and symbols of each kind.
+//! Information that an ELF file contains about a program: sections, and symbols of each kind.
 //!
-//! The file may be large or malicious: only the required parts are read, and at most `MOST_SYMBOLS`
-//! symbols. For each kind of data, only the few largest symbols are kept, enough to show the
-//! location of that kind. Thread-local variables have no single address and are omitted.
+//! The file may be large or malicious, so only the required parts are read, and at most
+//! `MOST_SYMBOLS` symbols. For each kind of data, only the few largest symbols are kept, enough to
+//! show the location of that kind. Thread-local variables have no single address and are omitted.
 
 use super::Mark;
 use object::read::elf::{ElfFile, FileHeader};
@@ -22,7 +22,7 @@ const NAME: usize = 100;
 /// Well-known functions, kept separately from the largest symbols.
 const WELL_KNOWN: [&str; 2] = ["main", "_start"];
 
-/// Information that an ELF file records about its program.
+/// Information that an ELF file contains about its program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Image {
     /// Word size of the program: 32 or 64 bits.
@@ -176,7 +176,7 @@ fn chosen<'d, H: FileHeader, R: ReadRef<'d>>(
     (known, looked_at <= MOST_SYMBOLS)
 }
 
-/// Returns the kind of data of a symbol, derived from its type and its section.
+/// Returns which kind of data a symbol names, derived from the symbol's type and section.
 fn data_kind(symbol: SymbolKind, section: SectionKind) -> Option<(usize, &'static str)> {
     match (symbol, section) {
         (SymbolKind::Text, SectionKind::Text) => Some((0, "function")),

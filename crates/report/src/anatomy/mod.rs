@@ -1,8 +1,9 @@
 //! Layout of an address space: binary image, static variables, heap, mappings, stack, kernel parts.
 //!
-//! Adjacent mappings of the same kind and name form one part; the space between parts is a gap.
-//! Within the program's own parts, the ELF file of the program shows the addresses of the variables
-//! of each kind ([`elf`]). Deliberately absent: the contents of other files in the address space.
+//! Adjacent mappings of the same kind and name form one part; the space between parts is a gap. In
+//! the parts that belong to the program's own file, symbols from this ELF file mark the addresses
+//! of functions and variables ([`elf`]). The contents of other mapped files are deliberately not
+//! shown.
 //!
 //! # Picture
 //! ```text
@@ -30,9 +31,9 @@ use vmarea::types::VmFlags;
 use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
 
-/// Maximum number of mappings that are still shown separately after small ones were folded.
+/// Maximum number of mappings that are still shown separately after small ones have been folded.
 const LARGEST: usize = 24;
-/// End of the user address space, with page tables of four levels and of five.
+/// End of the user address space with four-level and with five-level page tables.
 const TASK_ENDS: [u64; 2] = [1 << 47, 1 << 56];
 const TASK_END_32: u64 = 1 << 32;
 
@@ -320,7 +321,7 @@ fn folded(parts: Vec<Part>) -> Vec<Part> {
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     let least = sizes[LARGEST - 1];
     let mut folded: Vec<Part> = Vec::new();
-    // Many parts may have the same size as the smallest: keep only as many as fit.
+    // Many parts may be as small as the smallest kept part: keep only as many as fit.
     let mut room = LARGEST;
     for mut part in parts {
         if part.kind.is_plain_mapping() {

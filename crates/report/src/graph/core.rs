@@ -1,4 +1,4 @@
-//! Builds the graph of address spaces of the core, which is complete.
+//! Builds the complete graph of address spaces in the core.
 
 use super::{AnonVma, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::Space;
@@ -19,8 +19,8 @@ pub struct Member {
 
 /// Builds the graph of `members`, parents before children, for the VMAs that overlap `window`.
 ///
-/// `name_of` returns a display name for each VMA, which may be empty. An address space that no
-/// longer exists is shown without VMAs.
+/// `name_of` returns each VMA's display name, which may be empty. An address space that no longer
+/// exists is shown without VMAs.
 pub fn graph(
     space: &Space,
     title: &str,
@@ -73,7 +73,7 @@ fn vmas(
     vmas.collect()
 }
 
-/// Table of the anon_vmas that were found so far, with their numbers.
+/// Table of the anon_vmas that have been found so far, with their numbers.
 #[derive(Default)]
 struct Met {
     numbers: Numbering<AnonVmaId>,

@@ -3,8 +3,8 @@
 //!
 //! The core and the kernel run the same steps on five mappings: one that all three processes copy
 //! and write to (figures 2.8 and 2.9 of the thesis), one that is split, one that is first touched
-//! after the last fork, one that its first owner unmaps, and one that only the child maps. Both
-//! must produce the same graph.
+//! after the last fork, one that its first owner unmaps, and one that only the child maps. The core
+//! and the kernel must produce the same graph.
 //!
 //! # Picture
 //! ```text
@@ -115,7 +115,7 @@ pub enum DemoError {
     /// The test processes failed.
     #[error(transparent)]
     Oracle(#[from] OracleError),
-    /// The kernel view of the test processes failed.
+    /// The kernel's data about the test processes cannot be read.
     #[error(transparent)]
     View(#[from] ViewError),
 }
@@ -134,7 +134,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Builds both graphs; the kernel's graph only if reading the kernel view is permitted.
+    /// Builds both graphs; omits the kernel's graph if the kernel's data cannot be read.
     ///
     /// # Errors
     /// Any rejected step. A kernel view that cannot be opened is not an error.

@@ -1,9 +1,9 @@
 //! The graph in the Graphviz language.
 //!
 //! Each process is a cluster that contains its VMAs; the anon_vmas are outside the clusters. An
-//! `anon_vma_chain` is a point between a VMA and an anon_vma, filled if it is the VMA's own
-//! anon_vma. Solid arrows between anon_vmas point to the parent, dashed ones to the root. The
-//! output is plain text and does not require Graphviz.
+//! `anon_vma_chain` is a point between a VMA and an anon_vma; the point is filled if the anon_vma
+//! is the VMA's own. Solid arrows between anon_vmas point to the parent, dashed ones to the root.
+//! The output is plain text and does not require Graphviz.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
 use std::io::{self, Write};

@@ -1,9 +1,9 @@
 //! Checks whether two graphs of the same processes are equal up to the naming of anon_vmas.
 //!
 //! VMAs have addresses, so each VMA corresponds to the one at the same address in the other graph.
-//! The comparison looks for a one-to-one map between anon_vmas that preserves own, root, parent and
-//! chain of every VMA, and the counters of every anon_vma. Parts that are missing in one of the
-//! graphs are not compared but counted.
+//! The comparison looks for a one-to-one map between anon_vmas that preserves every VMA's own
+//! anon_vma and chain, and every anon_vma's root, parent and counters. Parts that are missing in
+//! one of the graphs are counted but not compared.
 
 use super::{AnonVma, Av, Graph, Links, Vma};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use vmarea::types::VmFlags;
 /// Result of the comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Verdict {
-    /// True if no compared part differs.
+    /// True if all compared parts are equal.
     pub isomorphic: bool,
     /// Number of VMAs that were compared.
     pub vmas: usize,

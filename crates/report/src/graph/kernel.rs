@@ -1,20 +1,20 @@
-//! Builds the graph of running processes from the data that the kernel shows.
+//! Builds the graph of running processes from the kernel's data about them.
 //!
-//! The kernel view contains each VMA's own anon_vma, the root of that anon_vma, two of its
-//! counters, and whether the chain has more than one link. Parents, and the ancestors between a
-//! VMA's own anon_vma and the root, are not visible. The root itself is always in the chain: a
+//! The kernel's data contains each VMA's own anon_vma, the root of that anon_vma, two of its
+//! counters, and whether the VMA's chain has more than one link. Parents, and the ancestors between
+//! a VMA's own anon_vma and the root, are not visible. The root itself is always in the chain: a
 //! child copies its parent's chain, and a chain begins with the first anon_vma of its family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::types::VmFlags;
 use vmarea_process::view::ViewVma;
 
-/// A VMA of the kernel view with a display name.
+/// A VMA in the kernel's data, with a display name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamedVma {
     /// Display name of the VMA.
     pub name: String,
-    /// Fields of the VMA in the kernel view.
+    /// Fields of the VMA in the kernel's data.
     pub vma: ViewVma,
 }
 

@@ -17,7 +17,7 @@ use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid
 /// A moment of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moment {
-    /// The last moment at which one fork lineage has the most live address spaces.
+    /// The last moment with the largest number of live address spaces in one fork lineage.
     #[default]
     Widest,
     /// The end: the moment before the last address space ends.

@@ -1,9 +1,9 @@
 //! Selection of the part of a graph that fits into a drawing.
 //!
 //! A drawing with hundreds of boxes is not readable. Families of anon_vmas that span the most
-//! processes are selected first, and among equals those at lower addresses. A family is drawn
-//! completely or not at all, unless the very first family is already too large. The drawing states
-//! the number of omitted elements.
+//! processes are selected first; among families that span equally many processes, those at lower
+//! addresses come first. A family is drawn completely or not at all, except that the first family
+//! is cut if it is too large. The drawing states the number of omitted elements.
 
 use super::{Av, Graph, counted};
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct LeftOut {
     pub vmas: usize,
     /// Number of omitted VMAs without an anon_vma, in processes that are drawn.
     pub vmas_without: usize,
-    /// Number of omitted anon_vmas: those that no drawn VMA leads to.
+    /// Number of omitted anon_vmas: those that cannot be reached from any drawn VMA.
     pub anon_vmas: usize,
 }
 
@@ -110,7 +110,7 @@ impl Graph {
         (part, left)
     }
 
-    /// Returns the anon_vmas to draw: those in the chain of a VMA, with their parents and roots.
+    /// Returns the anon_vmas to draw: those in the chain of any VMA, with their parents and roots.
     pub(super) fn reached(&self) -> BTreeSet<Av> {
         let vmas = self.processes.iter().flat_map(|p| &p.vmas);
         let mut reached: BTreeSet<Av> = vmas.flat_map(|v| v.chain.iter().copied()).collect();

@@ -42,8 +42,8 @@ const HEADING: Letters = Letters::plain(12.0).bold();
 const BODY: Letters = Letters::plain(11.0);
 const SMALL: Letters = Letters::plain(10.0).color("#555");
 
-/// Draws graphs below each other, each with a count of its omitted elements, and a remark at the
-/// end.
+/// Draws graphs one below the other, each with a count of its omitted elements; the remark comes
+/// last.
 pub fn sheet(graphs: &[(&Graph, LeftOut)], remark: Option<&str>) -> String {
     let mut sheet = Svg::default();
     for (graph, left_out) in graphs {
@@ -155,7 +155,7 @@ impl<'g> Drawing<'g> {
         }
     }
 
-    /// Draws a family at `y`; returns the position at which the next may begin.
+    /// Draws a family at `y`; returns the position at which the next family can begin.
     fn band(&mut self, band: &Band<'g>, y: f64) -> f64 {
         let rows = band.rows();
         let first_av = y + rows.len() as f64 * VMA_STEP + 12.0;
@@ -409,7 +409,7 @@ struct Wire<'g> {
     /// Horizontal position at which the wire leaves the box.
     from: f64,
     y: f64,
-    /// Horizontal position of its lane.
+    /// Horizontal position of the wire's lane.
     x: f64,
 }
 
@@ -426,7 +426,7 @@ impl Band<'_> {
         rows
     }
 
-    /// Returns the anon_vmas that are the parent of another one.
+    /// Returns the anon_vmas that are the parent of another anon_vma.
     fn parents(&self) -> Vec<Av> {
         let mut parents: Vec<Av> = Vec::new();
         for anon_vma in &self.anon_vmas {
@@ -436,7 +436,7 @@ impl Band<'_> {
         parents
     }
 
-    /// Returns the index of the lowest anon_vma of the band that the chain contains.
+    /// Returns the index of the band's last anon_vma that the chain contains.
     fn place(&self, chain: &[Av]) -> Option<usize> {
         self.anon_vmas.iter().rposition(|a| chain.contains(&a.id))
     }

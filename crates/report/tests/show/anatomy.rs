@@ -45,7 +45,7 @@ fn data_of_each_kind_lie_in_the_part_of_their_kind() {
     );
     assert_eq!(kind(address(&INITIALISED)), Kind::Initialised);
     assert_eq!(kind(address(&UNINITIALISED[2048])), Kind::Uninitialised);
-    // This is a thread: its stack and its arena are mappings like any others.
+    // This code runs in a thread, whose stack and arena are ordinary mappings.
     assert_eq!(kind(address(&on_stack)), Kind::Anonymous);
     let heap = kind(address(&*on_heap));
     assert!(matches!(heap, Kind::Heap | Kind::Anonymous), "{heap:?}");

@@ -6,7 +6,7 @@ use vmarea_report::anatomy::{Anatomy, Fold};
 use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
 use vmarea_report::shown::Shown;
 
-/// Width of a letter relative to its height, as the drawings assume.
+/// Width of a letter relative to the font size, as the drawings assume.
 const LETTER: f64 = 0.602;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ fn number(element: &str, name: &str) -> f64 {
     text.parse().unwrap()
 }
 
-/// Returns the labels of a drawing. Groups are moved down, as the file specifies.
+/// Returns the labels of a drawing, with each group moved down as its `translate` specifies.
 fn labels(drawing: &str) -> Vec<Label> {
     let mut down = 0.0;
     let mut labels = Vec::new();
@@ -63,7 +63,7 @@ fn labels(drawing: &str) -> Vec<Label> {
                 text: plain,
                 left,
                 right: left + width,
-                // A letter extends from its baseline up, and a little below it.
+                // A letter extends up from its baseline, and a little below it.
                 top: y - 0.75 * size,
                 bottom: y + 0.2 * size,
             });

@@ -78,7 +78,7 @@ fn write(mm: u32) -> Event {
     })
 }
 
-/// Returns events of a parent with a child and a grandchild, after two programs that it started.
+/// Returns events of a parent, a child and a grandchild; before the fork, three other programs run.
 fn events() -> Vec<Event> {
     vec![
         start(1, Origin::Exec),

@@ -5,10 +5,10 @@
 //! Therefore either the writer sees the reader's count, or the reader sees the writer's sequence
 //! number.
 //!
-//! Each write section changes the owner's sequence number, so readers should not have to load it.
-//! After a section that has locked the VMA, the first reader that finds the section ended stores
-//! OVER. That reader is counted while it stores OVER, so no writer can store a sequence number at
-//! the same time. Later readers see OVER and do not touch the owner's cache line.
+//! Each write section changes the owner's sequence number, so a reader should avoid loading it.
+//! After a write section that has locked the VMA, the first reader that finds that section ended
+//! stores OVER. That reader is counted while it stores OVER, so no writer can store a sequence
+//! number at the same time. Later readers see OVER and do not touch the owner's cache line.
 //!
 //! # Picture
 //! ```text
@@ -46,7 +46,8 @@ impl VmaLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Keeps new readers out and waits for current ones. Returns the word without WRITER and count.
+    /// Blocks new readers and waits for current ones. Returns the word without WRITER and the
+    /// count.
     fn drain<W: Wait>(&self) -> u64 {
         let mut word = self.word.load(Ordering::Relaxed);
         // ORDERING: Acquire, here and below, pairs with the Release in `end_read`.

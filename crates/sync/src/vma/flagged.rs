@@ -1,9 +1,10 @@
 //! Earlier forms of the per-VMA lock: a reader–writer lock with a separate `detached` flag.
 //!
-//! There are three forms: the atomic counter of Suren Baghdasaryan's series "move per-vma lock into
-//! vm_area_struct" (v1, 2024), and the two locks with which that series compares the counter: a
-//! reader–writer lock in a separate allocation, and one in the VMA on a separate cache line. A
-//! reader may take the lock of a detached or reused VMA; it then detects the mistake and unlocks.
+//! There are three forms. One is the atomic counter of Suren Baghdasaryan's series "move per-vma
+//! lock into vm_area_struct" (v1, 2024). The other two are reader–writer locks with which that
+//! series compares the counter: one in a separate allocation, the other in the VMA on a separate
+//! cache line. A reader may take the lock of a detached or reused VMA, but then detects this and
+//! unlocks.
 //!
 //! # Linux
 //! 6.4 to 6.14: `vm_lock->lock` or `vm_lock.lock`, `vm_lock_seq`, `detached`.
@@ -23,9 +24,9 @@ use core::fmt::Debug;
 /// `end_write`, and operations under the lock happen before later operations under the lock, except
 /// between readers.
 pub unsafe trait ReadWrite: Debug + Default + Send + Sync + 'static {
-    /// Name of the lock in tables.
+    /// Name of the lock in printed tables.
     const NAME: &'static str;
-    /// Number of bytes that are allocated outside of the lock.
+    /// Number of bytes per lock in separate allocations.
     const SIDE_BYTES: usize = 0;
 
     /// Takes the lock for reading, without waiting.
@@ -43,7 +44,7 @@ pub unsafe trait ReadWrite: Debug + Default + Send + Sync + 'static {
 pub struct FlaggedCount(AtomicU32);
 
 const WRITER: u32 = 1 << 31;
-/// Maximum number of readers. Small in tests.
+/// Maximum number of readers. Tests use a small value.
 const MAX_READERS: u32 = if cfg!(any(test, loom)) { 2 } else { WRITER - 1 };
 
 impl FlaggedCount {

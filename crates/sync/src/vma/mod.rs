@@ -1,13 +1,14 @@
 //! Per-VMA lock, and the cell that it guards.
 //!
-//! A page fault needs one VMA and not the whole address space. It finds the VMA without a lock and
-//! takes the VMA's own lock for reading with one atomic operation; until it unlocks, the VMA
-//! remains in the address space and does not change. A writer holds `mmap_lock`, stores the
-//! sequence number of its write section in each VMA that it is going to change, and unlocks all
-//! these VMAs at once when it advances the sequence number.
+//! A page fault needs one VMA, not the whole address space. It finds the VMA without a lock and
+//! takes the VMA's own lock for reading with one atomic operation. Until the fault unlocks the VMA,
+//! the VMA remains in the address space and does not change. A writer holds `mmap_lock` and stores
+//! the sequence number of its write section in each VMA that it is going to change. When it
+//! advances the sequence number, it unlocks all these VMAs at once.
 //!
-//! After it has taken the lock, a reader must check that the VMA is the one it looked for, by range
-//! and generation, which are atomics outside of the cell: the slot may have been reused.
+//! Because the slot of a VMA may be reused, a reader that has taken the lock must check that the
+//! VMA is still the one that it found. For this it compares the range and the generation, which are
+//! atomics outside of the cell.
 //!
 //! # Picture
 //! ```text
@@ -28,7 +29,7 @@
 //! - Errors such as a guard of another lock, `get_mut` without `start_write`, or `attach` of an
 //!   attached VMA panic and change nothing.
 //! - A writer waits forever for a reader that never unlocks the VMA to be changed.
-//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` may wait for
+//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` can deadlock with
 //!   itself. Debug builds with the feature `std` panic instead.
 //! - A guard passed to [`core::mem::forget`] leaves its lock taken.
 //! - A caller that does not check range and generation may read the body of another VMA of the same
@@ -52,7 +53,8 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Why a VMA could not be locked for reading; unless it is gone, the caller then takes `mmap_lock`.
+/// Why a VMA could not be locked for reading. Unless the VMA is gone, the caller then takes
+/// `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// The VMA is detached or belongs to another address space: look it up again.
@@ -74,14 +76,14 @@ pub enum Refused {
 /// lock. What happens before `end_read` happens before `start_write` returns; what happens in a
 /// write section happens before a later `try_read` returns.
 pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
-    /// Name of the lock kind in tables.
+    /// Name of the lock kind in printed tables.
     const NAME: &'static str;
-    /// False if `try_read` never succeeds, so that callers need not call it.
+    /// False if `try_read` never succeeds, so that callers can omit the call.
     const HAS_READERS: bool = true;
-    /// Number of bytes per lock that are allocated outside of the lock.
+    /// Number of bytes per lock in separate allocations.
     const SIDE_BYTES: usize = 0;
 
-    /// Returns the id of the lock that owns this one, if there is an owner.
+    /// Returns the id of the lock that owns this VMA lock, if there is an owner.
     fn owner(&self) -> Option<LockId>;
     /// Sets the owner, or returns false if the lock has an owner. On success, the lock is detached
     /// and write-locked.
@@ -94,7 +96,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn detach<W: Wait>(&self);
     /// Returns true if the VMA is in an address space.
     fn is_attached(&self) -> bool;
-    /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's.
+    /// Takes the lock for reading, without any other lock; `lock_sequence` is that of the owner.
     fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused>;
     /// Takes the lock for reading under the owner's lock.
     fn read_locked(&self) -> Result<(), Refused>;
@@ -168,7 +170,7 @@ fn owner(word: &AtomicU64) -> Option<LockId> {
     }
 }
 
-/// The body of a VMA and the lock that guards it, lock first; see the module documentation.
+/// The body of a VMA and the lock that guards it; see the module documentation.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct VmaCell<B, K: VmaLockKind = VmaLock> {
@@ -253,12 +255,12 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
 
     /// Locks the VMA for reading, without `mmap_lock` and without waiting.
     ///
-    /// On success the VMA is attached and belongs to `lock`'s address space; the caller then checks
-    /// that it is the VMA that it searched for.
+    /// On success the VMA is attached and belongs to `lock`'s address space. The caller must then
+    /// check that this VMA is the one that it found.
     ///
     /// # Errors
-    /// If the VMA is write-locked, gone, or has too many readers; the caller then searches again or
-    /// takes `mmap_lock`.
+    /// If the VMA is write-locked or gone, or has too many readers; the caller then searches again
+    /// or takes `mmap_lock`.
     #[inline]
     #[doc(alias = "vma_start_read")]
     pub fn start_read<'a, W: Wait>(
@@ -286,8 +288,8 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
 
     /// Like [`start_read_locked`](Self::start_read_locked), for a further VMA.
     ///
-    /// The thread has already locked another VMA for reading. The subclass determines the order of
-    /// these VMAs, which debug builds check.
+    /// The thread already holds another VMA lock for reading. The subclass determines the order of
+    /// these locks, which debug builds check.
     ///
     /// # Errors
     /// If the VMA is detached or has too many readers.

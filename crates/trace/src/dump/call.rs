@@ -1,7 +1,7 @@
 //! One system call as text, in the style of `strace`.
 //!
 //! `signature` and `names` supply the names of arguments. The recorder's additions (file, data,
-//! order) follow the result. A call without a known signature is shown with six plain numbers.
+//! order) follow the result. A call without a known signature is shown with six unnamed numbers.
 
 use super::signature::{self, Arg};
 use super::{clean, show_order};

@@ -31,7 +31,7 @@ use std::io::{self, Read, Write};
 ///
 /// # Errors
 /// [`Error::Print`] if `out` fails; the errors of [`Reader`], after all events before the damage
-/// were printed.
+/// have been printed.
 pub fn dump<R: Read>(reader: Reader<R>, out: impl Write) -> Result<(), Error> {
     let mut printer = Printer::new(out);
     printer.header(reader.header()).map_err(Error::Print)?;

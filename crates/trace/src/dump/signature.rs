@@ -1,6 +1,6 @@
 //! Signatures of system calls: the number of arguments and the kind of each.
 //!
-//! `names` supplies the names of flags. A call that is missing here is shown with six plain
+//! `names` supplies the names of flags. A call that is missing here is shown with six unnamed
 //! numbers.
 
 use crate::names::{
@@ -20,7 +20,7 @@ pub enum Arg {
     Int,
     /// Flags without names.
     Bits,
-    /// Flags or a choice, with names.
+    /// Flags or an enumerated value, with names.
     Named(&'static Names),
 }
 

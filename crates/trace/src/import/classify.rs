@@ -1,7 +1,8 @@
 //! Decides which system calls an import converts to events, and how the calls affect tasks and
 //! files.
 //!
-//! The decisions depend only on numbers and flags, so they apply to every text format.
+//! The decisions depend only on system call numbers, arguments and flags, so they apply to every
+//! text format.
 
 use super::state::Sharing;
 use crate::event::InodeKind;
@@ -73,8 +74,8 @@ pub(super) fn is_option_of_memory(option: u64) -> bool {
     [SET_MM, SET_THP_DISABLE, SET_MDWE, SET_MEMORY_MERGE, SET_VMA].contains(&option)
 }
 
-/// True for a call that cannot affect memory although others with its number can: a query, or a
-/// change of a resource or option that is unrelated to memory.
+/// True for a call that cannot affect memory because it only queries, or changes an unrelated
+/// resource or option.
 pub(super) fn only_asks(nr: u32, args: &[u64; 6]) -> bool {
     // RLIMIT_DATA, _STACK, _MEMLOCK, _AS
     let of_memory = |resource| matches!(resource, 2 | 3 | 8 | 9);

@@ -1,9 +1,9 @@
 //! Importers that convert `strace` and `perf` output to events.
 //!
 //! The output of these tools contains less than a recording: no list of mappings, no kernel
-//! release, no settings, and often no file of a mapping. The importers leave unknown fields empty
-//! and report this in an [`Event::Note`]; they never guess silently. A process begins with an empty
-//! address space.
+//! release, no settings, and often no names of mapped files. The importers leave unknown fields
+//! empty and report this in an [`Event::Note`]; they never guess silently. Each process is assumed
+//! to begin with an empty address space.
 //!
 //! Lines that do not concern memory are skipped. Lines that concern memory but cannot be parsed are
 //! counted and reported at the end by [`Event::Lost`] and a note. Text without a single valid line
@@ -28,7 +28,7 @@ use strace::Strace;
 /// Maximum length in bytes of a line that is parsed.
 const MAX_LINE: u64 = 1 << 20;
 
-/// Maximum number of events that are held back until the first fault shows the source of faults.
+/// Maximum number of events that are held back until the first fault reveals the fault source.
 const LOOK_AHEAD: usize = 10_000;
 
 /// The program that wrote the text to import.
@@ -54,9 +54,9 @@ enum Line {
     Read,
     /// The line is well formed and does not concern memory.
     Other,
-    /// The line does not have the form of this format.
+    /// The line is not in the format that is being imported.
     Foreign,
-    /// The line concerns memory and could not be parsed.
+    /// The line concerns memory but could not be parsed.
     Unreadable,
     /// No line of this kind can be used; the message explains how to obtain usable text.
     Unusable(&'static str),
@@ -91,7 +91,7 @@ enum Stage {
 }
 
 impl<R: BufRead> Import<R> {
-    /// Begins to import `text`. Reads ahead until the header is known.
+    /// Starts to import `text`, and reads ahead until the header is known.
     ///
     /// # Errors
     /// [`Error::ReadText`], and [`Error::Import`] if the text does not have the format `format`.

@@ -1,7 +1,7 @@
 //! Importer for `perf trace`: calls with named arguments, and faults with `-F`.
 //!
-//! `perf trace` leaves out arguments that are 0. It prints a fault on a mapped file as a place in
-//! that file and not as an address; such faults cannot be used and count as lost. The text does
+//! `perf trace` leaves out arguments that are 0. It prints a fault on a mapped file as a position
+//! in that file instead of an address; such faults cannot be used and count as lost. The text does
 //! not show which files are mapped.
 
 use super::classify::{
@@ -25,7 +25,7 @@ use winnow::token::take_until;
 pub(super) struct PerfTrace {
     /// Calls that have not returned yet.
     entered: HashMap<Tid, Entered>,
-    /// True once a call was read. Until then, `execve` starts the traced program.
+    /// True once a call has been read. An `execve` before that starts the traced program.
     has_begun: bool,
 }
 
@@ -115,7 +115,8 @@ impl PerfTrace {
         }
     }
 
-    /// Reads `name()) = RESULT`: the end of a call that was suspended or began before the text.
+    /// Reads `name()) = RESULT`: the end of a call that was suspended, or that began before the
+    /// text.
     fn continued(&mut self, tid: Tid, text: &str, state: &mut ImportState) -> Option<Line> {
         let (name, _) = text.split_once('(')?;
         let nr = sysno::number(name);
@@ -143,7 +144,8 @@ impl PerfTrace {
         Some(Line::Read)
     }
 
-    /// Adds a new task, as a child of a call that creates tasks and has not returned, if any.
+    /// Adds a new task. If a call that creates tasks has not returned yet, its caller is the
+    /// parent.
     fn child(&mut self, tid: Tid, state: &mut ImportState) {
         let parent = self.entered.iter().filter(|(_, call)| is_fork(call.nr));
         let parent = parent.min_by_key(|(tid, _)| **tid);
@@ -221,7 +223,7 @@ fn speaker(text: &str) -> Option<(Tid, &str)> {
     })
 }
 
-/// Reads `minfault [ip] => //anon@0x7f... (d.)`: an address, unless it is a place in a file.
+/// Reads `minfault [ip] => //anon@0x7f... (d.)`; fails for a position in a file.
 fn page_fault(tid: Tid, text: &str, state: &mut ImportState) -> Option<Line> {
     let (_, place) = text.split_once(" => ")?;
     let place = place.rsplit_once(" (")?.0;
@@ -288,7 +290,8 @@ fn argument_names(nr: u32) -> &'static [&'static str] {
     }
 }
 
-/// Reads arguments by name; absent arguments are 0, except the descriptor of a mapping.
+/// Reads arguments by name. Absent arguments are 0, except that an anonymous mapping gets
+/// descriptor -1.
 fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
     let known = argument_names(nr);
     let kinds = signature::arguments(nr).unwrap_or(&[]);
@@ -313,7 +316,7 @@ fn arguments(nr: u32, list: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// Reads a number, or names with or without the prefix of their kind.
+/// Reads a number, or names joined by `|`, with or without a prefix such as `PROT_`.
 fn value(kind: Option<&Arg>, text: &str) -> Option<u64> {
     let mut bits = 0;
     for part in text.split('|') {

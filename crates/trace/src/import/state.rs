@@ -1,13 +1,14 @@
 //! Tasks, address spaces and files of the text being imported, and the resulting events.
 //!
-//! The importers report what a line means (`fork`, `exec`, a call, a fault). This module keeps the
-//! ids that events need, and announces each before its first use. The content of an address space
-//! is unknown: it begins empty, as if by `execve`.
+//! The importers report what a line means (`fork`, `exec`, a call, a fault). This module assigns
+//! the ids that events need, and adds the event that introduces an id before the id is first used.
+//! The content of an address space is unknown: it begins empty, as if by `execve`.
 //!
 //! # Invariants
-//! O1  Every named task is known: a task without an earlier line starts as a separate process.
+//! O1  Every task that a line names is known: a task without an earlier line starts as a separate
+//!     process.
 //! O2  An mm ends with its last task.
-//! O3  A call that ran while another call of its mm ran is [`Order::Overlapping`].
+//! O3  A call that ran at the same time as another call in its mm is [`Order::Overlapping`].
 
 use crate::event::{
     Call, Event, Fault, FaultSource, FileId, FileRef, Inode, InodeId, InodeKind, MmId, MmStart,
@@ -37,7 +38,7 @@ pub(super) enum Sharing {
 #[derive(Debug, Default)]
 struct Mm {
     tasks: usize,
-    /// Number of calls that have begun and not ended.
+    /// Number of calls that have begun but not ended.
     running: usize,
     /// Number of calls that have ended.
     ended: u64,
@@ -60,14 +61,14 @@ pub(super) enum FileKey {
     Number(u64, u64),
     /// A System V segment.
     Segment(i64),
-    /// The n-th file without a known name in the file system.
+    /// The n-th file that has no known path.
     Nameless(u32),
 }
 
 /// State shared by all lines.
 #[derive(Debug, Default)]
 pub(super) struct ImportState {
-    /// Events that were not returned yet.
+    /// Events that have not been returned yet.
     pub(super) queue: VecDeque<Event>,
     /// Command of the first `execve`.
     pub(super) command: Vec<String>,
@@ -83,14 +84,14 @@ pub(super) struct ImportState {
     inodes: HashMap<FileKey, InodeId>,
     last_file: u32,
     nameless: u32,
-    /// The first task of the text, and its exit status.
+    /// The first task in the text; `status` is its exit status.
     first: Option<Tid>,
     pub(super) status: Option<i32>,
 }
 
 impl ImportState {
-    /// Returns the task with an id, and adds it if it is new. `pid` is its process, if the text
-    /// names the process.
+    /// Returns the task with the id `tid`, and adds the task if it is new. `pid` is the task's
+    /// process, if the text names that process.
     pub(super) fn task(&mut self, tid: Tid, pid: Option<Tid>) -> Task {
         if let Some(task) = self.tasks.get(&tid) {
             return *task;
@@ -131,7 +132,7 @@ impl ImportState {
         }
     }
 
-    /// Adds `child` of `parent`. Does nothing if the child is already known.
+    /// Adds `child` as a child of `parent`. Does nothing if `child` is already known.
     pub(super) fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing) {
         if self.knows(child) {
             return;
@@ -165,7 +166,7 @@ impl ImportState {
         }
     }
 
-    /// Ends `tid` with this wait status.
+    /// Ends task `tid` with this wait status.
     pub(super) fn exit(&mut self, tid: Tid, status: i32) {
         let Some(task) = self.tasks.remove(&tid) else {
             return;
@@ -195,7 +196,7 @@ impl ImportState {
         threads
     }
 
-    /// Begins a call of `tid`.
+    /// Begins a call by `task`.
     pub(super) fn begin_call(&mut self, task: Task) -> Begun {
         let mm = self.mms.entry(task.mm).or_default();
         mm.running += 1;
@@ -206,7 +207,7 @@ impl ImportState {
         }
     }
 
-    /// Ends a call. Returns the certainty of its position.
+    /// Ends a call. Returns the certainty of the call's position in the stream.
     pub(super) fn end_call(&mut self, begun: Begun) -> Order {
         let Some(mm) = self.mms.get_mut(&begun.mm) else {
             return Order::Exact;
@@ -245,7 +246,7 @@ impl ImportState {
         self.queue.push_back(Event::Note(text));
     }
 
-    /// Returns the inode for `key`, announced with these fields if it is new.
+    /// Returns the inode for `key`. If the inode is new, adds an event that describes it.
     pub(super) fn inode(
         &mut self,
         key: &FileKey,

@@ -109,7 +109,7 @@ fn nothing_is_written_after_the_end() {
     assert_eq!(read(&writer.finish().unwrap()).0, events[1..]);
 }
 
-/// A disk that has only this many free bytes.
+/// A disk on which only `left` bytes are free.
 struct SmallDisk {
     left: usize,
     bytes: Vec<u8>,

@@ -12,7 +12,7 @@ use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Returns the anon_vma of a VMA; if the VMA has none, links a mergeable neighbour's or a new
+    /// Returns the anon_vma of a VMA; if it has none, links the VMA to a neighbour's or to a new
     /// one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {

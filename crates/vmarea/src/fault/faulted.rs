@@ -25,17 +25,18 @@ pub enum Faulted {
     ///
     /// The embedder decides how to continue; Linux waits or sends SIGBUS.
     Userfault,
-    /// The page has to be read from its file. [`needed_page`](Space::needed_page) tells which page;
-    /// bring it into the page cache, and go on with [`fault_again`](Space::fault_again).
+    /// The page has to be read from its file first. [`needed_page`](Space::needed_page) returns
+    /// which page; read it into the page cache, then continue the fault with
+    /// [`fault_again`](Space::fault_again).
     NeedPage,
     /// Nothing has changed, and the access has to be retried later: the page is being migrated and
-    /// the platform does not wait, or the platform answered EAGAIN.
+    /// the platform does not wait for migrations, or the platform returned EAGAIN.
     #[doc(alias = "VM_FAULT_RETRY")]
     Retry,
 }
 
 impl Faulted {
-    /// Returns the outcome of a fault for which the platform or an allocation failed.
+    /// Returns the outcome of a fault for which the platform or an allocation returned `error`.
     #[cold]
     #[doc(alias = "vmf_error")]
     pub(super) fn failed(error: Errno) -> Faulted {
@@ -46,7 +47,7 @@ impl Faulted {
         }
     }
 
-    /// Returns the result of a call for which the fault was handled.
+    /// Converts a fault's outcome to the result of the call for which the fault was handled.
     ///
     /// # Errors
     /// ENOMEM; EAGAIN if the access has to be retried, or the page has to be read first; EFAULT if
@@ -64,8 +65,8 @@ impl Faulted {
     }
 }
 
-/// A page of a file that a fault needs in the page cache. It is not part of [`Faulted`], which is
-/// one byte, because then every fault would take more instructions.
+/// A file page that a fault needs in the page cache. Not part of [`Faulted`], which fits into one
+/// byte: a larger `Faulted` would cost every fault more instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeedPage {
     /// Inode number of the file.
@@ -76,10 +77,10 @@ pub struct NeedPage {
     pub ticket: Ticket,
 }
 
-/// The VMA in which a fault goes on after its page was brought.
+/// The VMA in which a fault is resumed after its page has been brought into the page cache.
 ///
-/// The id of a VMA contains the generation of its slot, so one comparison tells whether the VMA
-/// still exists.
+/// A VMA's id contains the generation of its slot, so a single comparison of ids shows whether the
+/// VMA still exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub(super) VmaId);
 
@@ -96,9 +97,9 @@ impl Ticket {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the page of a file that an access to `addr` needs, after a fault returned
-    /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped there any more; the
-    /// fault then has to start again.
+    /// Returns the file page that an access to `addr` needs, after a fault returned
+    /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped at `addr` any more; the
+    /// embedder then has to start the fault again.
     pub fn needed_page(&self, mm: MmId, addr: u64) -> Option<NeedPage> {
         let vma = self.mmap_read_lock(mm)?.find(addr)?;
         let file = vma
@@ -112,12 +113,13 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// Goes on with a fault that returned [`NeedPage`](Faulted::NeedPage), after the page was
+    /// Resumes a fault that returned [`NeedPage`](Faulted::NeedPage), after the page has been
     /// brought into the page cache.
     ///
-    /// If the ticket's VMA still exists, contains `addr` and permits the access, it is not searched
-    /// again; otherwise the fault starts again, and may need another page. The fault may also need
-    /// the same page again, if it has left the page cache.
+    /// If the ticket's VMA still exists, contains `addr` and permits the access, the VMA is not
+    /// searched for again; otherwise the fault starts again, and may need another page. The fault
+    /// may also need the same page again, if the page has been evicted from the page cache in the
+    /// meantime.
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.

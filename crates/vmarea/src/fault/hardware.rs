@@ -1,4 +1,4 @@
-//! The last step of a fault on a machine with an MMU: maps the page in the hardware, too.
+//! The last step of a fault on a machine with an MMU: maps the page in the hardware page tables.
 //!
 //! # Linux
 //! `mm/memory.c` `set_pte_at`, `update_mmu_cache`. Linux's page table is the hardware's; here the
@@ -11,7 +11,7 @@ use crate::types::platform::Environment;
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Handles an access by user mode; afterwards the hardware maps the page as well.
+    /// Handles an access by user mode, then maps the page in the hardware page tables, too.
     pub(super) fn user_page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         let faulted = self.page(vma, addr, access);
         if E::Mmu::PRESENT && matches!(faulted, Faulted::Done | Faulted::Spurious) {

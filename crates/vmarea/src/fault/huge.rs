@@ -15,12 +15,12 @@ use crate::types::{AnonVmaId, Errno, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// True if Linux would try to map a huge page at `addr`: it is allowed and the slot is empty.
+    /// True if Linux would try to map a huge page at `addr`, which must be in an empty slot.
     pub(super) fn tries_huge(&self, vma: &VmaView, addr: u64) -> bool {
         self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty
     }
 
-    /// True if Linux would try to map a huge page at `addr` if the slot is empty.
+    /// True if Linux would try to map a huge page at `addr` provided that the slot is empty.
     #[inline]
     #[doc(alias = "thp_vma_allowable_order")]
     pub(super) fn wants_huge(&self, vma: &VmaView, addr: u64) -> bool {
@@ -33,7 +33,7 @@ impl<E: Environment> FaultContext<'_, E> {
         wanted && vma.is_anonymous() && may_be_huge(vma, addr) && allowed()
     }
 
-    /// Maps a huge page in an empty slot; returns `None` if the fault has to map a small page.
+    /// Maps a huge page in an empty 2 MiB slot; returns `None` if the fault must map a small page.
     #[doc(alias = "do_huge_pmd_anonymous_page")]
     pub(super) fn huge_missing(&self, vma: &VmaView, addr: u64, access: Access) -> Option<Faulted> {
         let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
@@ -105,7 +105,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Collapses the pages in the aligned 2 MiB at `start` into one huge page.
+    /// Collapses the pages in the aligned 2 MiB block at `start` into one huge page.
     ///
     /// # Errors
     /// EINVAL if nothing is mapped, if there is a guard or file page, if a page cannot be swapped
@@ -161,8 +161,8 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Swaps in all pages of the slot, checks that all can be part of a huge page, and returns the
-    /// number of writable pages.
+    /// Swaps in all pages of a 2 MiB slot, checks that each can become part of a huge page, and
+    /// returns the number of writable pages.
     fn swap_in_all(&self, vma: &VmaView, start: u64) -> Result<usize, Errno> {
         let mut at = start;
         let mut writable = 0;
@@ -186,7 +186,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// The origin of a request for a huge page.
+/// Whether a fault or `MADV_COLLAPSE` requests a huge page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// A page fault.
@@ -208,7 +208,7 @@ fn is_disabled(process: ThpDisabled, flags: VmFlags, wish: Wish) -> bool {
     }
 }
 
-/// True if `MADV_COLLAPSE` is allowed; false for file mappings, which the embedder handles.
+/// True if the VMA allows `MADV_COLLAPSE`; false for file mappings, which the embedder handles.
 #[doc(alias = "thp_vma_allowable_order")]
 pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
     let never = VmFlags::SPECIAL | VmFlags::HUGETLB;
@@ -221,7 +221,7 @@ pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
         && vma.range.start.next_multiple_of(PMD_SIZE) + PMD_SIZE <= room
 }
 
-/// True if the aligned 2 MiB around `addr` fit into the VMA and its flags allow a huge page.
+/// True if the aligned 2 MiB block around `addr` fits into the VMA and its flags allow a huge page.
 fn may_be_huge(vma: &VmaView, addr: u64) -> bool {
     let start = huge_start(addr);
     let flags = vma.body.flags;

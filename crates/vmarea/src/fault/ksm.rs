@@ -1,7 +1,8 @@
-//! Unmerges KSM pages: replaces every KSM page of a range by a private copy, as a write would.
+//! Unmerges KSM pages: replaces every KSM page in a range by a private copy, as writes would.
 //!
-//! `MADV_UNMERGEABLE` needs this, and so does a move, because a KSM page has no owner that could be
-//! updated. The opposite direction, merging two pages into one, is in `page::ksm`.
+//! `MADV_UNMERGEABLE` unmerges KSM pages, and so does moving a mapping, because a KSM page records
+//! no owner that the move could update. The opposite operation, merging two pages into one, is in
+//! `page::ksm`.
 //!
 //! # Linux
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
@@ -15,7 +16,7 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Replaces every KSM page of `range`, a part of `vma`, by a private copy.
+    /// Replaces every KSM page in `range`, which is part of `vma`, by a private copy.
     ///
     /// # Errors
     /// ENOMEM; EAGAIN if a page is being migrated and the platform does not wait. Pages before the

@@ -1,4 +1,4 @@
-//! Page faults: resolves an access to an address and maps the page.
+//! Page faults: each resolves an access to an address and maps the page.
 //!
 //! # Picture
 //! ```text
@@ -50,7 +50,7 @@ pub enum Access {
 }
 
 impl<E: Environment> Space<E> {
-    /// Handles a fault at `addr` for an access by user mode, or by the kernel on its behalf.
+    /// Handles a fault at `addr` for an access by, or on behalf of, user mode.
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
             let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
@@ -104,7 +104,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 }
 
-/// Access to the neighbours of a VMA, for choosing its anon_vma.
+/// Lookup of a VMA's neighbours, for choosing the VMA's anon_vma.
 pub(crate) trait Neighbours {
     /// Returns the nearest VMA that ends at or below the start of `vma`.
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView>;
@@ -126,9 +126,9 @@ impl<E: Environment, T: LockGuard> Neighbours for MmapGuard<'_, E, T> {
     }
 }
 
-/// The context of a fault: the address space, its page table, and the locked VMA or VMAs.
+/// The context of a fault: the machine, the page table, and access to the neighbouring VMAs.
 ///
-/// The fault holds `mmap_lock` (through `tree`) or, without `mmap_lock`, the VMA lock.
+/// The fault holds either `mmap_lock` (`tree` is then its guard) or only the lock of one VMA.
 pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
@@ -141,7 +141,7 @@ pub(crate) struct FaultContext<'a, E: Environment = Standard> {
 enum Small {
     /// The shared zero page.
     Zero,
-    /// A new page that belongs to this anon_vma.
+    /// A new page owned by this anon_vma.
     Page(AnonVmaId),
 }
 
@@ -163,7 +163,7 @@ impl<'a, E: Environment> FaultContext<'a, E> {
 }
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Handles an access to the page at `addr`; the VMA is known to permit the access.
+    /// Handles an access to the page at `addr`; the caller has checked that the VMA permits it.
     pub(crate) fn page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         if vma.body.flags.intersects(VmFlags::PFNMAP | VmFlags::IO) {
             self.pages.count_fault(self.path, addr);
@@ -175,9 +175,9 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Handles the most common fault, a small page for an empty entry, under one page-table lock.
+    /// Handles the most common fault, on an empty entry, under one page-table lock.
     ///
-    /// Returns the entry as the error if this fast path does not apply.
+    /// Returns the current entry as the error if this fast path does not apply.
     #[inline]
     fn first_look(&self, vma: &VmaView, addr: u64, access: Access) -> Result<Faulted, Pte> {
         let Some(small) = self.small(vma, addr, access) else {
@@ -223,7 +223,7 @@ impl<E: Environment> FaultContext<'_, E> {
         vma.anon_vma.or_else(own).map(Small::Page)
     }
 
-    /// Returns the context for a retry of the same fault, which is not counted again.
+    /// Returns the context for retrying the same fault; the retry is not counted as another fault.
     pub(super) fn again(&self) -> Self {
         let path = FaultPath::Locked;
         FaultContext { path, ..*self }
@@ -249,7 +249,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Waits until the migration ends, and retries the fault.
+    /// Waits until the page's migration ends, then retries the fault.
     #[cold]
     #[doc(alias = "migration_entry_wait")]
     fn migrating(&self, vma: &VmaView, addr: u64, frame: FrameId, access: Access) -> Faulted {
@@ -316,7 +316,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Replaces the entry `seen` by `to`; neither entry holds a reference.
+    /// Replaces the entry at `addr` by `to` if it is still `seen`; neither refers to a frame.
     fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
         let put = self.pages.install(addr, |entry| {
             let same = *entry == seen;
@@ -371,7 +371,7 @@ impl<E: Environment> FaultContext<'_, E> {
         true
     }
 
-    /// Installs a new anonymous page at `addr` in place of the entry `seen`.
+    /// Installs a new anonymous page at `addr` if the entry is still `seen`.
     fn new_page(
         &self,
         vma: &VmaView,
@@ -422,7 +422,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// Returns the outcome of a fault; `put` says whether the fault installed its entry before another.
+/// Returns the outcome of a fault; `put` says whether the fault installed its entry.
 fn outcome(put: Result<bool, Blocked>) -> Faulted {
     match put {
         Ok(true) => Faulted::Done,
@@ -440,7 +440,7 @@ enum Source {
 }
 
 impl Source {
-    /// Returns the page of the file that `vma` maps at `addr`.
+    /// Returns the file page that `vma` maps at `addr`, or zeros if `vma` is anonymous.
     fn of_file(vma: &VmaView, addr: u64) -> Source {
         match vma.body.file {
             Some(file) if !vma.is_anonymous() => Source::File {
@@ -451,7 +451,7 @@ impl Source {
         }
     }
 
-    /// Returns the source of a private copy of the page that `entry` maps.
+    /// Returns the content source for a private copy of the page that `entry` maps.
     fn of(vma: &VmaView, addr: u64, entry: Pte) -> Source {
         match entry {
             Pte::Anon { frame, .. } | Pte::Ksm { frame } => Source::Frame(frame),
@@ -460,7 +460,7 @@ impl Source {
         }
     }
 
-    /// Returns the outcome of a fault for which the platform could not supply the content.
+    /// Returns the outcome of a fault for which the platform could not supply the page's content.
     #[cold]
     fn failed(self, error: Errno) -> Faulted {
         match self {

@@ -1,4 +1,4 @@
-//! Pins a page of a process, after a simulated write has mapped the page and made it exclusive.
+//! Pins a process's page after a simulated write, which maps the page and makes it exclusive.
 //!
 //! # Linux
 //! `mm/gup.c`: `pin_user_pages` with `FOLL_WRITE | FOLL_LONGTERM`, 6.18.

@@ -32,7 +32,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Prefaults the pages of a range that was just locked.
+    /// Prefaults the pages in a range that has just been locked.
     ///
     /// # Errors
     /// ENOMEM if a page cannot be prefaulted; EAGAIN if that may be temporary; ESRCH if the address
@@ -96,7 +96,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Returns the access that prefaults the pages of a mapping, or `None` if they are not prefaulted.
+/// Returns the access type with which to prefault a mapping; `None` if it must not be prefaulted.
 fn populate_touch(
     vma: &VmaView,
     rules: &Rules,
@@ -124,7 +124,7 @@ fn populate_touch(
     Ok(Some(access))
 }
 
-/// True if the protection key rights allow the kernel this access on behalf of the program.
+/// True if the protection key lets the kernel access the page on behalf of the program.
 #[doc(alias = "arch_vma_access_permitted")]
 fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
     match access {
@@ -135,7 +135,7 @@ fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
 }
 
 impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
-    /// Prefaults the pages of a part of one VMA.
+    /// Prefaults the pages in part of one VMA.
     #[doc(alias = "populate_vma_page_range")]
     pub(crate) fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         match populate_touch(vma, &self.space.policy.rules, self.state().pkey_rights)? {

@@ -1,4 +1,4 @@
-//! Stack growth: expands a stack VMA downwards for an access below it.
+//! Stack growth: expands a stack VMA downwards when an address below it is accessed.
 //!
 //! # Linux
 //! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
@@ -10,10 +10,10 @@ use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRa
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Expands the VMA above `addr` down to the page of `addr`, if that VMA is a stack.
+    /// Expands the stack VMA above `addr` down to the page that contains `addr`.
     ///
-    /// A fault maps only the page that was accessed, even in a locked stack: Linux populates the
-    /// rest only if another process accesses the stack (`find_extend_vma_locked`).
+    /// A fault maps only the page that was accessed, even in a locked stack. Linux populates the
+    /// rest of the stack only if another process accesses it (`find_extend_vma_locked`).
     pub(crate) fn expand_stack(&mut self, addr: u64) -> Result<(), Errno> {
         let vma = self.find(addr).ok_or(Errno::EFAULT)?;
         if vma.range.start <= addr {

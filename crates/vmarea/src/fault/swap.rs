@@ -1,8 +1,8 @@
-//! Swap-in: faults in a page that was swapped out.
+//! Swap-in: handles a fault on a page that has been swapped out.
 //!
-//! The page gets its anon_vma and index from the VMA of the faulting access. If other entries name
-//! the page's slot, the page belongs instead to the root of that anon_vma, because every VMA of the
-//! family is linked to the root.
+//! The page gets its anon_vma and index from the VMA of the faulting access. If other page-table
+//! entries also refer to the page's swap slot, the page belongs to the root of that anon_vma
+//! instead, because every VMA that shares the page is linked to the root.
 //!
 //! # Linux
 //! `mm/memory.c` `do_swap_page`, `mm/ksm.c` `ksm_might_need_to_copy`, `__folio_set_anon`, 6.18.
@@ -15,7 +15,7 @@ use crate::types::{AnonVmaId, Errno, FrameId, SwapId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Handles an access to a page that was swapped out to `slot`.
+    /// Handles an access to a page that has been swapped out to `slot`.
     #[cold]
     #[doc(alias = "do_swap_page")]
     pub(super) fn swapped(
@@ -55,7 +55,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Looks up the cached frame of a slot, if the entry still names the slot.
+    /// Looks up the cached frame of a swap slot, if the entry at `addr` still refers to the slot.
     fn cached(&self, addr: u64, slot: SwapId) -> Cached {
         self.pages.peek(addr, |entry| {
             if entry == (Pte::Swap { slot }) {
@@ -66,7 +66,7 @@ impl<E: Environment> FaultContext<'_, E> {
         })
     }
 
-    /// True if a reverse-map walk from the frame would find this VMA and address.
+    /// True if a reverse-map walk starting at the frame would find this VMA and address.
     fn may_map(&self, vma: &VmaView, addr: u64, frame: FrameId) -> bool {
         let there = self.space.frame(frame);
         let chain = self.space.vma(vma.id).chain.lock();
@@ -75,7 +75,7 @@ impl<E: Environment> FaultContext<'_, E> {
             && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
     }
 
-    /// Maps a cached frame read-only; the caller's map count on the frame passes to the entry.
+    /// Maps a cached frame read-only; the map count that the caller took is now the entry's.
     fn map_cached(&self, addr: u64, slot: SwapId, frame: FrameId) -> Faulted {
         let mapped = self.pages.update(addr, |entry| {
             let same = *entry == Pte::Swap { slot };
@@ -114,7 +114,7 @@ impl<E: Environment> FaultContext<'_, E> {
         })
     }
 
-    /// Reads the page from the slot into a new frame and maps the frame.
+    /// Reads the page from its swap slot into a new frame and maps the frame.
     fn swap_read(&self, vma: &VmaView, addr: u64, slot: SwapId, anon_vma: AnonVmaId) -> Faulted {
         self.replace_swap(addr, slot, || {
             let index = vma.pgoff_at(addr);
@@ -133,7 +133,7 @@ impl<E: Environment> FaultContext<'_, E> {
         })
     }
 
-    /// Replaces an entry that names `slot` by the entry that `bring` returns, if it returns one.
+    /// Replaces an entry that refers to `slot` by the entry that `bring` returns, if any.
     fn replace_swap(
         &self,
         addr: u64,

@@ -1,9 +1,9 @@
 //! Faults without `mmap_lock`, under the lock of the VMA.
 //!
-//! Faults can therefore proceed while another thread maps and unmaps other ranges. A fault that
-//! cannot be handled this way is retried under `mmap_lock`, and counted by its reason
-//! ([`FellBack`]): the VMA could not be locked ([`lock_vma`](Space::lock_vma)), the VMA has no
-//! anon_vma yet, or the fault may map a huge page.
+//! A fault without `mmap_lock` can proceed while another thread maps or unmaps other ranges. A
+//! fault that cannot be handled under the VMA lock alone is retried under `mmap_lock`, and counted
+//! by reason ([`FellBack`]): the VMA could not be locked ([`lock_vma`](Space::lock_vma)), the VMA
+//! has no anon_vma yet, or the fault may map a huge page.
 //!
 //! # Locking
 //! The fault holds the lock of one VMA for reading until the page is mapped, and never waits for
@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         Ok(context.user_page(view, addr & PAGE_MASK, access))
     }
 
-    /// Goes on with a fault in the VMA `vma`; `None` if it has to start again.
+    /// Resumes a fault in the VMA `vma`; returns `None` if the fault has to start again.
     pub(super) fn fault_in(
         &self,
         (id, mm): (MmId, &Mm<E::Wait>),
@@ -77,7 +77,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Returns the reason why the VMA's lock does not suffice for an access, if it does not.
+    /// Returns why the access needs `mmap_lock`; `None` if the VMA lock suffices.
     #[inline]
     fn needs_mmap_lock(&self, vma: &VmaView, addr: u64, access: Access) -> Option<FellBack> {
         if self.tries_huge(vma, addr) {
@@ -90,7 +90,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// True if this access, which maps no huge page, may require the VMA to have an anon_vma.
+/// True if an access that maps a small page may require the VMA to have an anon_vma.
 fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     let private = !vma
         .body
@@ -100,7 +100,7 @@ fn needs_anon_vma(vma: &VmaView, access: Access) -> bool {
     private && (access == Access::Write || vma.body.flags.contains(VmFlags::HUGETLB))
 }
 
-/// Implementation of [`Neighbours`] for VMAs that have an anon_vma or need none: it finds no VMA.
+/// Implementation of [`Neighbours`] that finds none, for faults that never choose an anon_vma.
 struct Alone;
 
 impl Neighbours for Alone {

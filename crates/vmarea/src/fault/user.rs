@@ -1,8 +1,8 @@
-//! Copies between a kernel and its programs, and access to the words of futexes.
+//! Copies between the kernel and user memory, and access to futex words.
 //!
-//! The kernel accesses a program's page through the platform ([`PageBytes`]), while the page's entry
-//! is locked. A page that is not present, or not writable, is faulted in as for an access by the
-//! program.
+//! The kernel accesses a program's page through the platform ([`PageBytes`]), while the page-table
+//! entry is locked. If the entry does not permit the access, the page is first faulted in, as if
+//! the program had accessed it.
 //!
 //! # Linux
 //! `copy_from_user`, `copy_to_user`, `futex_cmpxchg_value_locked`, 6.18. Differences: the rest of a
@@ -16,18 +16,18 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, VmFlags};
 use core::ops::Range;
 
-/// An access to a program's memory that ended early.
+/// An access to user memory that ended early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped {
     /// Number of bytes that were not copied.
     pub not_copied: usize,
-    /// The outcome of the fault at the first of these bytes, which is neither
+    /// The outcome of the fault on the first byte that was not copied; neither
     /// [`Done`](Faulted::Done) nor [`Spurious`](Faulted::Spurious).
     pub faulted: Faulted,
 }
 
 impl From<Stopped> for Errno {
-    /// Returns EFAULT; ENOMEM or EAGAIN as [`Faulted::result`] does.
+    /// Returns ENOMEM or EAGAIN if [`Faulted::result`] does, otherwise EFAULT.
     fn from(stopped: Stopped) -> Errno {
         stopped.faulted.result().err().unwrap_or(Errno::EFAULT)
     }
@@ -37,7 +37,7 @@ impl<E: Environment> Space<E>
 where
     E::Platform: PageBytes,
 {
-    /// Copies bytes of a program from the address `from` on.
+    /// Copies bytes from the program's memory, starting at address `from`.
     ///
     /// # Errors
     /// The program could not read all the bytes; those before are copied. No byte is copied from a
@@ -49,7 +49,7 @@ where
         })
     }
 
-    /// Copies bytes to a program, from the address `to` on.
+    /// Copies bytes to the program's memory, starting at address `to`.
     ///
     /// # Errors
     /// The program could not write all the bytes; those before are copied. No byte is copied to a
@@ -61,7 +61,7 @@ where
         })
     }
 
-    /// Returns a program's word at `addr`, read in one atomic step.
+    /// Reads the word at `addr` in a program's memory atomically.
     ///
     /// # Errors
     /// The outcome of the fault if the program could not read the word;
@@ -74,8 +74,8 @@ where
         })
     }
 
-    /// Replaces a program's word at `addr` by `new` if it is `current`, in one atomic step; returns
-    /// the word as it was.
+    /// Replaces the word at `addr` in a program's memory by `new` if it equals `current`,
+    /// atomically; returns the previous value.
     ///
     /// # Errors
     /// As [`load_user_word`](Self::load_user_word), if the program could not write the word.
@@ -105,8 +105,8 @@ where
         self.user_page(mm, addr, access, |page| f(page, offset))
     }
 
-    /// Calls `f` with each part of a range that lies within one page: with the page, the offset in
-    /// the page, and the part's place among the bytes.
+    /// Splits a range of user memory into parts that lie within one page each. Calls `f` for each
+    /// part with the page, the offset in the page, and the part's position in the buffer.
     fn user_parts(
         &self,
         (mm, addr, len): (MmId, u64, usize),
@@ -133,8 +133,8 @@ where
         Ok(())
     }
 
-    /// Calls `f` with the page at `addr`, with its entry locked, after faults have made it permit
-    /// the access.
+    /// Faults until the page at `addr` permits the access; then calls `f` with the page, while its
+    /// page-table entry is locked.
     fn user_page<R>(
         &self,
         mm: MmId,

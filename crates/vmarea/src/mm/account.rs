@@ -25,7 +25,7 @@ pub struct Limits {
     pub raw_io: bool,
     /// `CAP_SYS_RESOURCE`: the program's segment addresses may be changed (`PR_SET_MM`).
     pub sys_resource: bool,
-    /// `CAP_SYS_NICE`: pages of other processes may be migrated (`MPOL_MF_MOVE_ALL`).
+    /// `CAP_SYS_NICE`: pages that other processes also map may be migrated (`MPOL_MF_MOVE_ALL`).
     pub sys_nice: bool,
     /// Hard limit of `RLIMIT_DATA`; applies if the soft limit is 0.
     pub data_hard: u64,
@@ -77,7 +77,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// True if `bytes` more may be mapped with these flags, given the limit on locked memory.
+    /// True if mapping `bytes` more with these flags would not exceed the limit on locked memory.
     pub(crate) fn mlock_future_ok(&self, flags: VmFlags, bytes: u64) -> bool {
         let state = self.state();
         if !flags.contains(VmFlags::LOCKED) || state.limits.ipc_lock {
@@ -92,7 +92,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.state().limits.memlock != 0 || self.state().limits.ipc_lock
     }
 
-    /// Charges `pages` to the commit limit. ENOMEM if they exceed it.
+    /// Charges `pages` to the commit limit. Returns ENOMEM if they exceed it.
     #[doc(alias = "security_vm_enough_memory_mm")]
     pub(crate) fn charge(&mut self, pages: u64) -> Result<(), Errno> {
         let fits = match self.space.system.overcommit {
@@ -107,7 +107,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Charges `pages` if given, runs `work`, and uncharges the pages again if `work` fails.
+    /// Charges `pages` if given, runs `work`, and releases the charge if `work` fails.
     pub(crate) fn charged<R>(
         &mut self,
         pages: Option<u64>,
@@ -123,7 +123,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         done
     }
 
-    /// Uncharges `pages` from the commit limit.
+    /// Releases the charge for `pages` against the commit limit.
     #[doc(alias = "vm_unacct_memory")]
     pub(crate) fn uncharge(&mut self, pages: u64) {
         let state = self.state_mut();

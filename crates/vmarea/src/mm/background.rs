@@ -1,6 +1,6 @@
-//! The work of kernel threads on the page at an address: swap-out, and merging it by KSM.
+//! The work of kernel threads: swaps out the page at an address, or merges it by KSM.
 //!
-//! This file finds the pages and checks their mappings; `page::swap` and `page::ksm` change the
+//! This module finds the pages and checks their mappings; `page::swap` and `page::ksm` change the
 //! pages.
 
 use crate::Space;

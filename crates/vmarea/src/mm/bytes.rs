@@ -1,6 +1,6 @@
-//! Bytes that the VMAs of an address space use.
+//! Memory use of the VMAs of an address space, in bytes.
 //!
-//! The counts include the memory outside of the VMAs: boxed locks, chains, anon_vmas with their
+//! The counts include the memory outside the VMA slots: boxed locks, chains, anon_vmas with their
 //! interval trees, and the index.
 
 use crate::Space;
@@ -11,22 +11,22 @@ use crate::vma::Vma;
 use alloc::collections::BTreeSet;
 use vmarea_sync::{Slots, VmaLockKind};
 
-/// Bytes that an address space uses for its VMAs.
+/// Number of bytes that an address space uses for its VMAs, by purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmaBytes {
     /// Number of VMAs.
     pub vmas: usize,
-    /// Bytes of the VMA slots, including the locks inside them.
+    /// Bytes in VMA slots, including the locks inside the slots.
     pub slots: usize,
-    /// Bytes of locks outside of the slots.
+    /// Bytes in locks outside the VMA slots.
     pub locks: usize,
-    /// Bytes of chains with more than one link.
+    /// Bytes in anon_vma chains that have more than one link.
     pub chains: usize,
-    /// Bytes of the anon_vmas in the chains.
+    /// Bytes in the anon_vmas to which the chains link.
     pub anon_vmas: usize,
-    /// Bytes of interval trees with more than one VMA.
+    /// Bytes in interval trees that contain more than one VMA.
     pub rmap: usize,
-    /// Bytes of the tree that finds VMAs by address.
+    /// Bytes in the tree that finds VMAs by address.
     pub index: usize,
 }
 
@@ -38,8 +38,9 @@ impl VmaBytes {
 }
 
 impl<E: Environment> Space<E> {
-    /// Counts the bytes that the VMAs of an address space use. An anon_vma that two address spaces
-    /// share counts in each of them. Returns `None` if the address space does not exist.
+    /// Returns the number of bytes that the VMAs of an address space use. An anon_vma that two
+    /// address spaces share is counted for both. Returns `None` if the address space does not
+    /// exist.
     pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
         let r = self.mmap_read_lock(mm)?;
         let mut bytes = VmaBytes {

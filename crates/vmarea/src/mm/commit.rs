@@ -1,7 +1,7 @@
-//! Carries out a merge plan completely, or not at all.
+//! Carries out a merge plan, completely or not at all.
 //!
-//! Everything that can fail comes first: cloning the chain for the target, and reserving memory in
-//! the tree. Then the ranges change, and the VMAs that were merged away are removed.
+//! Every step that can fail comes first: cloning the chain for the target, and reserving memory in
+//! the tree. Then the ranges change, and VMAs that have been merged into others are removed.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
@@ -20,12 +20,11 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
 
-/// Ranges whose pages change, each with the old and the new owner: at most those of three VMAs.
+/// Page ranges that change owner, each with the old and the new owner; at most one per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Carries out the plan. The target gets `flags`, plus the sticky flags of every VMA that is
-    /// merged.
+    /// Carries out the plan. The target gets `flags`, plus the sticky flags of every merged VMA.
     ///
     /// # Errors
     /// The reason why the merge had to be given up; nothing has changed then.
@@ -78,7 +77,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(plan.target)
     }
 
-    /// Gives pages their new owners; if one page cannot change, gives all pages their old owners
+    /// Transfers pages to their new owners. If one page cannot be transferred, transfers all pages
     /// back.
     fn change_pages(&self, changes: &Changes, spare: &mut Vec<FrameId>) -> Result<(), Kept> {
         let tables = self.page_tables();
@@ -93,8 +92,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(())
     }
 
-    /// Locks the anon_vma roots that a plan affects. If only the end of one VMA moves, locks none;
-    /// `set_range_held` then decides whether to lock.
+    /// Locks the anon_vma roots that a plan affects. If the plan only moves the target's end, locks
+    /// none: `set_range_held` decides later whether to lock.
     fn root_locks_of(&self, plan: &Plan, givers: &[VmaId]) -> AnonVmaRootLocks<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
@@ -107,9 +106,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
-    /// Copies the chain of the VMA whose anon_vma survives to the target. If the
-    /// target had another anon_vma, returns the target's old chain, which is unlinked after the
-    /// pages have changed.
+    /// Gives the target a copy of the chain of the VMA whose anon_vma survives. Returns the
+    /// target's old chain if the target had another anon_vma; the old chain must be unlinked after
+    /// the pages have changed.
     #[doc(alias = "dup_anon_vma")]
     fn give_anon_vma(
         &mut self,
@@ -136,7 +135,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
     }
 
-    /// Allocates frames for the shared pages that have to be copied, before anything changes.
+    /// Allocates the frames that copies of shared pages will need, before anything is changed.
     pub(crate) fn spare_frames(
         &self,
         anon_vma: Option<AnonVmaId>,
@@ -168,7 +167,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             .for_each(|frame| self.space.frame_abandon(frame));
     }
 
-    /// Copies the pages of `vma` that another process also maps, as a write to each would do.
+    /// Copies the pages of `vma` that another process also maps, as a write to each page would.
     pub(crate) fn unshare(&self, vma: &VmaView) -> Result<(), Errno> {
         let Some(own) = vma.anon_vma else {
             return Ok(());
@@ -182,8 +181,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         changed.map_err(|_| Errno::ENOMEM)
     }
 
-    /// Returns the ranges whose pages need another anon_vma or page offset under the plan, each
-    /// with its old and its new owner.
+    /// Returns the ranges whose pages get another anon_vma or page offset under the plan, each with
+    /// its old and its new owner.
     pub(crate) fn changes(&self, plan: &Plan) -> Changes {
         let mut changes = SmallVec::new();
         let holder = plan.anon_from.map(|id| self.space.vma(id));
@@ -209,9 +208,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.set_range_held(id, (range, pgoff), &mut AnonVmaRootLocks::none());
     }
 
-    /// Like [`set_range`](Self::set_range), but uses anon_vma roots that the caller may have
-    /// locked. If none is locked, locks the VMA's root. The root is not locked if only the end of
-    /// the VMA moves, stays within the VMA's span in the interval trees, and the policy does not
+    /// Like [`set_range`](Self::set_range), but uses the anon_vma roots that the caller has locked,
+    /// if any. If the caller has locked none, locks the VMA's root, unless only the VMA's end
+    /// moves, the new end is within the VMA's span in the interval trees, and the policy does not
     /// require the lock.
     #[doc(alias = "vma_adjust")]
     pub(crate) fn set_range_held(
@@ -271,7 +270,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.lookups().note_change(|| Change::Linked(id));
     }
 
-    /// Removes a VMA from the map and frees it. The caller is responsible for its pages.
+    /// Removes a VMA from the map and frees it. The pages of the VMA are left to the caller.
     pub(crate) fn forget(&mut self, id: VmaId) {
         self.forget_held(id, &mut AnonVmaRootLocks::none());
     }
@@ -288,7 +287,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.release_vma_held(id, root_locks);
     }
 
-    /// Frees a VMA that is not, or no longer, in the map.
+    /// Frees a VMA that has been removed from the map or was never inserted.
     pub(crate) fn release_vma(&mut self, id: VmaId) {
         self.release_vma_held(id, &mut AnonVmaRootLocks::none());
     }

@@ -1,8 +1,8 @@
-//! Page fault counts: faults without `mmap_lock`, and faults that took it, by reason.
+//! Page fault counts: faults handled without `mmap_lock` and, by reason, faults that took it.
 //!
-//! A fault that succeeds without `mmap_lock` is counted under the page-table lock that it takes in
-//! any case, so that faults in different parts of an address space share no counter. The other
-//! faults contend for `mmap_lock` in any case, so all of them can share counters.
+//! A fault that succeeds without `mmap_lock` is counted under the page-table lock, which it takes
+//! in any case, so that faults in different parts of an address space share no counter. All other
+//! faults contend for `mmap_lock` anyway, so they can share counters.
 
 use crate::Space;
 use crate::types::MmId;
@@ -16,8 +16,7 @@ pub enum FellBack {
     NoVma,
     /// The VMA needs an anon_vma, which it may share with a neighbour.
     NoAnonVma,
-    /// The fault may map a huge page; the setting that disables huge pages is guarded by
-    /// `mmap_lock`.
+    /// The fault may map a huge page, and `mmap_lock` guards the setting that disables huge pages.
     HugePage,
     /// A writer has locked the VMA.
     WriteLocked,
@@ -42,7 +41,7 @@ impl FellBack {
     ];
 }
 
-/// Page fault counts since the address space was created, by use of `mmap_lock`.
+/// Page fault counts of an address space since its creation, with and without `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Number of faults handled without `mmap_lock`.
@@ -64,7 +63,7 @@ impl FaultCounts {
     }
 }
 
-/// Fault counters of one address space, except the counters that the page table contains.
+/// Fault counters of one address space, except the counters in the page table.
 #[derive(Debug, Default)]
 pub(crate) struct FaultCounters {
     retried: AtomicU64,

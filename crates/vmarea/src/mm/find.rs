@@ -18,7 +18,7 @@ fn id(entry: Entry) -> Option<VmaId> {
 }
 
 impl<W: Wait> Mm<W> {
-    /// Counts a lookup, and counts a hit if a cache of the last used VMA would contain the result.
+    /// Counts a lookup; also counts a hit if a last-VMA cache would have contained the result.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
         // ORDERING: Relaxed; statistics.
@@ -49,7 +49,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
-    /// Returns the first VMA that ends after `addr`, and does not count the lookup.
+    /// Returns the first VMA that ends after `addr`, without counting the lookup.
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
         self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
     }

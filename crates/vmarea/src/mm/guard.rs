@@ -19,7 +19,7 @@ pub struct MmapGuard<'s, E: Environment, T> {
     pub(crate) space: &'s Space<E>,
     pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    /// Kind of call under which merges are counted.
+    /// The kind of call for which merges are counted.
     pub(crate) call: CallKind,
     pub(crate) token: T,
 }
@@ -33,7 +33,7 @@ pub type MmapWriteGuard<'s, E = Standard> =
     MmapGuard<'s, E, WriteGuard<'s, <E as Environment>::Wait>>;
 
 impl<E: Environment> Space<E> {
-    /// Takes `mmap_lock` of an address space for writing. `None` if the address space is gone.
+    /// Takes an address space's `mmap_lock` for writing; `None` if the mm no longer exists.
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.lock_by(id, |lock| lock.write())
     }
@@ -43,7 +43,7 @@ impl<E: Environment> Space<E> {
         self.lock_by(id, |lock| lock.write_nested())
     }
 
-    /// Takes `mmap_lock` of an address space for reading. `None` if the address space is gone.
+    /// Takes an address space's `mmap_lock` for reading; `None` if the mm no longer exists.
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.lock_by(id, |lock| lock.read())
     }
@@ -97,9 +97,9 @@ impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
         })
     }
 
-    /// Returns the anon_vmas of a VMA of this address space, oldest first, beginning with the root.
+    /// Returns the anon_vmas of a VMA in this address space, oldest first, beginning with the root.
     ///
-    /// The list is empty for a VMA of another address space and for a VMA that no longer exists.
+    /// The list is empty for a VMA in another address space and for a VMA that no longer exists.
     #[doc(alias = "anon_vma_chain")]
     pub fn chain(&self, vma: VmaId) -> Vec<AnonVmaId> {
         let ours = self.space.vmas.get(vma.0);
@@ -126,10 +126,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.mm.state.get_mut(&mut self.token)
     }
 
-    /// Waits for faults that hold the VMA's lock, and write-locks the VMA until this guard is
+    /// Waits until no fault holds the VMA's lock, then write-locks the VMA until this guard is
     /// dropped.
     ///
-    /// Must be called before the VMA's range, body or pages change.
+    /// This method must be called before the VMA's range, body or pages change.
     #[doc(alias = "vma_start_write")]
     #[inline]
     pub(crate) fn start_write(&mut self, id: VmaId) {

@@ -9,7 +9,7 @@ use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
-/// A VMA to be imported unchanged, as `execve` creates it or as a running process has it.
+/// A VMA to import unchanged, such as one that `execve` creates or a running process has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImportedVma {
     /// Address range of the VMA.
@@ -29,7 +29,7 @@ pub enum ImportedAnon {
     Unfaulted,
     /// The VMA has a new anon_vma of its own.
     New,
-    /// The VMA has the same anon_vma as another VMA, which was imported before.
+    /// The VMA has the same anon_vma as another VMA, which must already have been imported.
     SameAs(VmaId),
 }
 
@@ -126,7 +126,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Returns the number of counted lookups, and how many of them would hit a last-VMA cache.
+    /// Returns the number of counted lookups, and how many of them would have hit a last-VMA cache.
     pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
         // ORDERING: Relaxed; statistics.
         self.mms.get(mm.0).map_or((0, 0), |m| {

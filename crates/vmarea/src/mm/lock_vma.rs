@@ -2,7 +2,7 @@
 //!
 //! Readers need neither critical sections nor registration: the memory of tree nodes and of VMA and
 //! address-space slots is type-stable, so any stale reference can be read safely, and the checks
-//! after locking detect whether the slot was reused.
+//! after locking detect whether the slot has been reused.
 //!
 //! # Picture
 //! ```text
@@ -28,7 +28,7 @@ use crate::types::{MmId, VmaId};
 use crate::vma::{VmaBody, VmaView};
 use vmarea_sync::{Refused, VmaReadGuard};
 
-/// Maximum number of searches for the VMA.
+/// Maximum number of times that the VMA is searched for.
 const TRIES: u32 = 4;
 
 /// A VMA that is locked for reading without `mmap_lock`, until this value is dropped.
@@ -39,18 +39,18 @@ pub struct LockedVma<'s, E: Environment = Standard> {
 }
 
 impl<E: Environment> LockedVma<'_, E> {
-    /// Returns the VMA, which does not change while it is locked. The view reports the chain as not
-    /// singular, whatever its length.
+    /// Returns the VMA, which does not change while it is locked. The view never reports the chain
+    /// as singular, whatever the chain's length.
     pub fn view(&self) -> &VmaView {
         &self.view
     }
 }
 
-/// The reason why an attempt to lock a VMA failed.
+/// Why an attempt to lock a VMA failed.
 pub(crate) enum Missed {
     /// The tree or the VMA changed during the search: search again.
     Again,
-    /// Only `mmap_lock` gives access to the VMA.
+    /// The VMA can be accessed only under `mmap_lock`, for this reason.
     FallBack(FellBack),
 }
 

@@ -6,7 +6,7 @@ use crate::lookup::{Change, Vmas};
 use crate::types::platform::Environment;
 use crate::types::{MmId, VmRange, VmaId};
 
-/// The VMAs of one mm. A caller without the mm's lock must treat results as proposals.
+/// The VMAs of one mm. A caller that does not hold `mmap_lock` must revalidate results.
 pub(crate) struct VmasOf<'a, E: Environment> {
     pub(crate) space: &'a Space<E>,
     pub(crate) mm: &'a Mm<E::Wait>,
@@ -14,7 +14,7 @@ pub(crate) struct VmasOf<'a, E: Environment> {
 }
 
 impl<'a, E: Environment> VmasOf<'a, E> {
-    /// Creates the lookup interface of `mm`; returns `None` if the address space has no id.
+    /// Creates the lookup interface of `mm`; returns `None` if the mm has no owner id yet.
     pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })

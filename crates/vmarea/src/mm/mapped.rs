@@ -1,4 +1,4 @@
-//! Queries by an embedder: the mappings of an address space, and the page at an address.
+//! Queries for the embedder: the mappings of an address space, and the page at an address.
 
 use crate::Space;
 use crate::page::Pte;
@@ -7,19 +7,19 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, Pgoff, VmFlags};
 use crate::vma::VmaView;
 
-/// What is mapped at an address, as a processor's page table has to show it.
+/// What is mapped at one address, for an embedder to enter in a processor's page table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
     /// The page-table entry.
     pub entry: Pte,
-    /// Inode and page index in the file, if the VMA maps a file.
+    /// The file's inode number and the page index in the file, if the VMA maps a file.
     pub file: Option<(u64, u64)>,
     /// The VMA's flags, which include its protection; empty if no VMA contains the address.
     pub flags: VmFlags,
 }
 
 impl Mapped {
-    /// Returns what `entry` maps at `addr` in `vma`.
+    /// Describes what `entry` maps at `addr` in `vma`.
     pub fn of(vma: &VmaView, addr: u64, entry: Pte) -> Mapped {
         Mapped {
             entry,
@@ -28,7 +28,7 @@ impl Mapped {
         }
     }
 
-    /// Returns the translation that the hardware may have; `None` if the entry maps no page.
+    /// Returns the translation that the hardware may contain; `None` if the entry maps no page.
     pub fn translation(self) -> Option<Translation> {
         let (page, writable) = match self.entry {
             Pte::Zero => (MappedPage::Zero, false),
@@ -50,11 +50,11 @@ impl Mapped {
 }
 
 impl<E: Environment> Space<E> {
-    /// Calls `f` with what is mapped at `addr`, for example after a fault, to enter it in a
-    /// processor's page table.
+    /// Calls `f` with what is mapped at `addr`. After a fault, for example, `f` can enter the page
+    /// in a processor's page table.
     ///
-    /// `mmap_lock` is held for reading, and the page-table lock of the address is held, so `f` must
-    /// not call back into the address space.
+    /// During the call, `mmap_lock` is held for reading, and so is the page-table lock for the
+    /// address. Therefore `f` must not call back into the address space.
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
@@ -93,12 +93,11 @@ impl<E: Environment> Space<E> {
         }))
     }
 
-    /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; returns
+    /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; yields
     /// none if the address space does not exist.
     ///
-    /// Each step of the iterator takes `mmap_lock` separately, so calls may change the address
-    /// space in between. For a consistent list, use [`vmas`](crate::mm::MmapGuard::vmas) of a
-    /// guard.
+    /// Each step of the iterator takes `mmap_lock` separately, so the address space may change
+    /// between steps. For a consistent list, call [`vmas`](crate::mm::MmapGuard::vmas) on a guard.
     ///
     /// ```
     /// use vmarea::prelude::*;

@@ -1,7 +1,7 @@
-//! `Mm`: one address space, and the lock guards that give access to it.
+//! `Mm`: one address space, and the `mmap_lock` guards through which it is accessed.
 //!
-//! `modify` changes the attributes of part of a VMA: by a merge if possible, by splits otherwise.
-//! `commit` carries out a merge plan, and `split` cuts a VMA in two.
+//! `modify` changes the attributes of part of a VMA, by a merge if possible and by splits
+//! otherwise. `commit` carries out a merge plan, and `split` splits a VMA in two.
 //!
 //! # Locking
 //! `mmap_lock` guards [`MmState`], the bodies of the address space's VMAs, and writes to the VMA
@@ -45,7 +45,7 @@ use vmarea_sync::{CachePaddedLock, Guarded, Rank, Spin, Wait};
 /// Rank of `mmap_lock` in the lock order: before the VMA locks and the anon_vma root locks.
 const MMAP_LOCK: Rank = Rank(32);
 
-/// A slot for an address space.
+/// An address space, stored in a slot.
 #[derive(Debug)]
 #[doc(alias = "mm_struct")]
 pub struct Mm<W: Wait = Spin> {
@@ -53,7 +53,7 @@ pub struct Mm<W: Wait = Spin> {
     pub(crate) tree: RangeTree,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
-    /// Lookup statistics, atomic because lookups may happen without `mmap_lock`.
+    /// Lookup statistics. The counters are atomic because lookups may happen without `mmap_lock`.
     pub(crate) last_used_hits: AtomicU64,
     pub(crate) last_used_misses: AtomicU64,
     pub(crate) last_used: AtomicU64,
@@ -75,7 +75,7 @@ impl<W: Wait> Default for Mm<W> {
     }
 }
 
-/// The state of an address space that `mmap_lock` guards, except the VMAs.
+/// The part of an address space's state that `mmap_lock` guards, except the VMAs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MmState {
     /// Number of VMAs.
@@ -98,22 +98,22 @@ pub struct MmState {
     pub layout: Layout,
     /// Resource limits and capabilities of the process.
     pub limits: Limits,
-    /// Protection key of execute-only mappings; `None` until needed, 0 if there are no keys.
+    /// Protection key for execute-only mappings; `None` before its first use, 0 without keys.
     pub execute_only_pkey: Option<u32>,
     /// Bitmap of the allocated protection keys.
     pub pkeys: u16,
-    /// Access rights to the protection keys, as set by the calls so far.
+    /// Access rights to the protection keys, as set by earlier calls.
     pub pkey_rights: PkeyRights,
     /// Merge and split statistics.
     pub stats: Stats,
     /// Highest number of VMAs so far.
     pub peak_map_count: u32,
-    /// Addresses of the borders between VMAs that the merge collector will retry.
+    /// Start addresses of VMAs at which the merge collector will retry a merge.
     pub(crate) noted: alloc::collections::VecDeque<u64>,
 }
 
 impl MmState {
-    /// Returns the state with which the child of a fork begins, before it has VMAs.
+    /// Returns the state that the child of a fork starts with, before any VMA is copied.
     pub(crate) fn of_child(&self) -> MmState {
         let mut layout = self.layout;
         layout.inherit(&self.layout);
@@ -138,7 +138,7 @@ impl MmState {
 pub struct Layout {
     /// Top of the area that is searched top-down (`mmap_base`).
     pub mmap_base: u64,
-    /// Bottom of the area that is searched if the top-down area is full (`mmap_legacy_base`).
+    /// Bottom of the area that is searched if the top-down area is exhausted (`mmap_legacy_base`).
     pub legacy_base: u64,
     /// Address of the first byte of the heap.
     pub start_brk: u64,
@@ -148,7 +148,7 @@ pub struct Layout {
     pub start_data: u64,
     /// Address of the first byte after the program's data.
     pub end_data: u64,
-    /// Address of the first byte of the stack's contents.
+    /// Address of the first byte of the stack's initial contents.
     pub start_stack: u64,
     /// Start and end address of the program's code; 0 if unknown.
     pub code: [u64; 2],
@@ -156,20 +156,20 @@ pub struct Layout {
     pub args: [u64; 2],
     /// Start and end address of the program's environment; 0 if unknown.
     pub env: [u64; 2],
-    /// True if free ranges are searched from low addresses up (`ADDR_COMPAT_LAYOUT`).
+    /// True if free address ranges are searched for bottom-up (`ADDR_COMPAT_LAYOUT`).
     pub bottom_up: bool,
-    /// True if readable memory is also executable (`READ_IMPLIES_EXEC`).
+    /// True if readable mappings are also made executable (`READ_IMPLIES_EXEC`).
     pub read_implies_exec: bool,
-    /// Kinds of transparent huge pages that are disabled for the process.
+    /// Which transparent huge pages are disabled for the process.
     pub thp_disabled: ThpDisabled,
     /// True if KSM may merge the pages of new mappings (`PR_SET_MEMORY_MERGE`).
     pub merge_any: bool,
-    /// Whether memory may become executable.
+    /// Whether mappings can become executable later, or be writable and executable at once.
     pub mdwe: Mdwe,
 }
 
 impl Layout {
-    /// Copies the settings that survive `execve` and that a fork's child inherits from `old`.
+    /// Copies from `old` the settings that survive `execve` and that a fork's child inherits.
     #[doc(alias = "mmf_init_flags")]
     pub fn inherit(&mut self, old: &Layout) {
         self.thp_disabled = old.thp_disabled;
@@ -181,20 +181,20 @@ impl Layout {
     }
 }
 
-/// Whether memory that is written may become executable (`PR_SET_MDWE`).
+/// Whether mappings can become executable later, or be writable and executable (`PR_SET_MDWE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mdwe {
-    /// Memory may become executable.
+    /// Any mapping can become executable.
     #[default]
     Allowed,
-    /// Memory must not become executable, and must not be writable and executable at once.
+    /// No mapping can become executable later, and none can be writable and executable at once.
     Refused,
-    /// Like `Refused`, but only until `execve`, and not inherited by the child of a fork.
+    /// Like `Refused`, but not inherited by a fork's child, and not kept after `execve`.
     RefusedHere,
 }
 
 impl Mdwe {
-    /// Returns the bits that `PR_GET_MDWE` reports.
+    /// Returns the flags that `PR_GET_MDWE` returns.
     pub fn bits(self) -> u64 {
         match self {
             Mdwe::Allowed => 0,
@@ -205,7 +205,7 @@ impl Mdwe {
 
     /// True if changing flags from `old` to `new` is denied.
     ///
-    /// For a new mapping, `old` and `new` are equal.
+    /// For a new mapping, the caller passes the same flags as `old` and `new`.
     #[doc(alias = "map_deny_write_exec")]
     pub(crate) fn denies(self, old: VmFlags, new: VmFlags) -> bool {
         self != Mdwe::Allowed
@@ -214,14 +214,14 @@ impl Mdwe {
     }
 }
 
-/// Kinds of transparent huge pages that are disabled for a process (`PR_SET_THP_DISABLE`).
+/// Which transparent huge pages are disabled for a process (`PR_SET_THP_DISABLE`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThpDisabled {
-    /// No huge pages are disabled.
+    /// No transparent huge pages are disabled.
     #[default]
     No,
-    /// Huge pages are disabled except where `madvise` requested them.
+    /// Transparent huge pages are disabled, except where `madvise` has requested them.
     ExceptAdvised,
-    /// All huge pages are disabled.
+    /// All transparent huge pages are disabled.
     Completely,
 }

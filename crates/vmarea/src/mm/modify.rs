@@ -1,4 +1,4 @@
-//! Changes the attributes of part of a VMA: by a merge if possible, by splits otherwise.
+//! Changes the attributes of part of a VMA, by a merge if possible and by splits otherwise.
 //!
 //! # Linux
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
@@ -16,11 +16,11 @@ use crate::vma::merge::{
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
-    /// Returns the sharing state of a VMA: its family, shared pages and pinned pages.
+    /// Returns whether a VMA has a family, and how many of its pages are shared and pinned.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
-    /// linked to it. The pages of an anon_vma without a family cannot be mapped twice, so such
-    /// pages are visited only if the policy also counts a page in the swap cache as shared.
+    /// linked to its anon_vma. The pages of an anon_vma without a family cannot be mapped twice, so
+    /// they are visited only if the policy also counts a page in the swap cache as shared.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
         let Some(anon_vma) = vma.anon_vma else {
             return Sharing::NONE;
@@ -40,7 +40,7 @@ impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     }
 }
 
-/// A merge decision, and the neighbours that it considered.
+/// A merge decision, and the neighbours that were considered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decided {
     prev: Option<VmaView>,
@@ -49,14 +49,14 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Returns the outcomes that decide whether the borders of the range disappear.
+    /// Returns the outcomes that tell, for each border of the range, whether it disappears.
     fn borders(&self, proposal: &Proposal) -> [Option<MergeOutcome>; 2] {
         let neighbours = [self.prev.as_ref(), self.next.as_ref()];
         Outcomes::of(proposal, neighbours, &self.verdict).of_borders()
     }
 
-    /// Returns the number of uncharged pages in a merge of charged and uncharged pages, or `None`
-    /// if either all pages are charged or none is.
+    /// Returns the number of uncharged pages that a merge would join with charged pages, or `None`
+    /// if the merge does not mix the two.
     #[inline]
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let ours = proposal.body.flags;
@@ -68,7 +68,7 @@ impl Decided {
         self.count_uncharged(proposal, plan)
     }
 
-    /// Counts the uncharged pages in a merge whose parts differ; `None` if the merge takes no such part.
+    /// Counts the uncharged pages for [`uncharged_pages`](Self::uncharged_pages) if flags differ.
     fn count_uncharged(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let neighbours = self.prev.iter().chain(&self.next);
         let middle = proposal.middle.map(|v| v.id);
@@ -88,8 +88,8 @@ impl Decided {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Sets the body of the part `range` of `vma` to `body`. Returns the VMA that contains the
-    /// range afterwards. Fails with ENOMEM at the map limit.
+    /// Sets the body of `range`, which is part of `vma`, to `body`. Returns the VMA that contains
+    /// the range afterwards. Fails with ENOMEM at the map count limit.
     pub(crate) fn modify(
         &mut self,
         vma: &VmaView,
@@ -117,7 +117,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(vma.id)
     }
 
-    /// Merges the range with its neighbours, if the decision allows it.
+    /// Merges the proposed range with its neighbours if the policy allows it.
     pub(crate) fn merge(
         &mut self,
         proposal: &Proposal,
@@ -127,8 +127,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.carry_out(proposal, &decided)
     }
 
-    /// Carries out a merge decision, after reporting it to the observer and counting it. Returns the
-    /// VMA into which was merged; `None` if none merged, or if a page could not change its owner.
+    /// Reports a merge decision to the observer, counts it, and carries it out. Returns the merged
+    /// VMA, or `None` if the decision is not to merge or a page cannot change its owner.
     ///
     /// # Errors
     /// ENOMEM if the merge lacked memory.
@@ -150,20 +150,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(observer) = &self.space.observer {
             observer.attempt(&attempt);
         }
-        let call = self.call;
-        let stats = &mut self.state_mut().stats;
-        for refusal in [verdict.left, verdict.right].into_iter().flatten() {
-            stats.refused(refusal);
-        }
-        for outcome in decided.borders(proposal).into_iter().flatten() {
-            stats.attempted(call, outcome);
-        }
-        if let Some(plan) = verdict.plan {
-            stats.merged(plan.kind);
-        }
-        let flags = proposal.body.flags;
-        self.note_border(proposal.range.start, verdict.left, flags);
-        self.note_border(proposal.range.end, verdict.right, flags);
+        self.count_attempt(proposal, decided);
         let Some(plan) = verdict.plan else {
             return Ok(None);
         };
@@ -196,8 +183,27 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Corrects the counts of [`carry_out`](Self::carry_out) for a merge that was not made, or that
-    /// was undone.
+    /// Counts a merge attempt and its outcomes, as if the merge will succeed.
+    fn count_attempt(&mut self, proposal: &Proposal, decided: &Decided) {
+        let verdict = &decided.verdict;
+        let call = self.call;
+        let stats = &mut self.state_mut().stats;
+        for refusal in [verdict.left, verdict.right].into_iter().flatten() {
+            stats.refused(refusal);
+        }
+        for outcome in decided.borders(proposal).into_iter().flatten() {
+            stats.attempted(call, outcome);
+        }
+        if let Some(plan) = verdict.plan {
+            stats.merged(plan.kind);
+        }
+        let flags = proposal.body.flags;
+        self.note_border(proposal.range.start, verdict.left, flags);
+        self.note_border(proposal.range.end, verdict.right, flags);
+    }
+
+    /// Corrects the counts that [`count_attempt`](Self::count_attempt) incremented for a merge that
+    /// was then not carried out, or was undone.
     pub(crate) fn merge_given_up(&mut self, proposal: &Proposal, decided: &Decided, why: GivenUp) {
         if let Some(plan) = decided.verdict.plan {
             let borders = decided.borders(proposal);
@@ -207,21 +213,21 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Decides a merge without carrying it out.
+    /// Decides on a merge without carrying it out.
     pub(crate) fn decide(&self, proposal: &Proposal, scope: MergeScope) -> Decided {
         let [prev, next] = self.touching(proposal.range);
         self.decide_between(proposal, prev, next, scope)
     }
 
-    /// Decides a merge as if no VMA with the id `left_out` existed.
+    /// Decides on a merge as if the VMA `left_out` did not exist.
     pub(crate) fn decide_without(&self, proposal: &Proposal, left_out: VmaId) -> Decided {
         let other = |v: &VmaView| v.id != left_out;
         let [prev, next] = self.touching(proposal.range).map(|v| v.filter(other));
         self.decide_between(proposal, prev, next, MergeScope::Both)
     }
 
-    /// Returns the VMAs directly below and above a range. VMAs that are not adjacent are not
-    /// accessed, because concurrent faults write to their locks.
+    /// Returns the VMAs that are adjacent to a range, below and above. VMAs that are not adjacent
+    /// are not even read, because concurrent faults write to the locks in them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
         let tree = &self.mm.tree;
         let below = tree.prev(range.start).filter(|e| e.end == range.start);
@@ -248,7 +254,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Counts the shared pages of `range`; the policy selects the definition of a shared page.
+    /// Counts the shared pages in `range`; the policy selects the definition of a shared page.
     pub(crate) fn shared_pages(&self, anon_vma: AnonVmaId, range: VmRange) -> u64 {
         let check = self.space.policy.merging.sharing;
         self.page_tables()
@@ -256,7 +262,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .count
     }
 
-    /// Sets the attributes of a VMA other than range, page offset and anon_vma.
+    /// Sets the attributes of a VMA except its range, page offset and anon_vma.
     pub(crate) fn set_body(&mut self, id: VmaId, body: VmaBody) {
         *self.body_mut(id) = body;
     }

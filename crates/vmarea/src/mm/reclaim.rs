@@ -1,9 +1,10 @@
 //! Reclaim: swaps out pages that no process has used recently, so that their frames become free.
 //!
-//! The embedder decides when memory is short and visits frames in an order of its choice, usually
-//! as a clock: a hand moves over the frame numbers, and
-//! [`reclaim_frame`](Space::reclaim_frame) gives a page that was accessed since the last visit a
-//! second chance. Only anonymous pages are reclaimed; the pages of files are the embedder's.
+//! The embedder decides when memory is short. It visits the frames in an order of its choice,
+//! usually like a clock hand that moves over the frame numbers.
+//! [`reclaim_frame`](Space::reclaim_frame) gives a page that has been accessed since the last visit
+//! a second chance. Only anonymous pages are reclaimed; reclaiming file pages is up to the
+//! embedder.
 //!
 //! # Picture
 //! ```text
@@ -34,24 +35,25 @@ use crate::types::{Errno, FrameId, SwapId, VmFlags, VmRange};
 pub enum Retained {
     /// The frame is not in use, or no entry maps it.
     Unmapped,
-    /// A process has accessed the page since the last attempt.
+    /// A process has accessed the page since the last attempt to reclaim it.
     Accessed,
-    /// A VMA with `mlock`, or of hugetlbfs, maps the page.
+    /// The page is mapped by an mlocked VMA or by a hugetlb VMA.
     Mlocked,
-    /// The page is pinned, or another thread is swapping it out, migrating, merging or mapping it,
-    /// or changing a VMA that maps it.
+    /// The page is pinned, or another thread is swapping out, migrating, merging or mapping the
+    /// page, or is changing a VMA that maps the page.
     Busy,
     /// There is no swap device, the device is full, or there is no memory for the swap map.
     NoSlot,
 }
 
 impl<E: Environment> Space<E> {
-    /// Swaps out the page in `frame`, unless it was accessed since the last call or must stay.
+    /// Swaps out the page in `frame`, unless it has been accessed since the last call or must stay.
     ///
     /// The accessed bits of the page's mappings are cleared. If this method succeeds, the frame is
-    /// free unless a process has mapped the page again. An environment whose VMA locks have no
-    /// readers ([`VmaLockKind::HAS_READERS`](vmarea_sync::VmaLockKind::HAS_READERS)) retains all
-    /// pages as [`Busy`](Retained::Busy).
+    /// free, unless a process has mapped the page again in the meantime. In an environment whose
+    /// VMA locks have no readers
+    /// ([`VmaLockKind::HAS_READERS`](vmarea_sync::VmaLockKind::HAS_READERS)), all pages are
+    /// retained as [`Busy`](Retained::Busy).
     ///
     /// # Errors
     /// The reason why the page stays. If it is [`Busy`](Retained::Busy), some processes may have to
@@ -88,7 +90,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// Locks the VMA of a mapping for reading, without waiting; the page must not be mlocked.
+    /// Read-locks the VMA of a mapping without waiting; fails if that VMA is mlocked or hugetlb.
     fn lock_reclaimable(&self, mapping: Mapping) -> Result<LockedVma<'_, E>, Retained> {
         let mm = self.mms.get(mapping.mm.0).ok_or(Retained::Busy)?;
         let vma = self

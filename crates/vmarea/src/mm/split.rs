@@ -10,27 +10,27 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 
-/// Half of a split that becomes the new VMA.
+/// Which half of a split VMA becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NewHalf {
-    /// The lower half: the old VMA keeps its id and the upper addresses.
+    /// The lower half. The upper half keeps the old VMA's id.
     Below,
     /// The upper half.
     Above,
 }
 
-/// Treatment of the upper half of a VMA after a split.
+/// Whether the upper half of a VMA will be unmapped after a split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Upper {
-    /// Some of the upper half stays mapped.
+    /// At least part of the upper half stays mapped.
     Stays,
-    /// The whole upper half will be unmapped.
+    /// The caller will unmap the whole upper half.
     Goes,
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Splits `id` at `addr`, which must be strictly inside the VMA. Fails with ENOMEM at the map
-    /// limit.
+    /// count limit.
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
         if self.state().map_count >= self.space.system.max_map_count {
@@ -39,8 +39,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.split_unlimited(id, addr, new, Upper::Stays)
     }
 
-    /// Like [`split`](Self::split), but for `munmap`: does not check the map count. If the upper
-    /// half will be unmapped completely, the lower half keeps the span that the VMA has in the
+    /// Like [`split`](Self::split), but for `munmap`: does not check the map count limit. If the
+    /// whole upper half will be unmapped, the lower half keeps the VMA's present span in the
     /// interval trees.
     #[doc(alias = "__split_vma")]
     pub(crate) fn split_unlimited(
@@ -97,7 +97,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Creates the anon_vma of private anonymous memory before a split, if the policy requires it.
-    /// The pieces then share one anon_vma and can merge whenever they become adjacent again.
+    /// Both halves then share one anon_vma, and can merge whenever they become adjacent again.
     fn prepared_early(&mut self, old: VmaView) -> Result<VmaView, Errno> {
         let private = !old
             .body
@@ -114,7 +114,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(old)
     }
 
-    /// Allocates a VMA of this mm that is not in the map yet.
+    /// Allocates a VMA of this mm; the VMA is not in the map yet.
     pub(crate) fn new_vma(
         &mut self,
         range: VmRange,

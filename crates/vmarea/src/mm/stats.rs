@@ -2,25 +2,25 @@
 
 use crate::vma::merge::{CallKind, GivenUp, MergeKind, MergeOutcome, Refusal};
 
-/// Merge and split counts since the address space was created.
+/// Merge and split counts of an address space since its creation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],
     refusals: [u64; Refusal::ALL.len()],
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
-    /// Number of moves that gave faulted pages the page offset of their new address.
+    /// Number of moves after which faulted pages have the page offset of their new address.
     pub pgoff_updates: u64,
-    /// Number of merges by `mremap` whose pages got the page offset of their new address (thesis
+    /// Number of merges by `mremap` in which pages got the page offset of their new address (thesis
     /// 2.10.2).
     pub pgoff_merges: u64,
-    /// Number of merges with the VMA after a mapping that `mremap` has grown in place (thesis
-    /// 2.10.3).
+    /// Number of times that a mapping grown in place by `mremap` has merged with the next VMA
+    /// (thesis 2.10.3).
     pub expand_merges: u64,
     /// Number of splits of one VMA into two.
     pub splits: u64,
-    /// Number of times a change to the range of a faulted VMA locked the reverse map.
+    /// Number of times that changing the range of a faulted VMA required the reverse-map lock.
     pub adjusts_locked: u64,
-    /// Number of times a change to the end of a faulted VMA did not lock the reverse map.
+    /// Number of times that moving the end of a faulted VMA did not require the reverse-map lock.
     pub adjusts_unlocked: u64,
 }
 
@@ -29,7 +29,7 @@ impl Stats {
         self.merges[kind as usize] += 1;
     }
 
-    /// Counts a move that gave faulted pages the page offset of their new address.
+    /// Counts a move after which faulted pages have the page offset of their new address.
     pub(crate) fn pgoff_updated(&mut self, merged: bool) {
         self.pgoff_updates += 1;
         self.pgoff_merges += u64::from(merged);
@@ -43,8 +43,8 @@ impl Stats {
         self.attempts[call as usize][outcome as usize] += 1;
     }
 
-    /// Corrects the counts of a merge that was decided and then not made. `borders` are the outcomes
-    /// that were counted.
+    /// Corrects the counts for a merge that was decided on but not carried out. `borders` are the
+    /// outcomes that were counted.
     pub(crate) fn given_up(
         &mut self,
         kind: MergeKind,
@@ -58,7 +58,7 @@ impl Stats {
         }
     }
 
-    /// Returns the number of merge attempts by call and outcome (table 2.2 of the thesis).
+    /// Returns the number of merge attempts by kind of call and outcome (table 2.2 of the thesis).
     pub fn attempts(&self) -> impl Iterator<Item = (CallKind, MergeOutcome, u64)> + '_ {
         CallKind::ALL
             .into_iter()
@@ -76,7 +76,7 @@ impl Stats {
         MergeKind::ALL.into_iter().zip(self.merges)
     }
 
-    /// Returns the number of refused merges with an adjacent neighbour, by reason.
+    /// Returns the number of merges with an adjacent VMA that were refused, by reason.
     pub fn refusals(&self) -> impl Iterator<Item = (Refusal, u64)> + '_ {
         Refusal::ALL.into_iter().zip(self.refusals)
     }

@@ -1,6 +1,6 @@
-//! Checks the invariants that the documentation of the modules lists.
+//! Checks the invariants that the module documentation lists.
 //!
-//! Meant for tests and debug builds: a check visits every VMA and every page.
+//! Meant for tests and debug builds: a complete check visits every VMA and every page.
 
 use super::MmapReadGuard;
 use crate::Space;
@@ -27,9 +27,9 @@ impl<E: Environment> Space<E> {
         r.check_pages()
     }
 
-    /// Checks the tree, VMAs, chains and counters of one address space, but not its pages.
+    /// Checks one address space: its tree, VMAs, chains and counters, but not its pages.
     ///
-    /// The check is cheap enough to run after each call in debug builds.
+    /// This check is cheap enough for debug builds to run it after each call.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
@@ -48,7 +48,7 @@ impl<E: Environment> Space<E> {
         self.check_all_pages()
     }
 
-    /// Checks the frames, swap slots, KSM items and huge pages against all page tables.
+    /// Checks all frames, swap slots, KSM items and huge pages against the page tables.
     fn check_all_pages(&self) -> Result<(), Violation> {
         let mut census = Census::default();
         for key in self.mms.keys().collect::<Vec<_>>() {
@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         self.check_census(census)
     }
 
-    /// Checks A1, A2, A3, T1 and T2.
+    /// Checks the invariants A1, A2, A3, T1 and T2.
     fn check_families(&self) -> Result<(), Violation> {
         let mut linked: BTreeMap<u64, usize> = BTreeMap::new();
         let mut own: BTreeMap<u64, u32> = BTreeMap::new();
@@ -111,7 +111,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapReadGuard<'_, E> {
-    /// Checks the invariants of the VMA tree, under the names that `RangeTree` gives them.
+    /// Checks the invariants of the VMA tree; violations bear the names that `RangeTree` reports.
     fn check_tree(&self) -> Result<(), Violation> {
         let tree = self.mm.tree.validate();
         tree.map_err(|v| Violation(format!("tree of {:?}: {}", self.id, v.0)))
@@ -227,7 +227,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         Ok(())
     }
 
-    /// Checks V3 and H1, and that no page-table entry is outside every VMA.
+    /// Checks the invariants V3 and H1, and that every page-table entry is inside a VMA.
     fn check_pages(&self) -> Result<(), Violation> {
         let mut entries = Vec::new();
         let all = VmRange::new(0, u64::MAX);

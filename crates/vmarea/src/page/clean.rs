@@ -1,4 +1,4 @@
-//! Write-protects the file pages of a range before they are written back.
+//! Write-protects the file pages in a range before they are written back.
 //!
 //! # Linux
 //! `mm/rmap.c` `page_vma_mkclean_one`, 6.18.
@@ -14,7 +14,7 @@ use crate::types::platform::Environment;
 struct Cleaner<'a, E: Environment>(PageTables<'a, E>);
 
 impl<E: Environment> Visitor for Cleaner<'_, E> {
-    /// Faults go on meanwhile, so the hardware changes under the lock of the entry.
+    /// Faults run concurrently, so the hardware is updated under the entry's lock.
     fn page(&mut self, addr: u64, entry: &mut Pte) {
         if *entry == (Pte::File { writable: true }) {
             *entry = entry.write_protected();
@@ -29,7 +29,7 @@ impl<E: Environment> Visitor for Cleaner<'_, E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Write-protects the file pages of `range`, while faults may map them.
+    /// Write-protects the file pages in `range`, while concurrent faults may map more of them.
     pub(crate) fn clean(self, range: VmRange) {
         self.table.visit(range, &mut Cleaner(self));
     }

@@ -1,7 +1,8 @@
 //! `Pte`: a page-table entry.
 //!
-//! An entry that names a frame or a swap slot holds one count on that frame or slot. Entries are
-//! therefore copied and dropped through the functions in `references`, which handle every kind.
+//! An entry that refers to a frame or a swap slot holds one reference to that frame or slot.
+//! Entries are therefore copied and dropped through the functions in `references`, which handle
+//! every kind.
 //!
 //! # Linux
 //! `include/linux/swapops.h`: swap and migration entries are non-present entries with a type. In
@@ -11,12 +12,12 @@ use crate::types::{Errno, FrameId, PAGE_SIZE, PMD_SIZE, SwapId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Number of entries in a table, and of pages in a huge page.
+/// Number of entries in a page table, which is also the number of small pages in a huge page.
 pub(crate) const ENTRIES: usize = (PMD_SIZE / PAGE_SIZE) as usize;
-/// The array of entries in a table.
+/// The array of entries in a page table.
 pub(crate) type Entries = [Pte; ENTRIES];
 
-/// Allocates [`ENTRIES`] entries directly on the heap, to avoid a copy of 6 KiB or more.
+/// Allocates [`ENTRIES`] entries directly on the heap, which saves copying 6 KiB or more.
 pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
     let mut entries = Vec::new();
     let room = entries.try_reserve_exact(ENTRIES);
@@ -25,7 +26,7 @@ pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
     Ok(entries)
 }
 
-/// Converts the vector of [`new_entries`] to an array, without allocating memory.
+/// Converts a vector from [`new_entries`] to a boxed array without allocating memory.
 pub(super) fn boxed(entries: Vec<Pte>) -> Box<Entries> {
     match entries.into_boxed_slice().try_into() {
         Ok(entries) => entries,
@@ -41,35 +42,35 @@ pub enum Pte {
     None,
     /// The shared zero page, read-only.
     Zero,
-    /// A page of the file that the VMA maps.
+    /// A page of the file that the VMA maps, at the offset given by the entry's address.
     File {
-        /// True if the page may be written without a fault.
+        /// True if the program can write to the page without a fault.
         writable: bool,
     },
     /// An anonymous page.
     Anon {
         /// The frame that contains the page.
         frame: FrameId,
-        /// True if the page may be written without a fault.
+        /// True if the program can write to the page without a fault.
         writable: bool,
     },
-    /// A guard page: any access is fatal (`MADV_GUARD_INSTALL`).
+    /// A guard page: any access raises SIGSEGV (`MADV_GUARD_INSTALL`).
     Guard,
-    /// A page that KSM shares among identical pages, read-only.
+    /// A KSM page, which replaces identical pages and is read-only.
     Ksm {
         /// The frame that contains the page.
         frame: FrameId,
     },
-    /// An anonymous page that is swapped out.
+    /// An anonymous page that has been swapped out.
     Swap {
         /// The swap slot that contains the page.
         slot: SwapId,
     },
-    /// A page that is being migrated to another frame; an access has to wait.
+    /// A page that is being migrated to another frame; accesses have to wait.
     Migration {
-        /// The frame that the page migrates from.
+        /// The frame from which the page is being migrated.
         frame: FrameId,
-        /// The kind of entry that the migration replaced.
+        /// The kind of entry that the migration entry replaced.
         was: Was,
     },
 }
@@ -88,7 +89,7 @@ pub enum Was {
 const _: () = assert!(size_of::<Pte>() <= 12);
 
 impl Pte {
-    /// Returns the frame that the entry holds a map count on.
+    /// Returns the frame on which the entry holds a map count.
     pub fn frame(self) -> Option<FrameId> {
         match self {
             Pte::Anon { frame, .. } | Pte::Ksm { frame } | Pte::Migration { frame, .. } => {
@@ -98,7 +99,7 @@ impl Pte {
         }
     }
 
-    /// True if the hardware may have a translation for the entry.
+    /// True if the hardware may contain a translation for the entry.
     #[doc(alias = "pte_present")]
     pub(crate) fn is_present(self) -> bool {
         match self {
@@ -127,7 +128,7 @@ impl Pte {
         }
     }
 
-    /// Returns the frame of an anonymous page that an anon_vma owns, including a migrating page.
+    /// Returns the frame of an anon_vma's page, even if the page is being migrated.
     pub(super) fn anon_frame(self) -> Option<FrameId> {
         match self {
             Pte::Anon { frame, .. }

@@ -18,7 +18,7 @@ use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, FrameId, PAGE_SIZE, PMD_SIZE, Pgoff};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The state of one frame. Modified under the page-table lock of an entry that maps the frame.
+/// The state of one frame, modified under the page-table lock of an entry that maps the frame.
 #[derive(Debug, Default)]
 pub struct Frame {
     mapping: AtomicU64,
@@ -27,23 +27,23 @@ pub struct Frame {
     state: AtomicU32,
 }
 
-/// One flag of a frame's state.
+/// One bit in a frame's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Mark {
-    /// The frame is locked for swap-out, migration or a KSM merge (`PG_locked`).
+    /// The frame is locked, for swap-out, migration or a KSM merge (`PG_locked`).
     Locked = 1,
     /// The frame is in the swap cache.
     SwapCache = 2,
     /// The frame is shared by KSM.
     Ksm = 4,
-    /// The entries that map the frame are migration entries.
+    /// All entries that map the frame are migration entries.
     Migrating = 8,
     /// Nothing maps the frame any more; removing the last pin frees the frame.
     Unmapped = 16,
 }
 
-/// Value of one pin in a frame's state: the bits above the flags contain the pin count.
+/// The value that one pin adds to a frame's state: the bits above the flags hold the pin count.
 const PIN: u32 = 1 << 8;
 
 impl Frame {
@@ -53,7 +53,7 @@ impl Frame {
         AnonVmaId::from_bits(self.mapping.load(Ordering::Acquire))
     }
 
-    /// Returns the page offset of the page in its anon_vma.
+    /// Returns the page's index: its page offset in the anon_vma.
     pub fn index(&self) -> Pgoff {
         // ORDERING: Acquire, pairs with the Release in `set_mapping`.
         Pgoff(self.index.load(Ordering::Acquire))
@@ -65,7 +65,7 @@ impl Frame {
         self.mapcount.load(Ordering::Relaxed)
     }
 
-    /// True if exactly one page-table entry maps the frame; a frame lock is not counted.
+    /// True if exactly one page-table entry maps the frame, not counting a frame lock's map count.
     pub(super) fn single_mapping(&self) -> bool {
         self.mapcount() == 1 || self.mapcount() == 2 && self.is(Mark::Locked)
     }
@@ -101,7 +101,7 @@ impl Frame {
 
     /// Increments the map count unless it is 0; returns false if it is 0.
     ///
-    /// For a caller that found the frame in a lookup structure and not in an entry that maps it.
+    /// For callers that have found the frame by a lookup, not in an entry that maps it.
     #[doc(alias = "folio_try_get")]
     pub(super) fn map_unless_gone(&self) -> bool {
         // ORDERING: Acquire, pairs with the AcqRel in `frame_unmap`.
@@ -153,14 +153,14 @@ impl Frame {
             .is_ok()
     }
 
-    /// Removes one pin; returns true if it was the last pin and the frame is no longer mapped.
+    /// Removes one pin; returns true if this was the last pin and the frame is not mapped either.
     pub(super) fn unpin(&self) -> bool {
         // ORDERING: AcqRel: the last unpin sees all changes that the other pin holders made.
         let was = self.state.fetch_sub(PIN, Ordering::AcqRel);
         was / PIN == 1 && was & Mark::Unmapped as u32 != 0
     }
 
-    /// Records that the last mapping was removed; returns true if pins keep the frame alive.
+    /// Records that the last mapping was removed; returns true if a pin keeps the frame allocated.
     fn outlives_its_entries(&self) -> bool {
         // ORDERING: AcqRel, as in `unpin`: the later of the two operations sees the earlier one.
         self.state.fetch_or(Mark::Unmapped as u32, Ordering::AcqRel) >= PIN
@@ -172,26 +172,26 @@ impl Frame {
     }
 }
 
-/// A locked frame: it cannot be freed, and no other thread can swap out, migrate or merge it.
+/// A locked frame. It cannot be freed, and no other thread can swap out, migrate or merge it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct LockedFrame(pub(super) FrameId);
 
-/// Returns the frame allocator's lane for a page.
+/// Returns the frame allocator's lane that serves a page.
 ///
-/// The 512 pages of an aligned 2 MiB share a lane, and other pages of the address space mostly use
-/// other lanes, so that threads that fault in different places rarely contend.
+/// All 512 pages in an aligned 2 MiB block use the same lane. Other pages in the address space
+/// mostly use other lanes, so that threads that fault in different places rarely contend.
 fn lane(index: Pgoff) -> usize {
     scattered(index.0 >> (PMD_SIZE / PAGE_SIZE).trailing_zeros())
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the frame that an entry names.
+    /// Returns the frame to which a page-table entry refers.
     pub(crate) fn frame(&self, id: FrameId) -> &Frame {
         self.frames.get(id.0).expect("frame in use")
     }
 
-    /// Allocates a frame for a page of `anon_vma`, with a map count of one.
+    /// Allocates a frame for a page of `anon_vma`, with a map count of 1.
     pub(crate) fn frame_alloc(&self, anon_vma: AnonVmaId, index: Pgoff) -> Result<FrameId, Errno> {
         let id = FrameId(self.frames.insert_in(lane(index))?);
         let frame = self.frame(id);
@@ -202,7 +202,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// Allocates a frame like [`frame_alloc`](Self::frame_alloc), and fills it with `fill`.
+    /// Allocates a frame like [`frame_alloc`](Self::frame_alloc), and calls `fill` to fill it.
     ///
     /// # Errors
     /// ENOMEM, or the error of `fill`; no frame is allocated.
@@ -222,7 +222,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Frees a frame from [`frame_alloc`](Self::frame_alloc) that was never filled or mapped.
+    /// Frees a frame from [`frame_alloc`](Self::frame_alloc) that has not been mapped.
     pub(crate) fn frame_abandon(&self, id: FrameId) {
         self.frame_free(id);
     }
@@ -232,7 +232,7 @@ impl<E: Environment> Space<E> {
         self.frames.remove_in(id.0, lane);
     }
 
-    /// Decrements the map count. If it becomes 0, frees the frame unless the frame is pinned.
+    /// Decrements the map count. If the count becomes 0, frees the frame unless it is pinned.
     #[inline]
     pub(crate) fn frame_unmap(&self, id: FrameId) {
         let frame = self.frame(id);
@@ -248,7 +248,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Frees a frame that is neither mapped nor pinned.
+    /// Frees a frame that is neither mapped nor pinned any more.
     pub(super) fn frame_free_unmapped(&self, id: FrameId) {
         self.platform.free(id);
         self.frame_free(id);
@@ -292,8 +292,8 @@ impl<E: Environment> Space<E> {
         self.frames.get(id.0).map(Frame::mapcount)
     }
 
-    /// Returns the frame in use whose [`index`](FrameId::index) is `index`; for a walk over all
-    /// frames, up to [`frame_bound`](Self::frame_bound).
+    /// Returns the frame in use whose [`index`](FrameId::index) is `index`. To visit all frames,
+    /// call this for each index below [`frame_bound`](Self::frame_bound).
     pub fn frame_at(&self, index: usize) -> Option<FrameId> {
         self.frames.key_at(u32::try_from(index).ok()?).map(FrameId)
     }

@@ -1,10 +1,10 @@
-//! `Gather`: keeps the map counts of removed entries until no TLB can hold the entries.
+//! `Gather`: holds the map counts of removed entries until no TLB can contain the entries.
 //!
-//! A frame whose map count falls to one may be written to in place by the process that still maps
-//! it, and at zero it is freed. Both must wait until no CPU can reach the frame through a stale TLB
-//! entry. A gather therefore keeps the map counts of the frames that a range operation removes, and
-//! releases them together after one flush. Without an MMU, a gather releases each map count at
-//! once.
+//! A frame whose map count drops to 1 may be written to in place by the process that still maps it;
+//! a frame whose map count drops to 0 is freed. Both must wait until no CPU can access the frame
+//! through a stale TLB entry. Therefore a gather holds the map counts of the entries that a range
+//! operation removes, and decrements them together after a single flush. Without an MMU, a gather
+//! decrements each map count immediately.
 //!
 //! # Locking
 //! Entries are added under their page-table lock. The flush of a full batch happens under that
@@ -22,19 +22,19 @@ use crate::types::platform::Environment;
 use crate::types::{FrameId, PMD_SIZE, VmFlags, VmRange};
 use alloc::vec::Vec;
 
-/// The permissions that write protection leaves to a page.
+/// The permissions that remain after write protection.
 pub(super) const READ_ONLY: VmFlags = VmFlags::READ.union(VmFlags::EXEC);
 
 /// Maximum number of frames in a batch.
 const BATCH: usize = 512;
 
-/// Removed entries of one page table. Dropping the gather flushes and releases them.
+/// The removed entries of one page table. Dropping the gather flushes and releases them.
 pub(super) struct Gather<'a, E: Environment> {
     pub(super) space: &'a Space<E>,
     table: &'a PageTable,
-    /// Frames whose map count is still to be decremented.
+    /// Frames whose map counts have yet to be decremented.
     frames: Vec<FrameId>,
-    /// A range that contains all addresses cleared since the last flush.
+    /// The smallest range that contains all addresses cleared since the last flush.
     cleared: Option<VmRange>,
 }
 
@@ -48,7 +48,7 @@ impl<'a, E: Environment> Gather<'a, E> {
         }
     }
 
-    /// Takes over the references of `entry`, which is being removed from `addr`.
+    /// Takes over the references that `entry` holds; `entry` is being removed at `addr`.
     #[inline]
     pub(super) fn entry(&mut self, addr: u64, entry: Pte) {
         if E::Mmu::PRESENT {
@@ -75,7 +75,7 @@ impl<'a, E: Environment> Gather<'a, E> {
         }
     }
 
-    /// Releases the huge page at `addr`, which is being removed.
+    /// Releases the huge page that is being removed at `addr`.
     pub(super) fn huge(&mut self, addr: u64, huge: &mut Huge) {
         if E::Mmu::PRESENT {
             self.clear(VmRange::new(addr, addr + PMD_SIZE));
@@ -113,9 +113,9 @@ impl<E: Environment> Drop for Gather<'_, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Removes the translations of `range` from the hardware, including all TLBs.
+    /// Removes the translations in `range` from the hardware, including from all TLBs.
     ///
-    /// The caller holds the page-table lock, or keeps faults out of `range`.
+    /// The caller must hold the page-table lock or prevent faults in `range`.
     #[inline]
     pub(crate) fn clear_flush(&self, table: &PageTable, range: VmRange) {
         if E::Mmu::PRESENT
@@ -126,8 +126,8 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Removes the permissions that `allowed` lacks from the translations of `range`, including
-    /// those in TLBs. The caller locks as for [`clear_flush`](Self::clear_flush).
+    /// Restricts the hardware's translations in `range`, including those in TLBs, to the
+    /// permissions in `allowed`. The locking rules are those of [`clear_flush`](Self::clear_flush).
     #[inline]
     pub(super) fn restrict_flush(&self, table: &PageTable, range: VmRange, allowed: VmFlags) {
         if E::Mmu::PRESENT

@@ -1,12 +1,11 @@
-//! `Huge`: the mapping of a huge page, 512 pages that one slot maps as a whole.
+//! `Huge`: the mapping of a huge page, which is 512 pages that one slot maps as a whole.
 //!
-//! A huge page is a [`Compound`] of 512 ordinary frames. While slots map the compound as a whole,
-//! all these mappings together contribute one to the map count of each frame, and the compound
-//! counts the slots. Splitting one such mapping into small entries therefore allocates no frames,
-//! copies nothing and leaves the other mappings intact. Each mapping keeps the equivalent small
-//! entries, which become the table when the mapping is split, so that splitting cannot fail. After
-//! the last whole mapping is gone, the frames are ordinary frames. The huge zero page has no
-//! frames.
+//! A huge page is a [`Compound`] of 512 ordinary frames. All slots that map the compound as a whole
+//! contribute only 1 to the map count of each frame; the compound counts these slots. Splitting one
+//! whole mapping into small entries therefore allocates no frames, copies nothing and leaves the
+//! other whole mappings intact. Each mapping stores the equivalent small entries, which become the
+//! table when the mapping is split, so splitting cannot fail. Once no whole mapping remains, the
+//! frames are ordinary frames again. The huge zero page has no frames.
 //!
 //! # Picture
 //! ```text
@@ -28,18 +27,18 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use vmarea_sync::Key;
 
-/// The number of slots that map 512 frames as a whole.
+/// A set of 512 frames, with the number of slots that map it as a whole.
 #[derive(Debug, Default)]
 pub(super) struct Compound {
     pub(super) whole: AtomicU32,
 }
 
-/// The mapping of a huge page by one slot.
+/// One slot's mapping of a huge page.
 #[derive(Debug)]
 pub(crate) struct Huge {
     /// The equivalent small entries, without write permission.
     entries: Vec<Pte>,
-    /// The compound of the frames, or `None` for the huge zero page.
+    /// The compound that the slot maps, or `None` for the huge zero page.
     pub(super) compound: Option<Key>,
     pub(super) writable: bool,
 }
@@ -54,7 +53,7 @@ impl Huge {
         })
     }
 
-    /// Creates a writable mapping of the frames that `entries` names.
+    /// Creates a writable mapping of the frames to which `entries` refer.
     pub(super) fn of(entries: Vec<Pte>, compound: Key) -> Huge {
         Huge {
             entries,
@@ -63,7 +62,7 @@ impl Huge {
         }
     }
 
-    /// Returns a second mapping of the same frames, which is read-only.
+    /// Returns another mapping of the same frames, which is read-only.
     pub(super) fn try_clone(&self) -> Result<Huge, Errno> {
         let mut entries = new_entries(Pte::None)?;
         entries.copy_from_slice(&self.entries);
@@ -74,7 +73,7 @@ impl Huge {
         })
     }
 
-    /// Returns the equivalent small entry for the page at index `at` of the huge page.
+    /// Returns the equivalent small entry for the page at position `at` in the huge page.
     #[inline]
     pub(super) fn entry(&self, at: usize) -> Pte {
         match self.entries[at] {
@@ -86,7 +85,7 @@ impl Huge {
         }
     }
 
-    /// Returns the equivalent small entries; the mapping has none afterwards.
+    /// Takes the equivalent small entries out of the mapping, which has none afterwards.
     pub(super) fn take_entries(&mut self) -> Box<Entries> {
         let mut entries = core::mem::take(&mut self.entries);
         if self.writable {
@@ -103,7 +102,7 @@ impl Huge {
         self.writable = false;
     }
 
-    /// Returns the frames in order; there are none for the huge zero page.
+    /// Returns the frames in order; the huge zero page has none.
     pub(super) fn frames(&self) -> impl Iterator<Item = FrameId> {
         self.entries.iter().filter_map(|entry| entry.anon_frame())
     }

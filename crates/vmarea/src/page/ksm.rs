@@ -1,11 +1,12 @@
-//! KSM: merges identical pages of any address spaces into one frame.
+//! KSM: merges identical pages, even from different address spaces, into one frame.
 //!
-//! A merged page has no anon_vma or index: the frame's reverse map is a list of the entries that
-//! map the frame, which is updated with each entry under its page-table lock. The list therefore
-//! needs no special handling if a VMA merges, splits, forks or gets another anon_vma. Linux keeps
-//! an anon_vma and an address in each item and has to search from there. A write copies the page,
-//! and the copy is an ordinary page of its VMA. Not implemented: the daemon that searches for
-//! identical pages, and merging with the zero page (`use_zero_pages`).
+//! A merged page has no anon_vma or index. Its frame's reverse map is a list of the entries that
+//! map the frame; each change to an entry also updates the list, under the entry's page-table lock.
+//! Therefore the list needs no special handling if a VMA merges, splits, forks or gets another
+//! anon_vma. In Linux, each reverse-map item records an anon_vma and an address, from which the
+//! mappings have to be searched for. A write copies the page, and the copy is an ordinary page of
+//! its VMA. Not implemented: the daemon that searches for identical pages, and merging with the
+//! zero page (`use_zero_pages`).
 //!
 //! # Invariants
 //! K1  the items of a frame are exactly the entries, migrating ones included, that map it for KSM
@@ -28,14 +29,14 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use vmarea_sync::SpinLock;
 
-/// One mapping of a KSM page: its address space and address.
+/// One mapping of a KSM page: the address space and the address.
 type Item = (MmId, u64);
 
 /// The reverse map of KSM pages.
 #[derive(Debug, Default)]
 pub(crate) struct Ksm {
     items: SpinLock<SortedMap<FrameId, SortedMap<Item, ()>>>,
-    /// Number of entries that map a KSM page, so that searches can be skipped if there are none.
+    /// Number of entries that map KSM pages; if it is 0, searches for KSM pages can be skipped.
     entries: AtomicUsize,
 }
 
@@ -78,7 +79,7 @@ impl Ksm {
         }
     }
 
-    /// Records that the entry of the frame at `from` has moved to `to`. Allocates no memory.
+    /// Records that the frame's entry at `from` has moved to `to`, without allocating memory.
     pub(super) fn moved(&self, frame: FrameId, table: &PageTable, (from, to): (u64, u64)) {
         let Some(mm) = table.owner() else { return };
         if let Some(of_frame) = self.items.lock().get_mut(frame) {
@@ -86,9 +87,9 @@ impl Ksm {
         }
     }
 
-    /// Reserves space among the items of `to` for all items of `from`, for a migration.
+    /// Reserves space in the item list of `to` for all items of `from`, before a migration.
     ///
-    /// The caller frees the reserved space with [`give_up`](Self::give_up).
+    /// The caller must free unused space with [`give_up`](Self::give_up).
     pub(super) fn reserve_all(&self, from: FrameId, to: FrameId) -> Result<(), Errno> {
         let mut items = self.items.lock();
         let count = items.get(from).map_or(0, SortedMap::len);
@@ -97,7 +98,7 @@ impl Ksm {
         items.insert(to, room).map(drop)
     }
 
-    /// Frees the space for the items of a frame that no entry maps.
+    /// Frees the reserved space for a frame's items if no entry maps the frame.
     pub(super) fn give_up(&self, frame: FrameId) {
         let mut items = self.items.lock();
         if items.get(frame).is_some_and(|of_frame| of_frame.len() == 0) {
@@ -105,7 +106,7 @@ impl Ksm {
         }
     }
 
-    /// Returns the item of the frame that follows `after`, or the first one if `after` is `None`.
+    /// Returns the frame's item that follows `after`, or the first item if `after` is `None`.
     pub(super) fn next_item(&self, frame: FrameId, after: Option<Item>) -> Option<Item> {
         self.items.lock().get(frame)?.next_key(after)
     }
@@ -124,13 +125,13 @@ impl Ksm {
         self.entries.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns all frames with items, for validation.
+    /// Returns all frames that have items, for validation.
     pub(super) fn frames(&self) -> Vec<FrameId> {
         self.items.lock().keys().collect()
     }
 }
 
-/// An anonymous page that may be merged, with its frame locked.
+/// An anonymous page that KSM may merge; its frame is locked.
 struct Candidate<'a> {
     table: &'a PageTable,
     addr: u64,
@@ -205,10 +206,11 @@ impl<E: Environment> Space<E> {
         replaced.map(|()| frame)
     }
 
-    /// Returns the KSM frame for a candidate, and increments its map count.
+    /// Returns the KSM frame to use for a candidate, and increments the frame's map count.
     ///
-    /// The candidate's own frame is used if it is a KSM frame already, or if nothing else maps it
-    /// and it is not in the swap cache; otherwise the page is copied to a new frame.
+    /// If the candidate's own frame is a KSM frame already, it is used. It is also used, and
+    /// becomes a KSM frame, if nothing else maps it and it is not in the swap cache. Otherwise the
+    /// page is copied to a new frame.
     fn ksm_frame(&self, of: &Candidate<'_>) -> Result<FrameId, Errno> {
         let own = of.locked.0;
         let there = self.frame(own);
@@ -256,7 +258,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// True if the entry still maps the frame, read-only.
+/// True if the entry still maps the frame and is read-only.
 fn is_protected(entry: Pte, frame: FrameId) -> bool {
     let protected = Pte::Anon {
         frame,

@@ -1,10 +1,10 @@
-//! Migration: moves a page to another frame while no process can access the page.
+//! Migration: moves a page's content to another frame while no process can access the page.
 //!
 //! [`migrate_begin`](Space::migrate_begin) replaces every mapping by a migration entry, so that the
 //! content cannot change; [`migrate_end`](Space::migrate_end) copies the content and maps the new
 //! frame. Between the two calls, migration entries may be unmapped, moved, copied by a fork or
-//! given another owner like any other entries: `migrate_end` reads the page's anon_vma and index
-//! again.
+//! given another owner, like any other entry. `migrate_end` therefore reads the page's anon_vma and
+//! index again.
 //!
 //! # Invariants
 //! M1  a frame is marked `Migrating` only between `migrate_begin` and `migrate_end`, and only a
@@ -32,7 +32,7 @@ pub struct Migrating {
 }
 
 impl Migrating {
-    /// Returns the frame that the page migrates from.
+    /// Returns the frame from which the page is being migrated.
     pub fn frame(&self) -> FrameId {
         self.old.0
     }
@@ -108,7 +108,7 @@ impl<E: Environment> Space<E> {
         Ok(mapped.then_some(new))
     }
 
-    /// Replaces the migration entries of `from` by mappings of `to`; true if none remain.
+    /// Replaces the migration entries of `from` by mappings of `to`; returns true if none remain.
     #[doc(alias = "remove_migration_ptes")]
     fn remove_migration_entries(&self, from: FrameId, to: FrameId) -> bool {
         let mut found = 0;
@@ -125,8 +125,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Replaces a migration entry of `from` by a mapping of `to`, unless there is no memory for it
-    /// yet.
+    /// Replaces one migration entry of `from` by a mapping of `to`, if enough memory is available.
     fn arrive(
         &self,
         table: &PageTable,

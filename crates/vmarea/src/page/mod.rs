@@ -1,4 +1,4 @@
-//! Page frames and page tables, on which VMA merging and page faults depend.
+//! Page frames and page tables.
 //!
 //! # Picture
 //! ```text

@@ -1,12 +1,12 @@
-//! Moves the page-table entries of a range, for `mremap`.
+//! Moves the page-table entries in a range, for `mremap`.
 //!
-//! If the old and the new range have the same alignment within a slot, whole slots are moved, both
-//! tables and huge pages; otherwise the entries are moved, slot by slot. The pages may get another
-//! anon_vma and index during the move. If a page cannot change, or there is no memory for a table,
-//! everything that has moved moves back.
+//! If the old and the new range have the same alignment within a 2 MiB slot, whole slots are moved,
+//! whether they contain a table or a huge page. Otherwise the entries are moved slot by slot. The
+//! pages may get another anon_vma and index during the move. If a page cannot change its owner, or
+//! there is no memory for a table, everything that has been moved is moved back.
 //!
-//! A hardware MMU forgets the old addresses before the entries appear at the new ones, because a
-//! reverse-map walk that unmaps a page flushes its new address only.
+//! The hardware's translations of the old addresses are removed before the entries are installed at
+//! the new addresses, because a reverse-map walk that unmaps a page flushes only the new address.
 //!
 //! # Locking
 //! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
@@ -36,18 +36,18 @@ use core::ops::Range;
 pub enum PageOwner {
     /// The pages keep their anon_vma and index.
     Keep,
-    /// The pages get this anon_vma, and page offsets that increase from this page offset.
+    /// The pages get this anon_vma, and consecutive page offsets that start at this one.
     Take(AnonVmaId, Pgoff),
 }
 
-/// Maximum number of entries that are taken out before they are put at their new addresses.
+/// Maximum number of entries that are removed before they are installed at their new addresses.
 const AT_ONCE: usize = 64;
 
 /// The direction of a move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Forth,
-    /// After a failure: everything returns to where it was, which needs no memory.
+    /// After a failure, moves everything back to its old address, which needs no memory.
     Back,
 }
 
@@ -62,10 +62,10 @@ struct Move<'a, E: Environment> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Moves the entries of `range`, a part of one VMA, to `new_start`, where nothing is mapped.
+    /// Moves the entries in `range`, part of one VMA, to `new_start`, where nothing is mapped.
     ///
-    /// `was` is the anon_vma of that VMA and the page offset of the range. Pages that get another
-    /// owner must not be shared.
+    /// `was` is the anon_vma of that VMA, with the page offset of the first page in the range.
+    /// Pages that get another owner must not be shared.
     ///
     /// # Errors
     /// A page cannot change, or there is not enough memory. All pages are then at their old
@@ -198,7 +198,7 @@ impl<E: Environment> Move<'_, E> {
         }
     }
 
-    /// Updates the pages of a table that moves; changes nothing if one of them cannot change.
+    /// Updates the pages in a table that is being moved; changes nothing if one page cannot change.
     fn moved_table(&mut self, table: &mut Table, start: u64) -> Result<(), Stopped> {
         for at in 0..ENTRIES {
             if let Err(kept) = self.moved(&mut table.entries[at], huge_page_addr(start, at)) {
@@ -211,7 +211,7 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Updates the owner or KSM item of a page that moves from `addr`.
+    /// Updates the owner or KSM item of a page that is being moved from `addr`.
     fn moved(&mut self, entry: &mut Pte, addr: u64) -> Result<(), Kept> {
         match (&mut self.owner, self.way) {
             (Some(to), Way::Forth) => to.page(self.space, addr, entry)?,
@@ -226,7 +226,7 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Undoes what [`moved`](Self::moved) did on the way forth.
+    /// Undoes the effect of [`moved`](Self::moved) in the direction `Forth`.
     fn unmoved(&self, entry: Pte, addr: u64) {
         if let (Some(to), Some(frame)) = (&self.owner, entry.anon_frame()) {
             to.give_back(self.space, addr, frame);
@@ -245,7 +245,7 @@ impl<E: Environment> Move<'_, E> {
         }
     }
 
-    /// Moves the entries of a slot one by one.
+    /// Moves the entries in a slot one by one.
     fn entries(&mut self, index: u64) -> Result<(), Kept> {
         let part = part_of(slot_start(index), self.range);
         let mut parts = part.clone().step_by(AT_ONCE);
@@ -260,11 +260,10 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Moves up to [`AT_ONCE`] entries of a slot; if one entry cannot change, moves those before
-    /// it.
+    /// Moves up to [`AT_ONCE`] entries in a slot; stops at the first entry that cannot change.
     ///
-    /// The tables are created even if all entries are `None`, because a fault maps no huge page
-    /// where a table exists.
+    /// Tables are created at the destination even if all entries are `None`, because a fault does
+    /// not map a huge page where a table exists.
     fn some_entries(&mut self, index: u64, part: Range<usize>) -> Result<(), Kept> {
         let start = slot_start(index);
         let table = self.table;
@@ -297,7 +296,7 @@ impl<E: Environment> Move<'_, E> {
         moved?
     }
 
-    /// Installs entries that are inside one slot, which has a table.
+    /// Installs entries within one slot, which already has a table.
     fn put(&self, entries: &[Pte], to: u64) {
         let first = entry_of(to);
         let put = self.table.with_table(slot_of(to), |table| {
@@ -311,9 +310,9 @@ impl<E: Environment> Move<'_, E> {
     }
 }
 
-/// Why a slot was not moved as a whole.
+/// Why a slot could not be moved as a whole.
 enum Stopped {
-    /// Its entries have to be moved one by one.
+    /// The entries in the slot have to be moved one by one.
     ByEntry,
     Kept(Kept),
 }

@@ -1,10 +1,11 @@
-//! Pinned pages, which a device or another kernel accesses by frame for an unlimited time.
+//! Pinned pages, which a device or another kernel accesses by frame for an unlimited period.
 //!
-//! The code that pinned a page is not notified if the page gets another frame, anon_vma or index. A
+//! The user of a pinned page is not notified if the page gets another frame, anon_vma or index. A
 //! pinned page therefore keeps its frame: it is not swapped out, migrated or merged by KSM, and a
-//! fork copies it immediately. It also keeps its anon_vma and index: a VMA merge or page-offset
-//! update that would change them is refused. `mremap` moves a pinned page unchanged. `fault/pin.rs`
-//! makes a page exclusive to the process before it is pinned.
+//! fork copies it immediately. A pinned page also keeps its anon_vma and index: a VMA merge or page
+//! offset update that would change them is refused. `mremap` leaves the frame, anon_vma and index
+//! of a pinned page unchanged. Before a page is pinned, `fault/pin.rs` makes it exclusive to the
+//! process.
 //!
 //! # Locking
 //! A page is pinned under the page-table lock of the entry that maps it. The pin count and the
@@ -23,7 +24,7 @@ use crate::types::{Errno, FrameId, VmRange};
 use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
-/// A pinned page, to be passed to [`Space::unpin_page`]; if dropped, the page stays pinned forever.
+/// A pinned page, to be passed to [`Space::unpin_page`]; if dropped, it stays pinned forever.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "the page stays pinned until this is given back"]
 pub struct PagePin(FrameId);
@@ -36,7 +37,7 @@ impl PagePin {
 }
 
 impl<E: Environment> Space<E> {
-    /// Pins the page at `addr`; returns `None` unless it is anonymous, writable and not locked.
+    /// Pins the page at `addr`; returns `None` if it is locked, read-only or not anonymous.
     ///
     /// # Errors
     /// EFAULT if a page of a file is mapped at `addr`.
@@ -59,7 +60,7 @@ impl<E: Environment> Space<E> {
         Ok(pinned)
     }
 
-    /// Removes a pin; removing the last pin frees a frame that is no longer mapped.
+    /// Removes a pin. Removing the last pin frees the frame if it is no longer mapped.
     pub fn unpin_page(&self, pin: PagePin) {
         let PagePin(frame) = pin;
         // ORDERING: Relaxed; a count that is briefly too high is harmless.
@@ -73,7 +74,7 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> PageTables<'_, E> {
     /// Returns the number of pinned pages in a range.
     ///
-    /// The number is stable while the caller holds the mm's lock for writing.
+    /// The number cannot change while the caller holds `mmap_lock` for writing.
     pub(crate) fn pinned_pages(&self, range: VmRange) -> u64 {
         let space = self.space;
         // ORDERING: Relaxed; see `pin_present`.

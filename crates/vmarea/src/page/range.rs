@@ -1,7 +1,7 @@
-//! Operations on the pages of a range: zap, write-protect, copy for fork, change the owner.
+//! Operations on the pages in a range: zap, write-protect, copy for a fork, change the owner.
 //!
-//! A huge page that is entirely inside the range is handled as a whole; a huge page that is only
-//! partly inside the range is split first.
+//! A huge page that lies entirely inside the range is handled as a whole. A huge page that lies
+//! only partly inside the range is split first.
 //!
 //! # Locking
 //! [`reown`](PageTables::reown) holds the locks of both anon_vma roots, so that a reverse-map walk
@@ -27,16 +27,16 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use vmarea_merge::GivenUp;
 
-/// Selection of the entries that a zap removes.
+/// Which entries a zap removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Zap {
-    /// All entries: the range is unmapped.
+    /// All entries, because the range is unmapped.
     All,
-    /// All entries except guards (`MADV_DONTNEED`).
+    /// All entries except guard entries (`MADV_DONTNEED`).
     KeepGuards,
-    /// Only guards (`MADV_GUARD_REMOVE`).
+    /// Only guard entries (`MADV_GUARD_REMOVE`).
     GuardsOnly,
-    /// Only file pages, because a hole is punched in the file; private copies are kept.
+    /// Only file pages, for punching a hole in the file; private copies are kept.
     FilePages,
 }
 
@@ -92,14 +92,14 @@ struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
     from: &'a PageTable,
     to: &'a PageTable,
-    /// Preallocated frames, one for each pinned page.
+    /// Preallocated frames: one for the copy of each pinned page.
     copies: Vec<FrameId>,
-    /// The first failure; nothing is copied after it.
+    /// The first error; after an error, nothing more is copied.
     result: Result<(), Errno>,
 }
 
 impl<E: Environment> Copier<'_, E> {
-    /// Copies the entry at `addr`, and write-protects both the entry and the copy.
+    /// Copies the entry at `addr`: write-protects both copies, or copies a pinned page immediately.
     fn copy(&mut self, addr: u64, entry: &mut Pte) -> Result<(), Errno> {
         let copied = match self.copy_pinned(addr, *entry)? {
             Some(copied) => copied,
@@ -114,7 +114,7 @@ impl<E: Environment> Copier<'_, E> {
         Ok(())
     }
 
-    /// Maps a huge page in the child too, and write-protects both mappings.
+    /// Maps a huge page in the child, too, and write-protects both mappings.
     fn copy_huge(&mut self, addr: u64, huge: &mut Huge) -> Result<(), Errno> {
         let copy = self.space.huge_dup(huge)?;
         self.to
@@ -130,7 +130,7 @@ impl<E: Environment> Copier<'_, E> {
             })
     }
 
-    /// Returns an entry with a copy of a pinned page; the parent keeps the page itself.
+    /// Copies a pinned page and returns an entry for the copy; the parent keeps the pinned page.
     fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Result<Option<Pte>, Errno> {
         let Some(frame) = entry.anon_frame() else {
             return Ok(None);
@@ -157,8 +157,8 @@ impl<E: Environment> Copier<'_, E> {
 }
 
 impl<E: Environment> Visitor for Copier<'_, E> {
-    /// Creates the child's table, even if it stays empty: a fault maps no huge page where a table
-    /// exists.
+    /// Creates the child's table even if the table stays empty, because a fault does not map a huge
+    /// page where a table exists.
     fn table(&mut self, index: u64) {
         if self.result.is_ok() {
             let made = self.to.make_table(slot_start(index));
@@ -185,10 +185,10 @@ impl<E: Environment> Visitor for Copier<'_, E> {
     }
 }
 
-/// Why pages kept their owner, or their place.
+/// Why pages could not change their owner or be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kept {
-    /// The page at this address is shared, or is being migrated.
+    /// The page at this address is shared or is being migrated.
     Page(u64),
     /// There is no memory for a table or for the copy of a page.
     NoMemory,
@@ -214,13 +214,13 @@ impl From<Blocked> for Kept {
     }
 }
 
-/// An owner of a range of pages: an anon_vma, and the page offset of the first page.
+/// The owner of the pages in a range: an anon_vma, and the page offset of the first page.
 pub(crate) type Owner = (AnonVmaId, Pgoff);
 
-/// A change of the owner of a range of pages, with spare frames for copies of shared pages.
+/// A change of owner for the pages in a range, with spare frames for copies of shared pages.
 pub(super) struct NewOwner<'a> {
     table: &'a PageTable,
-    /// The first address of the range.
+    /// The first address in the range.
     start: u64,
     was: Option<Owner>,
     becomes: Owner,
@@ -246,11 +246,11 @@ impl<'a> NewOwner<'a> {
         (anon_vma, first.plus_bytes(addr - self.start))
     }
 
-    /// Transfers the page at `addr` to the new owner; a shared page is replaced by a copy.
+    /// Transfers the page at `addr` to the new owner; replaces a shared page by a copy.
     ///
-    /// A page counts as shared if another process maps it, or if another thread holds a map count
-    /// to swap or migrate the page and may map it. Swapped-out and KSM pages have no owner: they
-    /// get one from the VMA when they are faulted in.
+    /// A page is considered shared if another process maps it, or if another thread that is
+    /// swapping it in or migrating it holds a map count and may map it. Swapped-out and KSM pages
+    /// have no owner; they get one from the VMA when they are faulted in.
     ///
     /// # Errors
     /// The page is shared and must not or cannot be copied, or is being migrated and the policy
@@ -305,7 +305,7 @@ impl<'a> NewOwner<'a> {
         ours
     }
 
-    /// Gives the page at `addr` back to the old owner if it has got the new one.
+    /// Transfers the page at `addr` back to the old owner if the new owner has got it.
     pub(super) fn give_back<E: Environment>(&self, space: &Space<E>, addr: u64, frame: FrameId) {
         let there = space.frame(frame);
         let (anon_vma, index) = self.at(self.becomes, addr);
@@ -316,7 +316,7 @@ impl<'a> NewOwner<'a> {
         }
     }
 
-    /// Gives the pages of a huge page back to the old owner.
+    /// Transfers the pages of a huge page back to the old owner.
     pub(super) fn give_back_huge<E: Environment>(&self, space: &Space<E>, addr: u64, huge: &Huge) {
         for (at, frame) in huge.frames().enumerate() {
             self.give_back(space, huge_page_addr(addr, at), frame);
@@ -327,7 +327,7 @@ impl<'a> NewOwner<'a> {
 struct Reowner<'a, E: Environment> {
     space: &'a Space<E>,
     to: NewOwner<'a>,
-    /// The first failure; no page changes after it.
+    /// The first error; after an error, no more pages change.
     result: Result<(), Kept>,
 }
 
@@ -348,7 +348,7 @@ impl<E: Environment> Visitor for Reowner<'_, E> {
     }
 }
 
-/// Gives pages back to their old owner.
+/// Transfers pages back to their old owner.
 struct GiveBack<'a, 'o, E: Environment> {
     space: &'a Space<E>,
     to: &'a NewOwner<'o>,
@@ -368,20 +368,20 @@ impl<E: Environment> Visitor for GiveBack<'_, '_, E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Removes the entries of `range` that `zap` selects.
+    /// Removes the entries in `range` that `zap` selects.
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let gather = Gather::new(self.space, self.table);
         self.table.visit(range, &mut Zapper { gather, zap });
     }
 
-    /// Removes write permission from every entry of `range`; a fault restores the permission.
+    /// Removes write permission from every entry in `range`; a fault can restore the permission.
     pub(crate) fn write_protect(&self, range: VmRange) {
         self.table.visit(range, &mut WriteProtector(self.space));
     }
 
-    /// Adapts the entries of `range` to a VMA whose flags changed from `old` to `new`.
+    /// Adapts the entries in `range` to a VMA whose flags have changed from `old` to `new`.
     ///
-    /// A permission that the VMA gained is restored by a fault.
+    /// If the VMA has gained a permission, the entries get it when they are faulted on.
     pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
         let PageTables { space, table } = *self;
         if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
@@ -397,10 +397,10 @@ impl<E: Environment> PageTables<'_, E> {
         }
     }
 
-    /// Copies the entries of `range` to `to` and write-protects both sides.
+    /// Copies the entries in `range` to the page table `to`, and write-protects both copies.
     ///
-    /// Pinned pages keep their frame and permission; for these, `to` gets the frames in `copies`,
-    /// which belong to the child's own anon_vma.
+    /// Pinned pages in the parent keep their frames and permissions; for each, `to` gets a frame
+    /// from `copies`, which belongs to the child's own anon_vma.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(
         &self,
@@ -423,11 +423,10 @@ impl<E: Environment> PageTables<'_, E> {
         copier.result
     }
 
-    /// Transfers the pages of `range`, a part of one VMA, to another anon_vma; the pages do not
-    /// move.
+    /// Transfers the pages of `range`, part of one VMA, to another anon_vma without moving them.
     ///
-    /// Their page offsets increase from the first. A page that another process also maps keeps its
-    /// owner and is replaced by a copy in a frame from `spare`.
+    /// The new page offsets are consecutive. A page that another process also maps keeps its owner,
+    /// and is replaced in this address space by a copy in a frame from `spare`.
     ///
     /// # Errors
     /// A page cannot change. All pages then have the owner `was` again.
@@ -445,8 +444,7 @@ impl<E: Environment> PageTables<'_, E> {
         self.reown_locked(range, owners, spare)
     }
 
-    /// Transfers pages like [`reown`](Self::reown), while the caller holds both anon_vma root
-    /// locks.
+    /// Transfers pages like [`reown`](Self::reown); the caller holds both anon_vma root locks.
     pub(crate) fn reown_locked(
         &self,
         range: VmRange,
@@ -468,8 +466,8 @@ impl<E: Environment> PageTables<'_, E> {
         result
     }
 
-    /// Gives the pages that [`reown_locked`](Self::reown_locked) has changed back to the owner
-    /// `was`.
+    /// Transfers pages back to the owner `was` after [`reown_locked`](Self::reown_locked) has
+    /// succeeded.
     pub(crate) fn give_back_locked(&self, range: VmRange, (was, becomes): (Owner, Owner)) {
         let mut none = Vec::new();
         let place = (self.table, range.start);
@@ -478,7 +476,7 @@ impl<E: Environment> PageTables<'_, E> {
         self.table.visit(range, &mut GiveBack { space, to: &to });
     }
 
-    /// Returns the root of the anon_vma that owns the pages of a range inside one VMA.
+    /// Returns the root of the anon_vma that owns the pages in a range, which is inside one VMA.
     fn anon_vma_root(&self, range: VmRange) -> Option<AnonVmaId> {
         let space = self.space;
         let mut root = None;

@@ -1,4 +1,4 @@
-//! The references that page-table entries hold: released with an entry, and taken for its copy.
+//! The references that page-table entries hold: released with an entry, or taken for a copy.
 
 use super::entry::{Pte, Was};
 use super::table::PageTable;
@@ -7,9 +7,9 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, FrameId, VmRange};
 
 impl<E: Environment> Space<E> {
-    /// Releases the references that `entry` holds; the entry is removed from `addr` of `table`.
+    /// Releases the references that `entry` holds; the entry is being removed at `addr` in `table`.
     ///
-    /// The caller holds the page-table lock.
+    /// The caller must hold the page-table lock.
     #[inline]
     pub(super) fn entry_drop(&self, table: &PageTable, addr: u64, entry: Pte) {
         if let Some(frame) = self.entry_detach(table, addr, entry) {
@@ -17,9 +17,9 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Releases the references that `entry` holds, except for the map count of a frame.
+    /// Releases the references that `entry` holds, except its map count on a frame.
     ///
-    /// Returns that frame; the caller must decrement its map count.
+    /// Returns that frame; the caller must decrement the frame's map count.
     #[inline]
     pub(super) fn entry_detach(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
         match entry {
@@ -47,9 +47,9 @@ impl<E: Environment> Space<E> {
         entry.frame()
     }
 
-    /// Removes an entry from the hardware, and releases the references that it holds.
+    /// Removes an entry from the hardware and releases the references that the entry holds.
     ///
-    /// The caller holds the page-table lock and overwrites the entry.
+    /// The caller must hold the page-table lock and overwrite the entry.
     #[inline]
     #[doc(alias = "ptep_clear_flush")]
     pub(crate) fn entry_clear(&self, table: &PageTable, addr: u64, entry: Pte) {
@@ -59,9 +59,9 @@ impl<E: Environment> Space<E> {
         self.entry_drop(table, addr, entry);
     }
 
-    /// Takes the references that a copy of `entry` needs, which is installed at `addr` of `table`.
+    /// Takes the references for a copy of `entry`, which will be installed at `addr` in `table`.
     ///
-    /// The caller holds the page-table lock of the entry that is copied.
+    /// The caller must hold the page-table lock for the original entry.
     #[inline]
     pub(super) fn entry_dup(&self, table: &PageTable, addr: u64, entry: Pte) -> Result<(), Errno> {
         match entry {

@@ -31,7 +31,7 @@ pub struct Mapping {
 }
 
 impl<E: Environment> Space<E> {
-    /// Calls `f` with every mapping of `frame`, under the family lock of the frame's anon_vma.
+    /// Calls `f` for each mapping of `frame`, under the family lock of the frame's anon_vma.
     ///
     /// Migration entries count as mappings.
     pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {
@@ -42,7 +42,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` with every mapping of `frame`, under the page-table lock of the mapping as well.
+    /// Like [`rmap_walk`](Self::rmap_walk), but also holds each mapping's page-table lock.
     pub(crate) fn rmap_look(&self, frame: FrameId, f: &mut dyn FnMut(Mapping)) {
         self.rmap_places(frame, &mut |table, mapping| {
             table.peek(mapping.addr, |entry| {
@@ -53,7 +53,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` to modify every entry that maps `frame`, after splitting huge pages that map it.
+    /// Calls `f` to modify each entry that maps `frame`; first splits each huge page that maps it.
     pub(crate) fn rmap_change(
         &self,
         frame: FrameId,
@@ -72,7 +72,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` with every address that may have an entry for `frame`.
+    /// Calls `f` with each address at which an entry may map `frame`.
     fn rmap_places(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
         let Some(there) = self.frames.get(frame.0) else {
             return;

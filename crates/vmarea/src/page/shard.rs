@@ -1,31 +1,31 @@
-//! `Shard`: a part of a page table, with its slots in a sorted vector.
+//! `Shard`: one part of a page table. Its slots are in a sorted vector.
 
 use super::entry::Pte;
 use super::slot::{Slot, Table, entry_of, slot_of};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The reason why an entry or a slot cannot be set.
+/// Why an entry or a slot could not be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Blocked {
-    /// A huge page maps the address, or the slot is in use.
+    /// A huge page maps the address, or the destination slot is in use.
     InUse,
-    /// There is no memory for a table.
+    /// There is no memory for a table or a slot.
     NoMemory,
 }
 
 /// Whether a fault holds `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FaultPath {
-    /// The fault does not hold `mmap_lock`, and is counted.
+    /// The fault does not hold `mmap_lock`. It is counted.
     Unlocked,
-    /// The fault holds `mmap_lock`, or is a retry of a fault that was already counted.
+    /// The fault holds `mmap_lock`, or it is a retry of a fault that has already been counted.
     Locked,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Slots with their numbers, in ascending order. Growing a vector can report a lack of memory.
+    /// Slots with their numbers, in ascending order. A vector can report that it cannot grow.
     pub(super) slots: Vec<(u64, Slot)>,
     /// Number of faults in this shard that were handled without `mmap_lock`.
     pub(super) unlocked: u64,
@@ -55,7 +55,7 @@ impl Shard {
         Some(&mut self.slots[at].1)
     }
 
-    /// Returns the positions in the vector of the slots whose numbers are in `slots`.
+    /// Returns the vector positions of the slots whose numbers are in `slots`.
     pub(super) fn span(&self, slots: &Range<u64>) -> Range<usize> {
         let at = |first: u64| self.at(first).unwrap_or_else(|at| at);
         at(slots.start)..at(slots.end)

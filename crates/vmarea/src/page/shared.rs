@@ -1,11 +1,12 @@
-//! Counts the pages of a range that are shared, before pages get another anon_vma or index.
+//! Counts the shared pages in a range, before its pages get another anon_vma or index.
 //!
-//! There are two definitions of a shared page ([`SharingCheck`]). `Thesis` follows the thesis
-//! literally: a mapped page is shared if its map count plus its swap count is above one, and a
-//! swapped-out page if its swap-map entry, including the flags, is above one. `Truth` counts only
-//! pages that another address space maps. Under `Truth` a swapped-out page is not shared, even if
-//! other entries name its slot: it has no owner that could change, and gets one from the VMA in
-//! which it is faulted in. KSM pages are never counted, for the same reason.
+//! [`SharingCheck`] selects one of two definitions of a shared page. `Thesis` follows the thesis
+//! literally: a mapped page is shared if its map count plus its swap count exceeds 1, and a
+//! swapped-out page is shared if its swap-map entry, including the flags, exceeds 1. `Truth` counts
+//! only pages that another address space maps. Under `Truth`, a swapped-out page is not shared even
+//! if other entries refer to its swap slot: the page has no owner that could change, and gets an
+//! owner from the VMA into which it is faulted in. For the same reason, KSM pages are never
+//! counted.
 //!
 //! # Linux
 //! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` flag counts as sharing,
@@ -26,35 +27,35 @@ use crate::types::{AnonVmaId, FrameId, MmId, SwapId, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-/// The reason why a page counts as shared.
+/// Why a page is considered shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
     /// Another page-table entry maps the page.
     Mapped,
-    /// Other entries name the page's swap slot, or the page is in the swap cache.
+    /// Other entries refer to the page's swap slot, or the page is in the swap cache.
     Swapped,
-    /// Unknown: the page is being migrated, and the platform does not wait.
+    /// It is unknown whether the page is shared, because it is being migrated.
     Migrating,
 }
 
-/// A page that counts as shared.
+/// A page that is considered shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedPage {
     /// The address of the page.
     pub addr: u64,
-    /// The reason why the page counts as shared.
+    /// Why the page is considered shared.
     pub why: Why,
 }
 
-/// The shared pages of a range.
+/// The shared pages in a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SharedPages {
     /// The first shared page that was found.
     pub first: Option<SharedPage>,
     /// Number of shared pages.
     ///
-    /// With [`SharingCheck::Thesis`] the check may stop at the first shared page. If a page is
-    /// being migrated and the platform does not wait, the number is `u64::MAX`.
+    /// With [`SharingCheck::Thesis`], counting may stop at the first shared page. If a page is
+    /// being migrated and the platform does not wait for the migration, the number is `u64::MAX`.
     pub count: u64,
 }
 
@@ -66,10 +67,10 @@ impl SharedPages {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Returns the shared pages of `range`, a part of one VMA with this anon_vma.
+    /// Returns the shared pages in `range`, part of one VMA with this anon_vma.
     ///
-    /// The result stays valid while the caller holds the mm's lock for writing or reading, which
-    /// prevents forks.
+    /// The result stays valid as long as the caller holds `mmap_lock`, for reading or writing,
+    /// because the lock prevents forks.
     pub fn shared_pages(
         &self,
         anon_vma: Option<AnonVmaId>,
@@ -110,7 +111,7 @@ impl<E: Environment> PageTables<'_, E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// True if another address space maps the page. The caller must not hold a page-table lock.
+    /// True if another address space maps the page. The caller must hold no page-table lock.
     fn mapped_by_another(&self, frame: FrameId, owner: Option<MmId>) -> bool {
         let mut another = false;
         self.rmap_walk(frame, |mapping| another |= Some(mapping.mm) != owner);
@@ -124,7 +125,7 @@ struct Check<'a, E: Environment> {
     range: VmRange,
     check: SharingCheck,
     found: SharedPages,
-    /// Pages with several mappings, which may all be in one process (`SharingCheck::Truth` only).
+    /// Pages with several mappings, perhaps all in one process (only for `SharingCheck::Truth`).
     doubtful: Vec<(u64, FrameId)>,
 }
 

@@ -1,7 +1,8 @@
-//! Slots of a page table: each covers 2 MiB with a table of 512 entries or with one huge page.
+//! Slots of a page table: each covers 2 MiB, with either a table of 512 entries or one huge page.
 //!
-//! This module defines a slot without the map that contains it and without its lock; both are in
-//! `table`. Code that visits a range receives its entries and huge pages through a [`Visitor`].
+//! This module defines a slot; the vector that contains the slot and the lock that protects the
+//! slot are in `shard` and `table`. Code that visits a range implements [`Visitor`], which receives
+//! the range's entries and huge pages.
 
 use super::entry::{ENTRIES, Entries, Pte, boxed, new_entries};
 use super::huge::Huge;
@@ -31,7 +32,7 @@ impl Table {
         Self { entries, used }
     }
 
-    /// Modifies an entry with `f` and updates the number of used entries.
+    /// Modifies an entry with `f` and updates `used`.
     #[inline]
     pub(super) fn change<R>(&mut self, at: usize, f: impl FnOnce(&mut Pte) -> R) -> R {
         let entry = &mut self.entries[at];
@@ -42,7 +43,7 @@ impl Table {
         result
     }
 
-    /// Replaces the entry at `at` by `to`, without releasing the references of the old entry.
+    /// Replaces the entry at `at` by `to`; does not release the references of the replaced entry.
     pub(super) fn set(&mut self, at: usize, to: Pte) {
         let was = core::mem::replace(&mut self.entries[at], to);
         self.used = self.used + u32::from(to != Pte::None) - u32::from(was != Pte::None);
@@ -52,15 +53,15 @@ impl Table {
 /// The contents of a slot.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// Nothing. A slot whose contents have moved away stays, so that they can return without
-    /// allocation.
+    /// Nothing. A slot remains after its contents have been moved away, so that moving them back
+    /// needs no allocation.
     Vacant,
     Table(Table),
     Huge(Huge),
 }
 
 impl Slot {
-    /// True if the slot maps nothing; it may have a table.
+    /// True if the slot maps nothing; the slot may still have a table.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Slot::Vacant => true,
@@ -69,7 +70,7 @@ impl Slot {
         }
     }
 
-    /// Returns the table of a slot that has one.
+    /// Returns the slot's table; `None` if the slot has none.
     pub(super) fn as_table(&mut self) -> Option<&mut Table> {
         match self {
             Slot::Table(table) => Some(table),
@@ -78,20 +79,20 @@ impl Slot {
     }
 }
 
-/// The action that a visitor chooses for a huge page.
+/// What a visitor decides to do with a huge page.
 #[derive(Debug)]
 pub(crate) enum HugeFate {
     /// The huge page stays mapped.
     Keep,
-    /// The visitor has released the mapping; the slot is removed.
+    /// The visitor has released the mapping, so the slot is removed.
     Gone,
-    /// The mapping is replaced by these small entries, which are visited next.
+    /// The huge page is replaced by these small entries, which the visitor receives next.
     Split(Box<Entries>),
 }
 
-/// A visitor of entries and huge pages; it may modify them.
+/// Receives the entries and huge pages in a range, and may modify them.
 pub(crate) trait Visitor {
-    /// Called for each table that overlaps the range, before its entries; the table may be empty.
+    /// Called for each table that overlaps the range, even if empty, before the table's entries.
     fn table(&mut self, _index: u64) {}
     /// Called for each entry that is not `None`.
     fn page(&mut self, addr: u64, entry: &mut Pte);
@@ -99,32 +100,32 @@ pub(crate) trait Visitor {
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate;
 }
 
-/// Whether a range covers a huge page entirely.
+/// Whether a range covers all of a huge page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cover {
     /// The range covers the whole huge page.
     Whole,
-    /// The range covers only a part of the huge page.
+    /// The range covers only part of the huge page.
     Part,
 }
 
-/// The kind of a slot of 2 MiB.
+/// What a 2 MiB slot contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotKind {
-    /// Nothing is mapped and there is no table.
+    /// Nothing: no page is mapped, and there is no table.
     Empty,
     /// A table of small entries.
     Table,
-    /// A huge page, or the huge zero page.
+    /// A huge page, possibly the huge zero page.
     Huge,
 }
 
-/// Returns the number of the slot that contains `addr`.
+/// Returns the index of the slot that contains `addr`.
 pub(super) fn slot_of(addr: u64) -> u64 {
     addr >> TABLE_SHIFT
 }
 
-/// Returns the first address of a slot.
+/// Returns the first address in a slot.
 pub(super) fn slot_start(index: u64) -> u64 {
     index << TABLE_SHIFT
 }
@@ -139,7 +140,7 @@ pub(super) fn entry_of(addr: u64) -> usize {
     (addr >> PAGE_SHIFT) as usize % ENTRIES
 }
 
-/// Returns the indexes of the entries of a slot that are inside a range.
+/// Returns the indexes of those entries in a slot that are inside a range.
 pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
     let from = if range.start > start {
         entry_of(range.start)
@@ -154,7 +155,7 @@ pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
     from..to
 }
 
-/// Returns the slots that a range overlaps.
+/// Returns the indexes of the slots that a range overlaps.
 pub(super) fn slots_of(range: VmRange) -> core::ops::Range<u64> {
     match range.is_empty() {
         true => 0..0,

@@ -1,8 +1,9 @@
-//! `SortedMap`: a map in one sorted buffer, which reports that there is no memory to grow.
+//! `SortedMap`: a map in one sorted buffer that returns an error if it cannot grow.
 //!
-//! The buffer is a ring. Inserting or removing an entry moves the entries between it and the nearer
-//! end, so inserting or removing keys in ascending or descending order moves no entries. The maps
-//! of the standard library abort the program if they cannot grow.
+//! The buffer is a ring. Inserting or removing an entry moves all entries between that entry and
+//! the nearer end of the buffer. Inserting or removing keys in ascending or descending order
+//! therefore moves no entries. The standard library's maps cannot be used, because they abort the
+//! program if they cannot grow.
 
 use crate::types::Errno;
 use alloc::collections::VecDeque;
@@ -31,12 +32,12 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Some(&mut self.0[at].1)
     }
 
-    /// Reserves space for `more` entries, so that [`insert`](Self::insert) cannot fail.
+    /// Reserves space for `more` entries, so that [`insert`](Self::insert) cannot fail for them.
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)
     }
 
-    /// Sets the value of a key; returns true if the key is new.
+    /// Sets the value for a key; returns true if the key is new.
     pub(super) fn insert(&mut self, key: K, value: V) -> Result<bool, Errno> {
         match self.place(key) {
             Ok(at) => self.0[at].1 = value,
@@ -65,7 +66,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         }
     }
 
-    /// Returns the first key after `key`, or the first key of the map if `key` is `None`.
+    /// Returns the first key after `key`, or the first key if `key` is `None`.
     pub(super) fn next_key(&self, key: Option<K>) -> Option<K> {
         let at = match key {
             None => 0,

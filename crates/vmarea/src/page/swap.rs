@@ -1,12 +1,12 @@
-//! Swap: slots on a device, their reference counts, and the cache of pages that also have a frame.
+//! Swap: slots on a device, their reference counts, and the swap cache.
 //!
-//! Swapping out a page replaces every mapping by a [`Pte::Swap`]. The page's anon_vma and index are
-//! not kept, so a VMA may move or merge while its pages are swapped out: at swap-in, the page gets
-//! both from the VMA of the faulting access. While other entries still name the slot, the page
-//! stays in the swap cache, mapped in one process and swapped out in another. A cached page is not
-//! modified: a write makes a copy. The contents of a slot and of its cached page are therefore
-//! always identical. Not implemented: read-ahead. `mm::reclaim` decides whether a page is swapped
-//! out; the embedder chooses the order of the pages.
+//! Swapping out a page replaces every mapping of the page by a [`Pte::Swap`]. The page's anon_vma
+//! and index are not stored, so a VMA may move or merge while its pages are swapped out: at
+//! swap-in, a page gets both from the VMA of the faulting access. As long as other entries still
+//! refer to the slot, the page stays in the swap cache, mapped in one process and swapped out in
+//! another. A cached page is never modified: a write copies it. Therefore the contents of a slot
+//! and of its cached page are always identical. Not implemented: read-ahead. `mm::reclaim` decides
+//! whether a page is swapped out; the embedder chooses the order in which pages are tried.
 //!
 //! # Picture
 //! ```text
@@ -41,10 +41,10 @@ use crate::types::{Errno, FrameId, SwapId, VmRange};
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
 
-/// Maximum number of reverse-map walks to unmap a page that a concurrent fork is copying.
+/// Maximum number of reverse-map walks in which to unmap a page that a concurrent fork is copying.
 pub(super) const WALKS: u32 = 64;
 
-/// One entry of Linux's swap map: a count in six bits and two flags.
+/// One entry in Linux's swap map: a count in six bits and two flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "swap_map")]
 pub struct SwapMap(pub u8);
@@ -54,7 +54,7 @@ impl SwapMap {
     pub const MAX: u8 = 0x3e;
     /// Flag: the page is also in the swap cache (`SWAP_HAS_CACHE`).
     pub const HAS_CACHE: u8 = 0x40;
-    /// Flag: the count exceeds [`MAX`](Self::MAX) and continues elsewhere (`COUNT_CONTINUED`).
+    /// Flag: the count exceeds [`MAX`](Self::MAX); the rest is elsewhere (`COUNT_CONTINUED`).
     pub const COUNT_CONTINUED: u8 = 0x80;
 
     fn new(count: u32, cached: bool) -> SwapMap {
@@ -72,11 +72,12 @@ impl SwapMap {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Number of entries that name the slot, plus one during the swap-out that writes the slot.
+    /// Number of entries that refer to the slot; 1 more while a swap-out is writing to the slot.
     count: u32,
     cache: Option<FrameId>,
-    /// The cached page was unmapped. Linux keeps the page in the cache until memory is reclaimed;
-    /// here its frame is freed, and the slot only remembers that `HAS_CACHE` is set.
+    /// The cached page has been unmapped. Linux keeps such a page in the cache until memory is
+    /// reclaimed. Here the page's frame is freed, and only the fact that `HAS_CACHE` is set is
+    /// recorded.
     unmapped_in_cache: bool,
 }
 
@@ -84,7 +85,7 @@ struct Slot {
 struct Map {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The slot of each frame that is in the swap cache.
+    /// Maps each frame in the swap cache to its slot.
     cached: SortedMap<FrameId, SwapId>,
 }
 
@@ -119,7 +120,7 @@ pub(crate) struct Swap {
 /// The result of a swap-cache lookup.
 #[derive(Debug)]
 pub(crate) enum Cached {
-    /// The page is in this frame; the lookup added one to the frame's map count for the caller.
+    /// The page is in this frame, whose map count the lookup has incremented for the caller.
     Frame(FrameId),
     /// The page is being migrated from this frame.
     Migrating(FrameId),
@@ -127,22 +128,22 @@ pub(crate) enum Cached {
     No,
 }
 
-/// The references to a swap slot that remain after one was released.
+/// Whether entries still refer to a swap slot after one reference has been released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Left {
-    /// No entry names the slot: the page belongs to the caller alone.
+    /// No entry refers to the slot, so the page belongs only to the caller.
     None,
-    /// Other entries still name the slot.
+    /// Other entries still refer to the slot.
     Others,
 }
 
 impl Swap {
-    /// Increments the count of a slot.
+    /// Increments a slot's count.
     pub(super) fn dup(&self, id: SwapId) {
         self.map.lock().slot(id).count += 1;
     }
 
-    /// Decrements the count of a slot, and frees the slot if the count becomes 0.
+    /// Decrements a slot's count, and frees the slot if the count becomes 0.
     pub(crate) fn put<E: Environment>(&self, space: &Space<E>, id: SwapId) -> Left {
         let mut map = self.map.lock();
         Self::put_locked(&mut map, space, id)
@@ -180,9 +181,9 @@ impl Swap {
         }
     }
 
-    /// Fills the new `frame` with the data of a slot, and decrements the slot's count.
+    /// Fills the new `frame` with the data in a slot, and decrements the slot's count.
     ///
-    /// Returns `None` and changes nothing if another frame already contains the page.
+    /// Returns `None` and changes nothing if a mapped frame already contains the page.
     ///
     /// # Errors
     /// ENOMEM, or the platform's error if the data cannot be read; nothing has changed.
@@ -225,7 +226,7 @@ impl Swap {
         Ok(())
     }
 
-    /// Removes a frame that is no longer mapped from the cache.
+    /// Removes a frame that is no longer mapped from the swap cache.
     #[cold]
     pub(super) fn forget_frame<E: Environment>(&self, space: &Space<E>, frame: FrameId) {
         if !space.frame(frame).is_swap_cache() {
@@ -241,7 +242,7 @@ impl Swap {
         }
     }
 
-    /// Returns the number of entries that name the slot of a cached frame.
+    /// Returns the number of entries that refer to a cached frame's slot; 0 if there is no slot.
     #[doc(alias = "page_swapcount")]
     pub(super) fn count_of_frame(&self, frame: FrameId) -> u32 {
         let mut map = self.map.lock();
@@ -251,14 +252,14 @@ impl Swap {
         }
     }
 
-    /// Returns the swap-map entry of a slot.
+    /// Returns the swap-map entry for a slot.
     fn look(&self, id: SwapId) -> SwapMap {
         let mut map = self.map.lock();
         let slot = map.slot(id);
         SwapMap::new(slot.count, slot.cache.is_some() || slot.unmapped_in_cache)
     }
 
-    /// Returns the slot of `frame`, or a new slot, and adds one to its count for the swap-out.
+    /// Returns the slot of `frame`, or allocates one; adds 1 to its count for the swap-out.
     fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
         let id = match map.cached.get(frame).copied() {
@@ -274,7 +275,7 @@ impl Swap {
         Ok(id)
     }
 
-    /// Removes a locked frame from the cache if no entry maps it; returns true if no entry does.
+    /// Returns true if no entry maps a locked frame; then also removes the frame from the cache.
     fn uncache_unmapped<E: Environment>(
         &self,
         space: &Space<E>,
@@ -291,7 +292,7 @@ impl Swap {
         alone
     }
 
-    /// Moves the cache entry of frame `from` to frame `to`.
+    /// Transfers the swap-cache entry of frame `from` to frame `to`.
     pub(super) fn migrate<E: Environment>(&self, space: &Space<E>, from: FrameId, to: FrameId) {
         let mut map = self.map.lock();
         if let Some(id) = map.cached.get(from).copied() {
@@ -313,7 +314,7 @@ impl Swap {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the swap-map entry of a slot that a page-table entry names.
+    /// Returns the swap-map entry for a slot to which a page-table entry refers.
     pub fn swap_map(&self, id: SwapId) -> SwapMap {
         self.swap.look(id)
     }
@@ -323,7 +324,7 @@ impl<E: Environment> Space<E> {
         self.swap.in_use().len()
     }
 
-    /// Swaps out the page in `frame`, and first splits a huge page that contains the frame.
+    /// Swaps out the page in `frame`; first splits any huge page that contains the frame.
     ///
     /// # Errors
     /// As [`swap_out`](Self::swap_out), except for its checks of the mapping. If the platform
@@ -337,10 +338,10 @@ impl<E: Environment> Space<E> {
         self.swap_out_locked(locked, &mut |_| Some(()))
     }
 
-    /// Swaps out the page in a locked frame, and unlocks the frame.
+    /// Swaps out the page in a locked frame, then unlocks the frame.
     ///
-    /// `allow` is called before a mapping is replaced. If it returns `None`, the mapping stays;
-    /// otherwise the value is kept until the mapping has been replaced.
+    /// `allow` is called before each mapping is replaced. If it returns `None`, the mapping stays;
+    /// otherwise the value it returns is held until the mapping has been replaced.
     ///
     /// # Errors
     /// EAGAIN if a mapping stays, or the page was mapped again during the call; ENOSPC if the device
@@ -407,7 +408,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// True if the only entry that maps a marked frame may be made writable.
+    /// True if the only entry that maps a frame may be made writable, given the frame's flags.
     #[cold]
     pub(crate) fn may_reuse_marked(&self, frame: FrameId) -> bool {
         let there = self.frame(frame);

@@ -1,11 +1,11 @@
 //! The page table of one mm: maps an address to its page-table entry.
 //!
-//! The table consists of slots of 2 MiB which are spread over shards with one lock each. A slot is
-//! either a table of 512 entries or one huge page. The shard lock is the page-table lock, so faults
-//! in different parts of the address space do not contend; the hint that a fault leaves for the
-//! next fault in the shard is stored next to the shard lock (see `near`). A read inside a huge page
-//! returns each of its 512 pages as a separate entry, so only code that modifies entries has to
-//! handle huge pages.
+//! The table consists of 2 MiB slots, which are distributed over shards with one lock each. A slot
+//! contains either a table of 512 entries or one huge page. The shard lock serves as the page-table
+//! lock, so faults in different parts of the address space do not contend. Next to the shard lock,
+//! a fault stores a hint for the next fault in the shard (see `near`). Reading an address in a huge
+//! page returns an equivalent small entry, so only code that modifies entries has to handle huge
+//! pages.
 //!
 //! # Invariants
 //! H1  a huge slot is inside one VMA
@@ -29,12 +29,12 @@ use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
 
-/// Number of shards. On average, one in `SHARDS` slots is in the same shard as a given slot.
+/// Number of shards. Two slots are in the same shard with a probability of about 1 in `SHARDS`.
 const SHARDS: usize = 32;
-/// A range of up to this many slots is visited slot by slot, a longer range shard by shard.
+/// Ranges of up to this many slots are visited slot by slot, longer ranges shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
 
-/// A locked shard and the VMA hint for faults in the shard, on a separate cache line.
+/// A shard with its lock, and the VMA hint for faults in the shard, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Locked {
@@ -42,14 +42,14 @@ struct Locked {
     near: Near,
 }
 
-/// True if the slots are visited one by one, not shard by shard.
+/// True if a range of slots is short enough to be visited slot by slot, not shard by shard.
 fn is_short(slots: &Range<u64>) -> bool {
     slots.end - slots.start <= FEW_SLOTS
 }
 
-/// Hashes a slot number, so that slots at regular distances spread evenly over the shards.
+/// Hashes a slot number so that slots at regular distances are spread evenly over the shards.
 ///
-/// Threads often work at the same offset in ranges that are a power of two apart.
+/// Threads often access ranges that are a power of two apart, at the same offset in each range.
 #[inline]
 pub(super) fn scattered(slot: u64) -> usize {
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -60,13 +60,13 @@ pub(super) fn scattered(slot: u64) -> usize {
 #[derive(Debug, Default)]
 pub struct PageTable {
     shards: [Locked; SHARDS],
-    /// Number of huge slots, so that lookups of huge pages can be skipped if there are none.
+    /// Number of huge pages that this table maps; if it is 0, lookups of huge pages can be skipped.
     huge: AtomicU32,
     owner: AtomicU64,
 }
 
 impl PageTable {
-    /// Returns the address space that this page table belongs to.
+    /// Returns the id of the address space to which this page table belongs, once it is set.
     pub fn owner(&self) -> Option<MmId> {
         // ORDERING: Relaxed; set before the address space is used.
         MmId::from_bits(self.owner.load(Ordering::Relaxed))
@@ -82,13 +82,13 @@ impl PageTable {
         &self.shards[scattered(slot) % SHARDS].shard
     }
 
-    /// Returns the hint for `addr`: the VMA that the last fault in the same shard found.
+    /// Returns the hint for `addr`: the VMA in which the last fault in the same shard occurred.
     #[inline]
     pub(crate) fn near(&self, addr: u64) -> &Near {
         &self.shards[scattered(slot_of(addr)) % SHARDS].near
     }
 
-    /// Counts a fault that does not read an entry.
+    /// Counts a fault that does not access a page-table entry.
     #[cold]
     pub(crate) fn count_fault(&self, path: FaultPath, addr: u64) {
         self.shard(slot_of(addr)).lock().count(path);
@@ -99,7 +99,7 @@ impl PageTable {
         self.shards.iter().map(|s| s.shard.lock().unlocked).sum()
     }
 
-    /// Resets the fault count and the VMA hints, for reuse of the table by a new address space.
+    /// Resets the fault counts and the VMA hints, before a new address space reuses the table.
     pub(crate) fn forget_faults(&self) {
         for locked in &self.shards {
             locked.shard.lock().unlocked = 0;
@@ -107,7 +107,7 @@ impl PageTable {
         }
     }
 
-    /// Returns the entry for `addr`; inside a huge page, the equivalent small entry.
+    /// Returns the entry for `addr`; in a huge page, returns the equivalent small entry.
     pub fn get(&self, addr: u64) -> Pte {
         self.peek(addr, |entry| entry)
     }
@@ -118,7 +118,7 @@ impl PageTable {
         f(shard.get(addr))
     }
 
-    /// Returns the entry for `addr`, and counts a fault on the given path.
+    /// Returns the entry for `addr`, and counts a fault that uses `path`.
     pub(crate) fn get_for(&self, path: FaultPath, addr: u64) -> Pte {
         let mut shard = self.shard(slot_of(addr)).lock();
         shard.count(path);
@@ -151,9 +151,9 @@ impl PageTable {
         self.huge.fetch_add(more as u32, Ordering::Relaxed);
     }
 
-    /// Modifies the entry for `addr` under the page-table lock.
+    /// Calls `f` to modify the entry for `addr`, under the page-table lock.
     ///
-    /// Returns `None` and changes nothing if a huge page maps `addr` or there is no table.
+    /// Returns `None` and changes nothing if a huge page maps `addr` or no table contains it.
     #[must_use]
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
         let index = slot_of(addr);
@@ -162,7 +162,7 @@ impl PageTable {
         Some(table.change(entry_of(addr), f))
     }
 
-    /// Modifies the entry for `addr`, in a new table if there is none.
+    /// Calls `f` to modify the entry for `addr`; creates the table first if there is none.
     pub(crate) fn install<R>(
         &self,
         addr: u64,
@@ -171,7 +171,7 @@ impl PageTable {
         self.install_for(FaultPath::Locked, addr, f)
     }
 
-    /// Modifies an entry like [`install`](Self::install), and counts a fault on the given path.
+    /// Modifies an entry like [`install`](Self::install), and counts a fault that uses `path`.
     #[inline]
     pub(crate) fn install_for<R>(
         &self,
@@ -186,7 +186,7 @@ impl PageTable {
         Ok(table.change(entry_of(addr), f))
     }
 
-    /// Modifies the huge page that maps `addr`; returns `None` if there is none.
+    /// Calls `f` to modify the huge page that maps `addr`; returns `None` if there is none.
     pub(crate) fn update_huge<R>(
         &self,
         addr: u64,
@@ -213,7 +213,7 @@ impl PageTable {
         Some(result)
     }
 
-    /// Inserts a huge page at `addr`; returns the huge page as the error if that is not possible.
+    /// Inserts a huge page at `addr`; if that is impossible, returns the huge page with the error.
     pub(crate) fn insert_huge(&self, addr: u64, huge: Huge) -> Result<(), (Huge, Blocked)> {
         let index = slot_of(addr);
         let mut shard = self.shard(index).lock();
@@ -228,10 +228,10 @@ impl PageTable {
         }
     }
 
-    /// Moves the contents of slot `from` to slot `to`; an empty table of `to` moves to `from`.
+    /// Moves the contents of slot `from` to slot `to`; an empty table in `to` is moved to `from`.
     ///
-    /// `prepare` changes the contents before they move; if it returns an error, they stay in
-    /// `from`. A second call in the opposite direction needs no memory.
+    /// `prepare` updates the contents before they are moved. If `prepare` returns an error, the
+    /// contents stay in `from`. A second call in the opposite direction needs no memory.
     pub(super) fn exchange_slots<X: From<Blocked>>(
         &self,
         (from, to): (u64, u64),
@@ -267,7 +267,7 @@ impl PageTable {
         prepared
     }
 
-    /// Calls `f` with the table of a slot, creating the table if the slot is empty.
+    /// Calls `f` with the table in a slot, creating the table if the slot is empty.
     pub(super) fn with_table<R>(
         &self,
         index: u64,
@@ -278,12 +278,12 @@ impl PageTable {
 
     /// Creates the table that contains the entry for `addr`, if the slot is empty.
     ///
-    /// A fault does this before it is known whether the fault will map a page.
+    /// A fault creates the table even if the fault later maps no page.
     pub(crate) fn make_table(&self, addr: u64) -> Result<(), Blocked> {
         self.with_table(slot_of(addr), |_| ())
     }
 
-    /// Visits all entries and huge pages in `range`, in no particular order.
+    /// Calls `visitor` for all entries and huge pages in `range`, in no particular order.
     pub(crate) fn visit(&self, range: VmRange, visitor: &mut impl Visitor) {
         let slots = slots_of(range);
         if is_short(&slots) {
@@ -338,9 +338,9 @@ impl PageTable {
         false
     }
 
-    /// Calls `f` with every entry in `range` that is not `None`, in no order, until `f` breaks.
+    /// Calls `f` with every entry in `range` that is not `None`, in any order, until `f` breaks.
     ///
-    /// For a huge page, `f` is called with the equivalent small entries.
+    /// In a huge page, `f` is called with the equivalent small entries.
     pub fn for_each(&self, range: VmRange, mut f: impl FnMut(u64, Pte) -> ControlFlow<()>) {
         let slots = slots_of(range);
         if is_short(&slots) {
@@ -378,7 +378,7 @@ impl PageTable {
         }
     }
 
-    /// Takes the first slot in use off the range `slots`; a short range yields empty slots as well.
+    /// Takes the first slot from the range `slots`; skips unused slots unless the range is short.
     pub(super) fn next_slot(&self, slots: &mut Range<u64>) -> Option<u64> {
         if is_short(slots) {
             return slots.next();
@@ -392,7 +392,7 @@ impl PageTable {
         next
     }
 
-    /// Takes the last slot in use off the range `slots`; a short range yields empty slots as well.
+    /// Takes the last slot from the range `slots`; skips unused slots unless the range is short.
     pub(super) fn next_slot_back(&self, slots: &mut Range<u64>) -> Option<u64> {
         if is_short(slots) {
             return slots.next_back();
@@ -406,14 +406,14 @@ impl PageTable {
         next
     }
 
-    /// Frees the empty tables that are entirely within `range`.
+    /// Frees the empty tables whose slots are entirely within `range`.
     #[doc(alias = "free_pgtables")]
     pub fn free_tables(&self, range: VmRange) {
         let slots = slot_of(range.start + PMD_SIZE - 1)..slot_of(range.end);
         self.remove_slots(slots, |slot| slot.is_empty());
     }
 
-    /// Removes the vacant slots of `range`, whose contents have moved away.
+    /// Removes the vacant slots in `range`, whose contents have been moved away.
     pub(super) fn forget_vacant(&self, range: VmRange) {
         self.remove_slots(slots_of(range), |slot| matches!(slot, Slot::Vacant));
     }
@@ -441,7 +441,7 @@ impl PageTable {
         }
     }
 
-    /// True if `range` touches an empty table; always true for a long range, which is not searched.
+    /// True if `range` overlaps an empty table, or is too long to be searched.
     pub(crate) fn has_empty_table(&self, range: VmRange) -> bool {
         let mut slots = slots_of(range);
         let empty = |index| {
@@ -451,7 +451,7 @@ impl PageTable {
         !is_short(&slots) || slots.any(empty)
     }
 
-    /// Returns the number of entries that are not `None`; a huge page counts as 512.
+    /// Returns the number of entries that are not `None`; a huge page counts as 512 entries.
     pub fn len(&self) -> u64 {
         let used = |(_, slot): &(u64, Slot)| match slot {
             Slot::Vacant => 0,

@@ -1,4 +1,4 @@
-//! Operations on huge pages: allocation, duplication, splitting and release, with counts of these
+//! Operations on huge pages: allocation, duplication, splitting and release, and counts of these
 //! events.
 //!
 //! # Linux
@@ -31,19 +31,19 @@ pub(crate) struct HugeState {
 /// Counts of huge-page events in all address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HugeCounts {
-    /// Number of huge pages that write faults allocated.
+    /// Number of huge pages allocated by write faults.
     pub made: u64,
-    /// Number of mappings of the huge zero page that read faults created.
+    /// Number of times that read faults mapped the huge zero page.
     pub zero: u64,
-    /// Number of huge pages that `MADV_COLLAPSE` made from small pages.
+    /// Number of huge pages into which `MADV_COLLAPSE` collapsed small pages.
     pub collapsed: u64,
-    /// Number of huge mappings that were split into small entries.
+    /// Number of huge mappings split into small entries.
     pub splits: u64,
-    /// Number of huge mappings that `mremap` moved as a whole.
+    /// Number of huge mappings moved as a whole by `mremap`.
     pub moved_whole: u64,
 }
 
-/// A huge-page event that is counted.
+/// The huge-page events that are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HugeEvent {
     Made,
@@ -84,9 +84,9 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Allocates a huge page of `anon_vma` at page offset `index`, mapped by one slot.
+    /// Allocates a huge page owned by `anon_vma`, at page offset `index`, for one slot to map.
     ///
-    /// `fill` writes the content of each frame.
+    /// `fill` is called for each frame, and writes the frame's content.
     ///
     /// # Errors
     /// ENOMEM, or the error of `fill`; nothing is allocated.
@@ -132,7 +132,7 @@ impl<E: Environment> Space<E> {
         self.compound(key).whole.load(Ordering::Relaxed)
     }
 
-    /// Releases a slot's mapping of a huge page.
+    /// Releases one slot's mapping of a huge page.
     pub(crate) fn huge_drop(&self, huge: &mut Huge) {
         let Some(key) = huge.compound.take() else {
             return;
@@ -144,7 +144,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Returns a second mapping of the huge page; both mappings are write-protected.
+    /// Returns another mapping of the huge page, and write-protects both mappings.
     pub(super) fn huge_dup(&self, huge: &mut Huge) -> Result<Huge, Errno> {
         let copy = huge.try_clone()?;
         huge.write_protect();
@@ -170,7 +170,7 @@ impl<E: Environment> Space<E> {
         self.huge_whole(huge) <= 1 && huge.frames().all(single)
     }
 
-    /// Makes `anon_vma` the owner of all pages of `huge`, the first page at page offset `index`.
+    /// Makes `anon_vma` own all pages in `huge`, with consecutive page offsets from `index`.
     pub(super) fn huge_set_mapping(&self, huge: &Huge, anon_vma: AnonVmaId, index: Pgoff) {
         for (at, frame) in huge.frames().enumerate() {
             self.frame(frame)
@@ -178,10 +178,10 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Handles a write to a read-only huge page: reuses it if unshared, otherwise splits it.
+    /// Handles a write to a read-only huge page: reuses it if it is unshared, otherwise splits it.
     ///
-    /// Returns true if the page was made writable as a page of `anon_vma`, false if it was split,
-    /// and `None` if no huge page maps `addr`.
+    /// Returns true if the huge page is now owned by `anon_vma` and writable, false if it was
+    /// split, and `None` if no huge page maps `addr`.
     #[doc(alias = "do_huge_pmd_wp_page")]
     pub(crate) fn huge_reuse_or_split(
         &self,
@@ -201,7 +201,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// Replaces the huge zero page at `addr` by `huge`; returns `huge` on failure.
+    /// Replaces the huge zero page at `addr` by `huge`; gives `huge` back on failure.
     #[doc(alias = "do_huge_zero_wp_pmd")]
     pub(crate) fn huge_replace_zero(
         &self,
@@ -224,7 +224,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Splits the huge mapping that contains `addr` into small entries, if there is one.
+    /// Splits the huge mapping that contains `addr`, if any, into small entries.
     #[doc(alias = "split_huge_pmd")]
     pub(crate) fn split_huge_at(&self, addr: u64) {
         if self.table.huge_pages() != 0 {
@@ -233,7 +233,7 @@ impl<E: Environment> PageTables<'_, E> {
         }
     }
 
-    /// Splits a huge mapping with `addr` in its interior, because a VMA will begin or end at `addr`.
+    /// Splits a huge mapping that straddles `addr`, because a VMA will begin or end at `addr`.
     #[doc(alias = "vma_adjust_trans_huge")]
     pub(crate) fn split_huge_across(&self, addr: u64) {
         if !addr.is_multiple_of(PMD_SIZE) {
@@ -242,12 +242,12 @@ impl<E: Environment> PageTables<'_, E> {
     }
 }
 
-/// Returns the first address of the aligned 2 MiB that contain `addr`.
+/// Returns the start of the aligned 2 MiB block that contains `addr`.
 pub(crate) fn huge_start(addr: u64) -> u64 {
     addr & !(PMD_SIZE - 1)
 }
 
-/// Returns the address of the page at index `at` of the huge page at `start`.
+/// Returns the address of the page at index `at` in the huge page at `start`.
 pub(crate) fn huge_page_addr(start: u64, at: usize) -> u64 {
     start + at as u64 * PAGE_SIZE
 }

@@ -1,4 +1,4 @@
-//! Checks of frames, swap slots, KSM items and huge pages against all page tables.
+//! Checks frames, swap slots, KSM items and huge pages against all page tables.
 
 use super::entry::{Pte, Was};
 use super::huge::Huge;
@@ -13,23 +13,23 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use vmarea_sync::Key;
 
-/// The combined contents of all page tables.
+/// The combined contents of all page tables, by frame, swap slot and compound.
 #[derive(Default)]
 pub(crate) struct Census {
     /// All mappings of each frame, including mappings by huge pages.
     mapped: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     /// Number of small entries that map each frame.
     small: BTreeMap<FrameId, u32>,
-    /// Number of entries that name each swap slot.
+    /// Number of entries that refer to each swap slot.
     slots: BTreeMap<SwapId, u32>,
     ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     migrating: BTreeSet<FrameId>,
-    /// The number of slots that map each compound, and its frames.
+    /// The frames in each compound, with the number of slots that map it.
     compounds: BTreeMap<Key, (u32, Vec<FrameId>)>,
 }
 
 impl Census {
-    /// Adds the page table of one address space.
+    /// Adds the contents of one address space's page table.
     pub(crate) fn add(&mut self, mm: MmId, table: &PageTable) {
         let all = VmRange::new(0, u64::MAX);
         table.visit(all, self);

@@ -1,11 +1,11 @@
-//! A hint for page faults: the VMA that the last fault in a part of the address space found.
+//! A hint for page faults: the VMA in which the last fault in the same page-table shard occurred.
 //!
-//! Each shard of the page table has one hint, on the cache line of the shard's lock, which a fault
-//! writes to anyway. Threads that work in different places therefore do not contend for hints, and
-//! no per-thread state is needed. The VMA's bounds are stored with the VMA id, so that a miss costs
-//! one comparison and no access to the VMA. Hints are not updated when VMAs change: the user of a
-//! hint locks the VMA and checks that the VMA still exists and contains the address, as after a
-//! search.
+//! Each shard of the page table has one hint. It is stored on the cache line of the shard's lock,
+//! to which a fault writes anyway. Therefore threads that fault in different shards do not contend
+//! for hints, and no per-thread state is needed. The VMA's bounds are stored with the VMA id, so
+//! that a miss costs one comparison and no access to the VMA. Hints are not updated when VMAs
+//! change: a fault that uses a hint locks the VMA and checks that the VMA still exists and contains
+//! the address, just as it does after a search.
 //!
 //! # Invariants
 //! N1  no value of a hint makes a fault use another VMA than a search of the VMA tree would return
@@ -16,9 +16,10 @@
 use crate::types::{VmRange, VmaId};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The VMA that the last fault in a shard found, with its bounds; see the module documentation.
+/// The VMA in which the last fault in a shard occurred, with its bounds.
 ///
-/// ORDERING: Relaxed throughout; the words may be from different updates, and users check the VMA.
+/// ORDERING: Relaxed throughout; the fields may come from different updates, and users of the hint
+/// check the VMA.
 #[derive(Debug, Default)]
 pub(crate) struct Near {
     start: AtomicU64,
@@ -27,7 +28,7 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// Returns the VMA that may contain `addr`.
+    /// Returns the VMA of the hint if its stored bounds contain `addr`.
     #[inline]
     pub(crate) fn at(&self, addr: u64) -> Option<VmaId> {
         let within =
@@ -39,7 +40,7 @@ impl Near {
         })
     }
 
-    /// Stores the VMA that a fault found.
+    /// Stores the VMA in which a fault occurred.
     #[inline]
     pub(crate) fn remember(&self, vma: VmaId, range: VmRange) {
         self.start.store(range.start, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! The page walk: visits a range slot by slot and entry by entry.
+//! The page walk: visits the pages in a range slot by slot and entry by entry.
 //!
-//! For each slot of 2 MiB, the visitor chooses the next step: the slot's entries, the next slot, or
-//! the same slot again (for example after it has split a huge page). The flags select features that
-//! checks of pages need: locking the reverse map, and waiting for migrating pages. Zap, copy and
-//! similar operations are in `range`.
+//! For each 2 MiB slot, the visitor chooses the next step: to visit the slot's entries, to skip to
+//! the next slot, or to visit the same slot again, for example after splitting a huge page. The
+//! flags enable features for code that inspects pages: locking the reverse map, and waiting for
+//! pages that are being migrated. Zap, copy and similar operations are in `range`.
 //!
 //! # Locking
 //! With [`LOCK_RMAP`](WalkFlags::LOCK_RMAP) the family lock of the anon_vma is held while a slot's
@@ -29,17 +29,17 @@ bitflags::bitflags! {
     /// Optional features of a walk.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct WalkFlags: u32 {
-        /// Hold the family lock of the anon_vma while the entries of a slot are visited.
+        /// Hold the family lock of the anon_vma while the entries in a slot are visited.
         const LOCK_RMAP = 1;
-        /// Wait for migrating pages, and visit them after the migration.
+        /// Wait for the migration of a page to end, then visit the page.
         const MIGRATION = 2;
     }
 }
 
-/// The next step of a walk after the visitor has seen a slot.
+/// What a walk does after the visitor has seen a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WalkAction {
-    /// Visit the entries of the slot.
+    /// Visit the entries in the slot.
     #[default]
     Subtree,
     /// Skip to the next slot.
@@ -50,14 +50,13 @@ pub enum WalkAction {
 
 /// The visitor of a walk.
 pub trait WalkOps {
-    /// Called for each nonempty slot of 2 MiB; `addr` is the slot's first address that is inside
-    /// the range.
+    /// Called for each nonempty 2 MiB slot. `addr` is the slot's first address inside the range.
     fn slot(&mut self, addr: u64, kind: SlotKind) -> WalkAction {
         let _ = (addr, kind);
         WalkAction::Subtree
     }
 
-    /// Called for each entry that is not `None`; a break ends the walk.
+    /// Called for each entry that is not `None`; returning `Break` ends the walk.
     fn page(&mut self, addr: u64, entry: Pte) -> ControlFlow<()>;
 }
 
@@ -66,26 +65,26 @@ pub trait WalkOps {
 pub enum Walked {
     /// The whole range was visited.
     All,
-    /// The visitor ended the walk.
+    /// The visitor ended the walk early.
     Broken,
-    /// The page at this address is being migrated, and the platform does not wait.
+    /// The page at this address is being migrated, and the platform does not wait for migrations.
     MustWait(u64),
-    /// The visitor requested the slot at this address again too many times.
+    /// The visitor requested too many visits to the slot at this address.
     Endless(u64),
 }
 
-/// Maximum number of visits to one slot.
+/// Maximum number of times that one slot is visited.
 const AGAIN_LIMIT: u32 = 1 << 12;
 
-/// A walk over a part of one VMA.
+/// A walk over part of one VMA.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWalk<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
     /// The page table to walk.
     pub table: &'a PageTable,
-    /// The VMA's anon_vma, whose family [`WalkFlags::LOCK_RMAP`] locks.
+    /// The VMA's anon_vma, to whose family [`WalkFlags::LOCK_RMAP`] applies.
     pub anon_vma: Option<AnonVmaId>,
-    /// The features that the walk uses.
+    /// The optional features that the walk uses.
     pub flags: WalkFlags,
 }
 

@@ -1,9 +1,9 @@
 //! `AnonVma`: the object that owns anonymous pages.
 //!
-//! The first fault that needs an anon_vma allocates it. Neighbouring VMAs that may merge share one
-//! anon_vma, and a fork passes it on to the child. An anon_vma exists as long as a VMA is linked to
-//! it; a root also exists as long as any anon_vma of its family, because the family uses the root's
-//! lock.
+//! An anon_vma is allocated by the first fault that needs it. Neighbouring VMAs that may merge
+//! share one anon_vma. After a fork, the child's VMAs are linked to it, too. An anon_vma exists as
+//! long as a VMA is linked to it. A root also exists as long as any other anon_vma in its family,
+//! because the family uses the root's lock.
 //!
 //! # Invariants
 //! A1  the tree contains exactly the VMAs with links to this anon_vma, with their page offsets
@@ -23,20 +23,20 @@ use crate::types::{AnonVmaId, Errno};
 use core::sync::atomic::{AtomicU32, Ordering};
 use vmarea_sync::{Guarded, Lock, Rank, ReadGuard, Spin, Wait, WriteGuard};
 
-/// Rank of the root locks in the lock order: after `mmap_lock` and the VMA locks.
+/// Rank of the anon_vma root locks in the lock order: after `mmap_lock` and the VMA locks.
 const FAMILY: Rank = Rank(96);
 
-/// An anon_vma: its position in the family, and the tree of VMAs that may map its pages.
+/// An anon_vma: its place in a family, and a tree of the VMAs that may map its pages.
 #[derive(Debug)]
 #[doc(alias = "anon_vma")]
 pub struct AnonVma<W: Wait = Spin> {
-    /// Index of the root's slot; for a root, its own slot. A root outlives its family.
+    /// Slot index of the root; a root refers to itself. The root outlives the rest of its family.
     root: AtomicU32,
-    /// Index of the slot of the parent; for a root, its own slot.
+    /// Slot index of the parent; a root refers to itself.
     ///
-    /// Every VMA that is linked to a child is also linked to the parent, so the parent exists.
+    /// The parent exists, because every VMA that is linked to a child is also linked to the parent.
     parent: AtomicU32,
-    /// The lock of the whole family, used only if this anon_vma is the root.
+    /// The lock for the whole family, used only if this anon_vma is the root.
     pub(crate) lock: Lock<W>,
     /// The counts and the interval tree, protected by the root's lock.
     pub(crate) inner: Guarded<Inner>,
@@ -58,15 +58,15 @@ impl<W: Wait> Default for AnonVma<W> {
 pub struct Inner {
     /// The VMAs that may map pages of this anon_vma.
     pub tree: IntervalTree,
-    /// Number of anon_vmas that have VMAs and whose parent is this one; a root counts itself once.
+    /// Number of anon_vmas that have VMAs and this anon_vma as parent; a root counts itself, too.
     pub num_children: u32,
-    /// Number of VMAs whose own anon_vma is this one.
+    /// Number of VMAs that have this anon_vma as their own.
     pub num_active_vmas: u32,
-    /// Number of existing anon_vmas in the family, including the root; used only in the root.
+    /// Number of anon_vmas that exist in the family, including the root; used only in the root.
     family: u32,
 }
 
-/// A snapshot of an anon_vma for the merge decision and the share checks.
+/// A snapshot of an anon_vma, for merge decisions and sharing checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AnonVmaView {
     /// The anon_vma.
@@ -80,19 +80,19 @@ pub struct AnonVmaView {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the anon_vma with the given id; a VMA or frame must refer to it.
+    /// Returns the anon_vma `id`, to which a VMA or frame must refer.
     #[inline]
     pub(crate) fn anon_vma(&self, id: AnonVmaId) -> &AnonVma<E::Wait> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
     }
 
-    /// Returns the root of an anon_vma that is in use.
+    /// Returns the root of an anon_vma, which must be in use.
     #[inline]
     pub fn anon_vma_root(&self, id: AnonVmaId) -> AnonVmaId {
         self.anon_vma_root_of(id).expect("anon_vma in use")
     }
 
-    /// Returns the root of an anon_vma, or `None` if the anon_vma was freed.
+    /// Returns the root of an anon_vma, or `None` if the anon_vma has been freed.
     #[inline]
     pub(crate) fn anon_vma_root_of(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         // ORDERING: Relaxed; set before the id is published, and unchanged until the anon_vma is
@@ -101,7 +101,7 @@ impl<E: Environment> Space<E> {
         self.anon_vmas.key_at(root).map(AnonVmaId)
     }
 
-    /// Returns the anon_vma that `id` was forked from; for a root, the root itself.
+    /// Returns the parent of an anon_vma; for a root, the root itself.
     pub(crate) fn anon_vma_parent_of(&self, id: AnonVmaId) -> AnonVmaId {
         // ORDERING: Relaxed; as for `anon_vma_root_of`.
         let parent = self.anon_vma(id).parent.load(Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma(self.anon_vma_root(id)).lock.write()
     }
 
-    /// Locks the family of an anon_vma for reading; returns `None` if the anon_vma was freed.
+    /// Locks the family of an anon_vma for reading; `None` if the anon_vma has been freed.
     pub(crate) fn anon_vma_read_lock(&self, id: AnonVmaId) -> Option<ReadGuard<'_, E::Wait>> {
         let root = self.anon_vma_root_of(id)?;
         let guard = self.anon_vmas.get(root.0)?.lock.read();
@@ -140,7 +140,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// Allocates a new anon_vma with parent `parent`, for the child of a fork.
+    /// Allocates a new anon_vma with the given parent, for the child of a fork.
     pub(crate) fn anon_vma_alloc_child(&self, parent: AnonVmaId) -> Result<AnonVmaId, Errno> {
         let id = AnonVmaId(self.anon_vmas.insert()?);
         let root = self.anon_vma_root(parent);
@@ -155,7 +155,7 @@ impl<E: Environment> Space<E> {
         Ok(id)
     }
 
-    /// Frees an anon_vma without VMAs, and its root if no anon_vma of the family remains.
+    /// Frees an anon_vma that has no VMAs; also frees the root if the family has no more members.
     pub(crate) fn anon_vma_put(&self, id: AnonVmaId, guard: &mut WriteGuard<'_, E::Wait>) {
         let root = self.anon_vma_root(id);
         if id != root {
@@ -173,7 +173,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Returns the parent of an anon_vma, `id` itself for a root, or `None` if `id` was freed.
+    /// Returns the parent of an anon_vma; `id` itself for a root; `None` if `id` has been freed.
     pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         let there = self.anon_vmas.get(id.0).is_some();
         there.then(|| self.anon_vma_parent_of(id))
@@ -192,7 +192,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// True if a VMA of a fork's child is linked: a VMA whose own anon_vma is another one.
+    /// True if a linked VMA has a different anon_vma as its own, as after a fork.
     pub(crate) fn anon_vma_has_other_owners(&self, id: AnonVmaId) -> bool {
         let guard = self.anon_vma(self.anon_vma_root(id)).lock.read();
         let mut other = false;

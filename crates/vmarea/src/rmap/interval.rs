@@ -1,8 +1,8 @@
 //! Interval tree of VMAs by page offset: finds the VMAs that contain a given page of an anon_vma.
 //!
-//! The tree is a treap in one vector; each node stores the highest last page in its subtree.
-//! Several VMAs may have the same interval. Positions are stable, so that a chain link can refer to
-//! its node.
+//! The tree is a treap whose nodes are in one vector. Each node stores the highest last page in its
+//! subtree. Several VMAs may have the same interval. A node's position in the vector never changes,
+//! so that a chain link can refer to the node.
 //!
 //! # Invariants
 //! T1  nodes are in order of (first page, position)
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 const NIL: u32 = u32::MAX;
 
-/// Nodes on the path from the root down to a node.
+/// The nodes on a path down from the root.
 type Path = SmallVec<[u32; 48]>;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ struct Node {
     right: u32,
 }
 
-/// The interval tree of an anon_vma; a tree with a single VMA needs no heap memory.
+/// The interval tree of an anon_vma; a tree with only one VMA needs no heap memory.
 #[derive(Debug, Default)]
 pub struct IntervalTree(Form);
 
@@ -38,7 +38,7 @@ enum Form {
     Empty,
     /// A single VMA, at position 0.
     One { first: u64, last: u64, vma: VmaId },
-    /// A treap behind one pointer.
+    /// A treap, allocated separately to keep this type small.
     Many(Box<[Treap; 1]>),
 }
 
@@ -51,7 +51,7 @@ struct Treap {
     len: u32,
 }
 
-/// Returns the heap priority of a position: a fixed hash that spreads dense positions well.
+/// Returns a position's priority in the treap: a fixed hash that also scatters adjacent positions.
 fn priority(at: u32) -> u32 {
     let x = (at ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b1);
     (x ^ (x >> 15)).wrapping_mul(0x85eb_ca6b)
@@ -72,7 +72,7 @@ impl IntervalTree {
         self.len() == 0
     }
 
-    /// Returns the heap memory of the tree in bytes.
+    /// Returns the number of bytes of heap memory that the tree uses.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Form::Empty | Form::One { .. } => 0,
@@ -80,7 +80,7 @@ impl IntervalTree {
         }
     }
 
-    /// Reserves space for one more VMA, so that [`insert`](Self::insert) cannot fail.
+    /// Reserves space for one more VMA, so that inserting it cannot fail.
     pub fn reserve(&mut self) -> Result<(), Errno> {
         match &mut self.0 {
             Form::Empty => Ok(()),
@@ -129,7 +129,7 @@ impl IntervalTree {
         }
     }
 
-    /// Changes the interval of the VMA at position `at`.
+    /// Sets the interval of the VMA at position `at`.
     pub fn update(&mut self, at: u32, first: u64, last: u64) {
         match &mut self.0 {
             Form::Empty => {}
@@ -141,7 +141,7 @@ impl IntervalTree {
         }
     }
 
-    /// Calls `f` with every VMA that contains a page of `first..=last`, in order of first page.
+    /// Calls `f` with every VMA that contains a page in `first..=last`, in order of first page.
     pub fn for_each_overlapping(&self, first: u64, last: u64, mut f: impl FnMut(VmaId)) {
         match &self.0 {
             Form::Empty => {}
@@ -301,7 +301,7 @@ impl Treap {
         self.refresh_up(&path);
     }
 
-    /// Replaces the child `was` of `parent`, or the root if there is no parent, by `now`.
+    /// Replaces the child `was` of `parent` by `now`; replaces the root if there is no parent.
     fn replace(&mut self, parent: u32, was: u32, now: u32) {
         let Some(node) = self.nodes.get_mut(parent as usize) else {
             self.root = now;
@@ -338,7 +338,7 @@ impl Treap {
         path
     }
 
-    /// Recomputes `max_last` from the end of a path towards the root, until a node is unchanged.
+    /// Recomputes `max_last` from a path's end towards the root, until a node does not change.
     fn refresh_up(&mut self, path: &Path) {
         for &at in path.iter().rev() {
             let was = self.nodes[at as usize].max_last;
@@ -368,7 +368,7 @@ impl Treap {
         }
     }
 
-    /// Joins two trees; every key of `a` must be less than every key of `b`.
+    /// Joins two trees; every key in `a` must be less than every key in `b`.
     fn join(&mut self, a: u32, b: u32) -> u32 {
         if a == NIL {
             return b;

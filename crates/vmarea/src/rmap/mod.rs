@@ -1,9 +1,9 @@
-//! The reverse map of anonymous pages: the VMAs that may map the pages of an anon_vma.
+//! The reverse map of anonymous pages: finds the VMAs that may map an anon_vma's pages.
 //!
-//! An [`AnonVma`] is the object that owns the anonymous pages of a VMA. It contains an interval
-//! tree of VMAs, keyed by page offset. A VMA is linked to its own anon_vma and, after forks, to the
-//! anon_vmas of its ancestors, whose pages it may still share; these links are its *chain*. The
-//! code that finds the page-table entries of a frame is in `page::rmap_walk`.
+//! An [`AnonVma`] owns the anonymous pages of a VMA. It contains an interval tree of VMAs, keyed by
+//! page offset. A VMA is linked to its own anon_vma and, after forks, to the anon_vmas of its
+//! ancestors, whose pages it may still share; these links are its *chain*. The code that finds the
+//! page-table entries that map a frame is in `page::rmap_walk`.
 //!
 //! # Picture
 //! ```text

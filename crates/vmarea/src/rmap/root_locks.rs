@@ -1,4 +1,4 @@
-//! The locks of one or more anon_vma roots, for changes that may need more than one root.
+//! Locks of anon_vma roots, for changes that may need to lock several roots.
 //!
 //! # Locking
 //! A change that needs several roots locks them all in one call, in the order of their ids.
@@ -9,18 +9,18 @@ use crate::types::platform::Environment;
 use smallvec::SmallVec;
 use vmarea_sync::WriteGuard;
 
-/// Maximum number of roots that a change needs: those of three neighbouring VMAs. A list of at most
-/// this many roots is not allocated on the heap.
+/// Maximum number of roots that one change locks: those of three neighbouring VMAs. A list of up to
+/// this many roots needs no heap allocation.
 const MOST: usize = 3;
 
-/// A set of locks of anon_vma roots, held for writing until the set is dropped.
+/// A set of anon_vma root locks, held for writing until the set is dropped.
 #[derive(Debug)]
 pub(crate) struct AnonVmaRootLocks<'s, E: Environment>(
     SmallVec<[(AnonVmaId, WriteGuard<'s, E::Wait>); MOST]>,
 );
 
 impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
-    /// Returns an empty set; [`of`](Self::of) adds a lock when one is needed.
+    /// Returns an empty set, to which [`of`](Self::of) can add one lock.
     pub(crate) fn none() -> Self {
         AnonVmaRootLocks(SmallVec::new())
     }
@@ -30,7 +30,7 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
         self.0.is_empty()
     }
 
-    /// Returns the lock of `anon_vma`'s root, which an empty set first acquires.
+    /// Returns the lock of `anon_vma`'s root; if the set is empty, takes that lock first.
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,

@@ -1,13 +1,14 @@
-//! The length of a VMA's interval in the interval trees, which may exceed the VMA's size.
+//! The length of a VMA's interval in the interval trees, which may be longer than the VMA.
 //!
-//! The interval ends at the VMA's end or later. If the end may move without the reverse map's lock,
-//! the interval extends to the next VMA, which is as far as the end can move.
+//! The interval ends at or after the VMA's end. If the policy allows the VMA's end to move without
+//! the reverse-map lock, the interval extends to the next VMA, which is as far as the end can move.
 //!
-//! The key of an interval tree contains the interval's end, and changing the key requires the lock.
-//! With an interval that extends to the next VMA, the VMA's end can move back and forth below that
-//! limit without the lock. A walk that finds the VMA for a page beyond its end checks the VMA's
-//! end. The interval is not shortened when another VMA is mapped before that limit, and most changes
-//! of the VMA keep the limit; it is determined anew only when the VMA is linked or grows beyond it.
+//! The interval's end is part of its key in an interval tree, and changing the key requires the
+//! lock. If the interval extends to the next VMA, the VMA's end can move anywhere below that limit
+//! without the lock. A reverse-map walk may therefore find the VMA for a page beyond the VMA's end,
+//! so it checks the VMA's end. The interval is not shortened when another VMA is mapped below the
+//! limit. Most changes to the VMA keep the limit; a new limit is determined only when the VMA is
+//! linked or grows beyond the limit.
 //!
 //! # Invariants
 //! R1  the interval of a VMA with a chain extends at least to the VMA's end
@@ -16,11 +17,11 @@
 //! No counterpart: `vma_prepare` always takes the lock (6.18). `vma_adjust` of 2.6.31 did not take
 //! it if only the end moved; the reverse map was then a list without keys.
 
-/// A number of pages in 32 bits: exact up to 2²⁷ (512 GiB), rounded up beyond that.
+/// A number of pages in 32 bits: exact up to 2²⁷ pages (512 GiB), rounded up beyond that.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RmapSpan(u32);
 
-/// Number of low bits that contain the mantissa; the bits above contain its left shift.
+/// Number of low bits, which contain the mantissa; the high bits contain its left shift.
 const BITS: u32 = 27;
 
 impl RmapSpan {

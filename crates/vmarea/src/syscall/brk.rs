@@ -17,7 +17,7 @@ use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> Space<E> {
-    /// Moves the break to `brk`; returns the resulting break.
+    /// Moves the break to `brk`; returns the break afterwards.
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
         let (now, populate) = {
             let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -146,9 +146,9 @@ mod tests {
     use crate::types::System;
     use crate::types::call_flags::{MapFlags, Prot};
 
-    /// True if the lock of the heap's anon_vma was taken while the break moved up.
+    /// True if moving the break up takes the lock of the heap's anon_vma.
     ///
-    /// A change of the lock's sequence counter shows that the lock was taken.
+    /// The test compares the lock's sequence counter before and after the moves.
     fn locked_by_brk(adjust_lock: AdjustLock) -> bool {
         let policy = Policy {
             adjust_lock,
@@ -182,7 +182,7 @@ mod tests {
         assert!(!locked_by_brk(AdjustLock::WhenNeeded));
     }
 
-    /// A VMA that grows over the range of an unmapped neighbour must update the interval trees.
+    /// A VMA that grows into the range of an unmapped neighbour must update the interval trees.
     #[test]
     fn a_vma_that_outgrows_its_reach_takes_the_lock() {
         let space = Space::new(Policy::VMAREA, System::default());

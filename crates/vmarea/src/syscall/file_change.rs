@@ -1,12 +1,12 @@
-//! Updates mappings when their file is truncated, gets a hole or is written back.
+//! Updates mappings after their file is truncated, gets a hole or is written back.
 //!
-//! The mapping process need not be involved: any process may call `truncate`, `fallocate` or
-//! `MADV_REMOVE`. The embedder changes the file and calls [`Space::unmap_mapping`], which removes
-//! the pages from every mapping, so that the next access faults.
+//! Any process can change the file with `truncate`, `fallocate` or `MADV_REMOVE`, even if it does
+//! not map the file. The embedder changes the file and calls [`Space::unmap_mapping`], which
+//! removes the changed pages from every mapping, so that the next access faults.
 //!
-//! An embedder that writes files back marks a page as dirty when [`Mmu::set_entry`] maps it
-//! writable. It clears the mark, calls [`Space::clean_mapping`], and then writes the page back; the
-//! next write faults, and marks the page again.
+//! An embedder that writes files back marks a page as dirty when [`Mmu::set_entry`] maps it as
+//! writable. For writeback, the embedder clears the mark, calls [`Space::clean_mapping`], and then
+//! writes the page back. The next write to the page faults, and marks it as dirty again.
 //!
 //! [`Mmu::set_entry`]: crate::types::mmu::Mmu::set_entry
 //!
@@ -21,17 +21,17 @@ use crate::types::platform::Environment;
 use crate::types::{MmId, PAGE_SHIFT, VmRange};
 use crate::vma::VmaView;
 
-/// Treatment of private copies when pages of a file are removed.
+/// Whether private copies are removed together with the pages of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copies {
-    /// Private copies are removed (`even_cows`): the file was truncated.
+    /// Private copies are removed (`even_cows`), because the file has been truncated.
     Go,
-    /// Private copies are kept: the file got a hole.
+    /// Private copies are kept, because a hole has been punched in the file.
     Stay,
 }
 
 impl<E: Environment> Space<E> {
-    /// Removes pages `first` up to `end` (exclusive) of a changed file from every mapping.
+    /// Removes pages `first` up to `end` (exclusive) of a changed file from all mappings.
     #[doc(alias = "unmap_mapping_pages")]
     pub fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
         for mm in self.mms.keys().map(MmId) {
@@ -41,10 +41,10 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Write-protects the pages `first` up to `end` (exclusive) of a file in every mapping.
+    /// Write-protects pages `first` up to `end` (exclusive) of a file in all mappings.
     ///
-    /// When this method returns, no TLB holds a permission to write to a page that was given before
-    /// the call.
+    /// When this method returns, no TLB contains a write permission to these pages that was granted
+    /// before the call.
     #[doc(alias = "folio_mkclean")]
     pub fn clean_mapping(&self, inode: u64, first: u64, end: u64) {
         for mm in self.mms.keys().map(MmId) {
@@ -68,8 +68,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
         }
     }
 
-    /// Returns the address ranges at which the address space maps the file's pages `first` up to
-    /// `end` (exclusive).
+    /// Returns the address ranges that map the file's pages `first` up to `end` (exclusive).
     fn parts_of(&self, inode: u64, first: u64, end: u64) -> impl Iterator<Item = VmRange> + '_ {
         let maps = move |v: &VmaView| v.body.file.is_some_and(|f| f.inode == inode);
         self.vmas()
@@ -78,7 +77,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 }
 
-/// Returns the addresses at which a VMA maps the file's pages `first` up to `end` (exclusive).
+/// Returns the address range at which a VMA maps the file's pages `first` up to `end` (exclusive).
 fn part(vma: &VmaView, first: u64, end: u64) -> Option<VmRange> {
     let begin = vma.pgoff.0;
     let last = begin.saturating_add(vma.range.pages());

@@ -1,4 +1,4 @@
-//! Process settings that affect later calls (limits, layout, default flags), and `mseal`.
+//! Process settings that affect later calls (limits, layout and default flags); also `mseal`.
 
 use crate::Space;
 use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};
@@ -29,7 +29,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Seals `[addr, addr + len)` against changes. ENOMEM for a hole; nothing is sealed then.
+    /// Seals `[addr, addr + len)` against changes; seals nothing if there is a hole (ENOMEM).
     #[doc(alias = "do_mseal")]
     pub fn mseal(&self, mm: MmId, addr: u64, len: u64, flags: u64) -> Result<(), Errno> {
         if !self.policy.rules.mseal {

@@ -1,4 +1,4 @@
-//! `madvise`: advice that changes flags, and advice that changes pages.
+//! `madvise`: advice that changes VMA flags, and advice that changes pages.
 //!
 //! # Errors
 //! EINVAL for unknown advice, misalignment, a length that wraps, or a mapping for which the advice
@@ -25,7 +25,7 @@ use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
 
-/// Advice values, named as in `madvise(2)`.
+/// The advice values, named as in `madvise(2)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "the names are those of madvise(2)")]
 pub enum Advice {
@@ -54,12 +54,12 @@ pub enum Advice {
     Collapse,
     GuardInstall,
     GuardRemove,
-    /// A number that no kernel supports.
+    /// An advice number that no kernel supports.
     Unknown(i32),
 }
 
 impl Advice {
-    /// Returns the advice that has this number in Linux.
+    /// Returns the advice for a Linux advice number.
     pub fn from_number(number: i32) -> Advice {
         use Advice::*;
         match number {
@@ -106,7 +106,7 @@ impl Advice {
         }
     }
 
-    /// Returns whether the advice changes flags, changes pages or populates pages.
+    /// Returns whether the advice changes VMA flags, changes pages or populates pages.
     fn kind(self) -> Kind {
         use Advice::*;
         match self {
@@ -120,7 +120,7 @@ impl Advice {
     }
 }
 
-/// A page range to be removed from a file.
+/// A range of pages to be removed from a file.
 struct Hole {
     inode: u64,
     first: u64,
@@ -267,7 +267,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(None)
     }
 
-    /// Discards the huge pages of a hugetlb range; a partly covered last huge page is kept.
+    /// Discards the huge pages in a hugetlb range, except a last one that is only partly covered.
     #[doc(alias = "madvise_dontneed_free_valid_vma")]
     fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
         if !range.start.is_multiple_of(PMD_SIZE) {
@@ -278,7 +278,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Swaps out the pages that no other process maps, as far as possible.
+    /// Swaps out the pages in a range, as far as possible, unless another process maps them.
     #[doc(alias = "madvise_pageout")]
     fn page_out(&mut self, range: VmRange) {
         if !self.space.system.swap {
@@ -299,7 +299,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Collapses each aligned 2 MiB of the range, even if the system setting disables huge pages.
+    /// Collapses each aligned 2 MiB block in the range, even if the system disables huge pages.
     #[doc(alias = "madvise_collapse")]
     fn advise_collapse(&mut self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         if !may_collapse(vma, self.state().layout.thp_disabled) {
@@ -323,9 +323,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         result
     }
 
-    /// Checks `MADV_REMOVE`; returns the hole, which the caller punches after dropping the lock.
+    /// Checks an `MADV_REMOVE` request; the caller punches the returned hole without `mmap_lock`.
     ///
-    /// The hole is in the file and therefore appears in every mapping of the file.
+    /// The hole is punched in the file, so it affects every mapping of the file.
     fn advise_remove(&mut self, vma: &VmaView, range: VmRange) -> Result<Option<Hole>, Errno> {
         if vma.body.flags.contains(VmFlags::LOCKED) {
             return Err(Errno::EINVAL);
@@ -349,9 +349,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }))
     }
 
-    /// Installs or removes guards.
+    /// Installs or removes guard pages.
     ///
-    /// A VMA with guards needs an anon_vma or a flag, so that fork copies the guards.
+    /// A VMA with guard pages needs an anon_vma or a flag, so that a fork copies them.
     fn advise_guard(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
         let mut refused = VmFlags::SPECIAL | VmFlags::HUGETLB;
         if advice == Advice::GuardInstall {
@@ -383,7 +383,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// True if a seal forbids the advice: it discards pages that the caller could not overwrite.
+    /// True if a seal forbids advice that discards pages which the program cannot overwrite.
     #[doc(alias = "can_madvise_modify")]
     fn is_sealed_against(&self, vma: &VmaView, advice: Advice) -> bool {
         let flags = vma.body.flags;

@@ -1,7 +1,8 @@
-//! `mbind` and `set_mempolicy`: memory nodes from which pages are allocated.
+//! `mbind` and `set_mempolicy`: the memory nodes from which pages are to be allocated.
 //!
-//! Pages have no node in this library; policies matter because mappings with different policies do
-//! not merge. Policies are stored by content, so that the same number stands for equal policies.
+//! The crate does not assign pages to nodes; policies matter because mappings with different
+//! policies do not merge. Each distinct policy is stored once, so equal policies have the same
+//! number.
 //!
 //! # Errors
 //! EINVAL for unknown modes and flags, contradictory nodes, misalignment or an end that wraps;
@@ -24,7 +25,7 @@ use crate::vma::merge::CallKind;
 impl<E: Environment> Space<E> {
     /// Sets the memory policy of `[addr, addr + len)`.
     ///
-    /// The mode flags are part of `mode`; `nodes` has one bit for each node.
+    /// `mode` includes the mode flags; `nodes` has one bit for each node.
     pub fn mbind(
         &self,
         mm: MmId,
@@ -55,12 +56,12 @@ impl<E: Environment> Space<E> {
         w.mbind(range, policy)
     }
 
-    /// Checks whether a memory policy for the task would be accepted; has no other effect.
+    /// Checks whether a memory policy for the calling task would be accepted, without storing it.
     pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }
 
-    /// Returns the number that stands for a policy, the same for equal policies.
+    /// Returns the number of a policy, which is the same for equal policies.
     fn intern(&self, policy: MemPolicy) -> Result<u32, Errno> {
         let mut known = self.policies.lock();
         if let Some(at) = known.iter().position(|p| *p == policy) {

@@ -1,10 +1,10 @@
-//! The merge collector: retries merges that were refused, later and outside of any call.
+//! The merge collector: later retries merges that were refused, outside any system call.
 //!
-//! A merge that is refused because of its pages (shared, swapped out, pinned, migrating) may become
-//! possible a moment later. If the policy enables the collector, the border between the two VMAs is
-//! recorded, and [`Space::collect`] tries the merge again. The collector takes the lock again for
-//! every border, and never changes more pages than its budget allows. The embedder runs the
-//! collector, possibly in a dedicated thread.
+//! A merge that is refused because of the state of the pages (shared, swapped out, pinned or
+//! migrating) may become possible shortly afterwards. If the policy enables the collector, the
+//! border between the two VMAs is recorded, and [`Space::collect`] retries the merge. The collector
+//! takes `mmap_lock` anew for each border, and never changes more pages in one merge than its
+//! budget allows. The embedder runs the collector, possibly in a dedicated thread.
 //!
 //! # Locking
 //! Takes `mmap_lock` for writing, for one border at a time.
@@ -18,33 +18,33 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};
 
-/// Maximum number of recorded borders; further borders are not collected.
+/// Maximum number of recorded borders; further borders are not recorded.
 const NOTED_LIMIT: usize = 1 << 16;
 
-/// Upper bounds for the cost of one collector run.
+/// Upper limits on the work of one collector run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Maximum number of pages in the smaller VMA of a merge, and of pages that a merge may change.
+    /// Maximum number of pages in the smaller of the two VMAs, and of pages that a merge changes.
     ///
-    /// The page limit bounds the time for which the lock is held.
+    /// This maximum limits the time during which `mmap_lock` is held.
     pub pages_at_once: u64,
-    /// Maximum number of borders to check.
+    /// Maximum number of borders to check in one run.
     pub borders: usize,
 }
 
-/// Results of one collector run.
+/// The result of one collector run: numbers of borders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Collected {
-    /// Number of borders removed by a merge.
+    /// Number of borders that were removed, because the two VMAs merged.
     pub merged: u64,
-    /// Number of borders that no longer exist, or where a merge is now refused for another reason.
+    /// Number of borders that have disappeared or whose merge is now refused for another reason.
     pub forgotten: u64,
-    /// Number of borders that remain recorded: the merge was refused again or exceeds the budget.
+    /// Number of borders still recorded, because the merge was refused again or exceeds the budget.
     pub kept: u64,
 }
 
 impl<E: Environment> Space<E> {
-    /// Retries the merges at the recorded borders of an address space.
+    /// Retries the merges at the recorded borders in an address space.
     ///
     /// # Errors
     /// EINVAL for a budget of zero; ESRCH if the address space is gone or is removed during the
@@ -76,7 +76,7 @@ impl<E: Environment> Space<E> {
         Ok(done)
     }
 
-    /// Returns the number of borders recorded for the collector.
+    /// Returns the number of borders that are recorded for the collector.
     pub fn borders_noted(&self, mm: MmId) -> usize {
         self.mmap_read_lock(mm).map_or(0, |r| r.state().noted.len())
     }
@@ -89,7 +89,7 @@ enum Border {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Records the border of two private VMAs if only the state of their pages prevents a merge.
+    /// Records the border between two private VMAs if only their pages' state prevents a merge.
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);
         if worth && self.space.policy.merging.collector && !flags.intersects(VmFlags::MAYSHARE) {
@@ -139,7 +139,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// True if the reason for the refusal can disappear without a system call on the VMAs.
+/// True if the reason for a refusal can disappear without a system call that changes the VMAs.
 fn keeps_pages_apart(refusal: Refusal) -> bool {
     matches!(
         refusal,

@@ -18,7 +18,7 @@ use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Locks `[addr, addr + len)`: `mlock2`, which equals `mlock` if no flag is set.
+    /// Locks `[addr, addr + len)`, as `mlock2` does; without flags, this is `mlock`.
     #[doc(alias = "do_mlock")]
     pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
         if !(how - MlockFlags::ONFAULT).is_empty() {
@@ -59,7 +59,7 @@ impl<E: Environment> Space<E> {
         w.apply_lock_flags(start, len, VmFlags::empty()).map(drop)
     }
 
-    /// Locks the current mappings, future mappings, or both.
+    /// Locks all current mappings, all future mappings, or both.
     pub fn mlockall(&self, mm: MmId, flags: MclFlags) -> Result<(), Errno> {
         let known = MclFlags::CURRENT | MclFlags::FUTURE | MclFlags::ONFAULT;
         if flags.is_empty() || !(flags - known).is_empty() || flags == MclFlags::ONFAULT {
@@ -90,17 +90,17 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Returns the address of the page of `addr`, and the length in whole pages up to `addr + len`.
+/// Returns the start of `addr`'s page, and the length of the whole pages up to `addr + len`.
 ///
-/// The sum of `len` and the offset in the page may wrap, and so may the rounding; like Linux,
-/// callers use the result as the length.
+/// Adding the offset in the page to `len`, and rounding up the sum, may both wrap. As in Linux,
+/// callers use the wrapped result as the length.
 fn whole_pages(addr: u64, len: u64) -> (u64, u64) {
     let from_page = len.wrapping_add(addr & (PAGE_SIZE - 1));
     (addr & PAGE_MASK, page_align(from_page).unwrap_or(0))
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Counts the pages of a range that are locked already.
+    /// Returns the number of pages in a range that are already locked.
     #[doc(alias = "count_mm_mlocked_page_nr")]
     fn locked_pages_in(&self, range: VmRange) -> u64 {
         self.vmas_in(range)
@@ -109,7 +109,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .sum()
     }
 
-    /// Sets the lock flags of the VMAs in a range; returns the range.
+    /// Sets the lock flags of the VMAs in a range, and returns the range.
     #[doc(alias = "apply_vma_lock_flags")]
     fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<VmRange, Errno> {
         let range = VmRange::of_len(start, len).ok_or(Errno::EINVAL)?;

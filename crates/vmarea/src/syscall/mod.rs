@@ -1,9 +1,9 @@
-//! System calls: one file for each call (or family of calls) that changes an address space.
+//! System calls that change an address space: one file for each call or family of calls.
 //!
 //! A call checks its arguments, takes `mmap_lock`, decides what to change, reserves memory, and
-//! then makes the changes. A failing call that has partial effects in Linux has the same effects
-//! here; the Linux section of each file lists the partial effects. Each call is a method of
-//! [`Space`](crate::Space); the variants of [`Syscall`] represent calls as data.
+//! then makes the changes. If a failing call has partial effects in Linux, it has the same effects
+//! here; the Linux section in each file lists them. Each call is a method of
+//! [`Space`](crate::Space), and also a variant of [`Syscall`], which represents calls as data.
 
 pub mod brk;
 pub mod file_change;

@@ -24,7 +24,7 @@ const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
     .union(VmFlags::NORESERVE);
 
 impl<E: Environment> Space<E> {
-    /// Changes the protection of `[addr, addr + len)`; without `pkey` each VMA keeps its key.
+    /// Changes the protection of `[addr, addr + len)`; without `pkey`, each VMA keeps its key.
     #[doc(alias = "do_mprotect_pkey")]
     pub fn mprotect(
         &self,

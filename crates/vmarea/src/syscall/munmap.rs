@@ -1,4 +1,4 @@
-//! `munmap`, and unmapping the range of a fixed mapping.
+//! `munmap`, and the unmapping of a range before a fixed mapping.
 //!
 //! # Errors
 //! EINVAL for a range that is misaligned, empty or outside the address space; ENOMEM if the map
@@ -19,7 +19,7 @@ use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
 
-/// VMAs that are about to be unmapped, split at the edges of the range.
+/// The VMAs that are about to be unmapped; VMAs at the edges of the range have been split.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     vmas: SmallVec<[VmaId; 4]>,
@@ -29,7 +29,7 @@ pub(crate) struct Gathered {
     pub(crate) accounted: u64,
 }
 
-/// Treatment of the pages of VMAs that are being unmapped.
+/// What happens to the pages in VMAs that are being unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pages {
     /// The pages are unmapped and freed.
@@ -47,7 +47,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Unmaps `[addr, addr + len)`. True if anything was mapped there.
+    /// Unmaps `[addr, addr + len)`; returns true if anything was mapped there.
     #[doc(alias = "do_vmi_munmap")]
     pub(crate) fn munmap(&mut self, addr: u64, len: u64) -> Result<bool, Errno> {
         let task_size = self.space.system.task_size;
@@ -58,7 +58,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.unmap_range(range.ok_or(Errno::EINVAL)?)
     }
 
-    /// Unmaps `range`. True if anything was mapped there.
+    /// Unmaps `range`; returns true if anything was mapped there.
     pub(crate) fn unmap_range(&mut self, range: VmRange) -> Result<bool, Errno> {
         let gathered = self.gather(range)?;
         let any = !gathered.vmas.is_empty();
@@ -69,7 +69,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(any)
     }
 
-    /// Lists a VMA that will be unmapped as a whole. EPERM if the VMA is sealed.
+    /// Lists a VMA that will be unmapped as a whole; EPERM if the VMA is sealed.
     pub(crate) fn gather_whole(&mut self, vma: &VmaView) -> Result<Gathered, Errno> {
         let mut gathered = Gathered::default();
         self.gather_part(&mut gathered, vma, vma.range)?;
@@ -132,7 +132,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(gathered)
     }
 
-    /// Removes the listed VMAs, with their pages.
+    /// Removes the listed VMAs; `pages` tells whether to free their pages.
     #[doc(alias = "vms_complete_munmap_vmas")]
     pub(crate) fn complete(&mut self, range: VmRange, gathered: Gathered, pages: Pages) {
         if gathered.vmas.is_empty() {
@@ -155,9 +155,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.free_tables(range);
     }
 
-    /// Frees the page tables that are empty now that nothing is mapped in `range`.
+    /// Frees the page tables that have become empty because `range` has been unmapped.
     ///
-    /// Tables inside the range are freed, and tables at its ends that no neighbour needs.
+    /// Frees all tables inside the range, and the tables at its ends if no neighbouring VMA uses
+    /// them.
     #[doc(alias = "free_pgtables")]
     fn free_tables(&self, range: VmRange) {
         let table = &self.mm.pages;

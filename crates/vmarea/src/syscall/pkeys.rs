@@ -1,10 +1,10 @@
-//! Protection keys: `pkey_alloc`, `pkey_free`, and the key of execute-only mappings.
+//! Protection keys: `pkey_alloc`, `pkey_free`, and the key for execute-only mappings.
 //!
 //! The allocated keys belong to the address space. Access rights to keys belong to threads, which
-//! the core does not model: for kernel actions on behalf of the process, such as populating, it
-//! keeps the rights that calls have set, as if the process had one thread. The embedder checks
-//! whether the processor may make an access ([`PkeyRights`](crate::types::PkeyRights)); faults are
-//! not refused because of a key.
+//! the core does not model. For kernel accesses on behalf of the process, such as prefaulting, the
+//! core remembers the rights that calls have set, as if the process had only one thread. The
+//! embedder checks whether the processor may make an access
+//! ([`PkeyRights`](crate::types::PkeyRights)); the core never refuses a fault because of a key.
 //!
 //! # Errors
 //! EINVAL for unknown flags or rights, and for a key that is not allocated; ENOSPC if no key is
@@ -24,7 +24,7 @@ use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {
-    /// Allocates the lowest free key, with the access rights that `denied` does not remove.
+    /// Allocates the lowest free key, with all access rights except those in `denied`.
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
@@ -58,7 +58,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl MmState {
-    /// True if the key is allocated to the program.
+    /// True if the program has allocated the key.
     #[doc(alias = "mm_pkey_is_allocated")]
     pub(crate) fn pkey_is_allocated(&self, key: Pkey) -> bool {
         let Ok(key) = u32::try_from(key.0) else {
@@ -79,7 +79,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Some(free)
     }
 
-    /// Returns the key of execute-only mappings, allocating it if necessary; 0 if there is none.
+    /// Returns the key for execute-only mappings, allocated if necessary; 0 if none is available.
     pub(crate) fn execute_only_pkey(&mut self) -> u32 {
         if !self.space.system.protection_keys {
             return 0;
@@ -96,7 +96,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         key
     }
 
-    /// Returns the key that a VMA gets when `mprotect` changes its protection to `prot`.
+    /// Returns the protection key that a VMA gets when `mprotect` changes its protection to `prot`.
     #[doc(alias = "arch_override_mprotect_pkey")]
     pub(crate) fn override_pkey(&mut self, vma: &VmaView, prot: Prot, asked: Option<Pkey>) -> u32 {
         if let Some(Pkey(key)) = asked {

@@ -1,4 +1,4 @@
-//! `prctl` and `personality`: the options that affect an address space.
+//! `prctl` and `personality`, as far as they affect an address space.
 //!
 //! # Errors
 //! EINVAL for an unsupported option, nonzero arguments that must be 0, or addresses out of order or
@@ -18,7 +18,7 @@ use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
 
-/// Arguments of `PR_SET_MM` that select an address, by Linux's numbers.
+/// The addresses that `PR_SET_MM` can set, by Linux's numbers.
 mod part {
     pub(super) const START_CODE: u64 = 1;
     pub(super) const END_CODE: u64 = 2;
@@ -34,7 +34,7 @@ mod part {
     pub(super) const AUXV: u64 = 12;
 }
 
-/// Bit of `personality`: readable memory is also executable.
+/// Bit of `personality`: new readable mappings are also executable.
 const READ_IMPLIES_EXEC: u32 = 0x40_0000;
 /// Bit of `personality`: mappings are placed bottom-up.
 const ADDR_COMPAT_LAYOUT: u32 = 0x20_0000;
@@ -93,10 +93,10 @@ impl<E: Environment> Space<E> {
         Ok(0)
     }
 
-    /// Performs `personality`; returns the old values of the bits that affect an address space.
+    /// Performs `personality`; returns the old values of the bits that the core stores.
     ///
-    /// The embedder keeps the other bits of `personality`. The layout bit takes effect at the next
-    /// `execve`, which the embedder performs.
+    /// The embedder stores the other bits of `personality`. The layout bit takes effect only at the
+    /// next `execve`, which the embedder performs.
     pub fn personality(&self, mm: MmId, bits: u32) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let layout = &mut w.state_mut().layout;
@@ -163,7 +163,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Allows KSM to scan all compatible mappings of the process, or none.
+    /// Allows KSM to scan either all compatible mappings of the process or none.
     #[doc(alias = "ksm_enable_merge_any")]
     fn merge_any(&mut self, on: bool) -> Result<(), Errno> {
         if self.state().layout.merge_any == on {

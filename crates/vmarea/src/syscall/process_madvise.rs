@@ -18,14 +18,14 @@ use smallvec::SmallVec;
 /// The process whose memory `process_madvise` advises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advised {
-    /// The caller itself: any advice is valid.
+    /// The caller itself: any advice is allowed.
     Own,
     /// Another process.
     Other,
 }
 
 impl<E: Environment> Space<E> {
-    /// Applies advice to ranges `(addr, len)`; returns the number of bytes advised.
+    /// Applies advice to the ranges `(addr, len)`; returns how many bytes were advised.
     pub fn process_madvise(
         &self,
         mm: MmId,
@@ -61,10 +61,10 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Checks and copies the caller's list of ranges, limited to a total of 2 GiB less one page.
+/// Checks and copies the caller's list of ranges, up to a total of 2 GiB minus one page.
 ///
-/// EINVAL for a negative length, EFAULT for a range outside the address space. Bytes beyond the
-/// total limit are dropped.
+/// Returns EINVAL for a negative length, and EFAULT for a range outside the address space. Bytes
+/// beyond the total are ignored.
 #[doc(alias = "import_iovec")]
 fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
     const MOST: u64 = 0x7fff_f000;

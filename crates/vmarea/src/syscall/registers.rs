@@ -1,7 +1,7 @@
-//! Decodes calls whose arguments are all numbers from their registers.
+//! Decodes system calls from registers, if all arguments are plain numbers.
 //!
-//! Not decoded are calls with an argument that only the embedder can resolve: a file descriptor, a
-//! segment, or an address in the program's memory.
+//! A call is not decoded if it has an argument that only the embedder can resolve: a file
+//! descriptor, a segment, or an address in the program's memory.
 //!
 //! # Linux
 //! `arch/x86/entry/syscalls/syscall_64.tbl`, 6.18.
@@ -13,7 +13,7 @@ use crate::types::call_flags::{
     MapFlags, MclFlags, MlockFlags, MremapFlags, Pkey, Prot, from_register,
 };
 
-/// Numbers of the decoded calls on x86-64.
+/// x86-64 numbers of the calls that are decoded.
 mod number {
     pub(super) const MPROTECT: u32 = 10;
     pub(super) const MUNMAP: u32 = 11;
@@ -32,10 +32,10 @@ mod number {
     pub(super) const MSEAL: u32 = 462;
 }
 
-/// Returns the call with x86-64 number `nr`.
+/// Returns the call with the x86-64 number `nr`, decoded from its arguments.
 ///
-/// Returns `None` if the registers alone do not determine the call, or if the call does not change
-/// an address space.
+/// Returns `None` if the registers do not completely determine the call, or if the call does not
+/// change an address space.
 ///
 /// ```
 /// use vmarea::syscall::{Syscall, registers};

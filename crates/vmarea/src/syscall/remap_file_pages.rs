@@ -1,4 +1,4 @@
-//! `remap_file_pages`: replaces a shared file mapping by a mapping of other pages of the file.
+//! `remap_file_pages`: makes a shared file mapping map other pages of its file.
 //!
 //! # Errors
 //! EINVAL for a nonzero protection, a range that is empty or wraps, or a range that is not
@@ -16,8 +16,8 @@ use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Maps the pages from `pgoff` on of the file that is mapped at `addr`, at `[addr, addr +
-    /// len)`.
+    /// Makes `[addr, addr + len)` map other pages of the same file, starting at page offset
+    /// `pgoff`.
     pub fn remap_file_pages(
         &self,
         mm: MmId,
@@ -54,9 +54,9 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Returns the first VMA and the file of a range.
+    /// Returns the first VMA in a range, and the file that is mapped there.
     ///
-    /// EINVAL unless the whole range is mapped shared from this file.
+    /// Returns EINVAL unless the whole range is a shared mapping of this file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
         let first = self.vma_lookup(range.start).ok_or(Errno::EINVAL)?;
         let file = first.body.file.ok_or(Errno::EINVAL)?;
@@ -78,7 +78,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// Reconstructs the open file behind a shared mapping, as far as the VMA flags allow.
+/// Reconstructs the open file behind a shared mapping, as far as the VMA flags reveal it.
 fn opened(file: MappedFile, flags: VmFlags) -> File {
     File {
         id: file.id,

@@ -1,9 +1,8 @@
 //! `shmat` and `shmdt`: System V shared memory, with segments managed by the embedder.
 //!
 //! A segment is a file of kind [`SysvShm`](crate::types::FileKind::SysvShm), or of kind
-//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment is a new open
-//! file with a separate [`FileId`](crate::types::FileId), and therefore never merges with another
-//! attachment.
+//! [`Hugetlb`](crate::types::FileKind::Hugetlb) for `SHM_HUGETLB`. Each attachment opens the file
+//! anew, with a [`FileId`](crate::types::FileId) of its own, so two attachments never merge.
 //!
 //! # Errors
 //! `shmat`: EINVAL for a misaligned address without `SHM_RND`, `SHM_REMAP` without an address, and
@@ -25,13 +24,13 @@ bitflags::bitflags! {
     /// Flags of `shmat`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct ShmFlags: u32 {
-        /// The segment is attached read-only.
+        /// Attach the segment read-only.
         const RDONLY = 0o10000;
-        /// The address is rounded down to a page.
+        /// Round the address down to a page boundary.
         const RND = 0o20000;
-        /// Existing mappings in the range are replaced.
+        /// Replace existing mappings in the range.
         const REMAP = 0o40000;
-        /// The pages may be executed.
+        /// Make the mapping executable.
         const EXEC = 0o100000;
     }
 }
@@ -39,20 +38,20 @@ bitflags::bitflags! {
 /// The arguments of `shmat`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShmatRequest {
-    /// The segment, newly opened; treated as read-only if [`ShmFlags::RDONLY`] is set.
+    /// The segment, newly opened; treated as not writable if [`ShmFlags::RDONLY`] is set.
     pub segment: File,
     /// Size of the segment in bytes.
     pub len: u64,
-    /// Address at which to attach the segment; 0 for any.
+    /// Address at which to attach the segment; 0 lets the core choose.
     pub addr: u64,
     /// Flags of the attachment.
     pub flags: ShmFlags,
-    /// Choice of the address if `addr` is 0; see [`Placement`].
+    /// How the address is chosen if `addr` is 0.
     pub placement: Placement,
 }
 
 impl<E: Environment> Space<E> {
-    /// Attaches a segment; returns its address.
+    /// Attaches a segment, and returns its address.
     #[doc(alias = "do_shmat")]
     pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {
         let ShmatRequest {
@@ -113,10 +112,10 @@ impl<E: Environment> Space<E> {
         Ok(range.start)
     }
 
-    /// Detaches the parts of the segment attached at `addr` that were not moved or unmapped.
+    /// Detaches the segment attached at `addr`, except for parts that have been moved away.
     ///
-    /// `size` returns the size of a segment in bytes, given its inode, or `None` for a file that is
-    /// not a segment.
+    /// `size` takes an inode and returns the size of that segment in bytes, or `None` if the file
+    /// is not a segment.
     #[doc(alias = "ksys_shmdt")]
     pub fn shmdt(
         &self,
@@ -154,9 +153,9 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Returns the file of `vma` if it may be a segment that was attached at `addr`.
+/// Returns the file of `vma` if `vma` may belong to a segment that was attached at `addr`.
 ///
-/// The page offset of `vma` must match its distance from `addr`.
+/// The page offset of `vma` must be equal to its distance from `addr` in pages.
 fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
     let page = vma.range.start.wrapping_sub(addr) / PAGE_SIZE;
     let may_be = |kind| matches!(kind, FileKind::SysvShm | FileKind::Hugetlb);

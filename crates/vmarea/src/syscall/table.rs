@@ -1,9 +1,9 @@
 //! System calls as values, with typed arguments.
 //!
-//! A program that drives the core from a list of calls (a replay, a comparison with a kernel, a
-//! fuzzer) converts its own representation of a call to a [`Syscall`] and passes it to
-//! [`Space::syscall`]. `fork` and `exit` are not included, because they create and remove address
-//! spaces ([`Space::fork`], [`Space::mm_exit`]).
+//! A program that drives the core from a list of calls, such as a replay, a comparison with a
+//! kernel or a fuzzer, converts each call to a [`Syscall`] and passes it to [`Space::syscall`].
+//! `fork` and `exit` are not included, because they create and remove address spaces; see
+//! [`Space::fork`] and [`Space::mm_exit`].
 //!
 //! # Errors
 //! The errors of each call are documented in the module named after it.
@@ -23,13 +23,13 @@ use crate::types::{Errno, MmId};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
-/// A system call with its arguments, named as in the manual pages.
+/// A system call with its arguments. The names are those of the manual pages.
 ///
-/// `addr` and `len` are in bytes. Arguments that Linux refuses can be represented as well.
+/// `addr` and `len` are in bytes. Arguments that Linux refuses can also be represented.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "the names are those of the manual pages")]
 pub enum Syscall {
-    /// `brk`; returns the resulting break.
+    /// `brk`; returns the break afterwards.
     Brk { addr: u64 },
     /// `madvise`.
     Madvise { addr: u64, len: u64, advice: Advice },
@@ -41,7 +41,7 @@ pub enum Syscall {
         nodes: u64,
         flags: MbindFlags,
     },
-    /// `mlock2`, and `mlock`, for which `flags` is empty.
+    /// `mlock2`; also `mlock`, if `flags` is empty.
     Mlock {
         addr: u64,
         len: u64,
@@ -49,9 +49,9 @@ pub enum Syscall {
     },
     /// `mlockall`.
     Mlockall { flags: MclFlags },
-    /// `mmap`; returns the address.
+    /// `mmap`; returns the address of the mapping.
     Mmap(MmapRequest),
-    /// `pkey_mprotect`, and `mprotect`, for which `pkey` is `None`.
+    /// `pkey_mprotect`; also `mprotect`, if `pkey` is `None`.
     Mprotect {
         addr: u64,
         len: u64,
@@ -68,15 +68,15 @@ pub enum Syscall {
     Munlockall,
     /// `munmap`.
     Munmap { addr: u64, len: u64 },
-    /// `personality`; returns the old values of the bits that affect an address space.
+    /// `personality`; returns the old values of the bits that the core stores.
     Personality { bits: u32 },
-    /// `pkey_alloc`, whose flags must be 0, with the denied rights; returns the key.
+    /// `pkey_alloc`, whose flags must be 0; `denied` contains the denied rights. Returns the key.
     PkeyAlloc { flags: u64, denied: u64 },
     /// `pkey_free`.
     PkeyFree { pkey: Pkey },
-    /// `prctl`, with the option and its arguments.
+    /// `prctl`, with an option and its arguments.
     Prctl { option: PrctlOption, args: [u64; 4] },
-    /// `process_madvise` on ranges `(addr, len)`; returns the number of bytes advised.
+    /// `process_madvise` on the ranges `(addr, len)`; returns how many bytes were advised.
     ProcessMadvise {
         ranges: Vec<(u64, u64)>,
         advice: Advice,
@@ -92,9 +92,9 @@ pub enum Syscall {
     },
     /// `set_mempolicy`; `mode` includes the mode flags, and `nodes` has one bit for each node.
     SetMempolicy { mode: MpolMode, nodes: u64 },
-    /// `shmat`; returns the address.
+    /// `shmat`; returns the address at which the segment is attached.
     Shmat(ShmatRequest),
-    /// `shmdt`, with the size in bytes of every segment, by inode.
+    /// `shmdt`; `sizes` lists every segment as a pair `(inode, size in bytes)`.
     Shmdt { addr: u64, sizes: Vec<(u64, u64)> },
     /// `UFFDIO_REGISTER`.
     UserfaultfdRegister {
@@ -112,7 +112,7 @@ pub enum Syscall {
 }
 
 impl<E: Environment> Space<E> {
-    /// Performs a call and returns its result: 0, unless the variant documents another result.
+    /// Performs a call and returns its result, which is 0 unless the variant documents another one.
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {
             Syscall::Brk { addr } => return self.brk(mm, addr),
@@ -175,7 +175,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-/// Returns the size of a segment in a list of inodes and sizes.
+/// Looks up the size of a segment in a list of pairs `(inode, size)`.
 fn size_of(sizes: &[(u64, u64)], inode: u64) -> Option<u64> {
     sizes.iter().find(|s| s.0 == inode).map(|s| s.1)
 }

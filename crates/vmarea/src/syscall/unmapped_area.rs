@@ -1,4 +1,4 @@
-//! Search for a free range for a mapping without a fixed address.
+//! Searches for a free address range for a mapping.
 //!
 //! # Picture
 //! ```text
@@ -25,17 +25,17 @@ use crate::vma::VmaView;
 use vmarea_range_tree::{Entry, RangeTree};
 use vmarea_sync::LockGuard;
 
-/// Upper end of the addresses that are used unless a high hint requests others.
+/// End of the addresses that are used unless an address hint requests higher ones.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
 
-/// Request for a free address range.
+/// A request for a free address range.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// Kind of the file to be mapped; `None` for no file.
+    /// Kind of the file to be mapped; `None` if no file is mapped.
     pub file: Option<FileKind>,
-    /// True for a shared mapping without a file, which is placed like shmem.
+    /// True for a shared anonymous mapping, which is placed like a shmem mapping.
     pub shared_anon: bool,
-    /// Address hint of the caller; 0 for none.
+    /// The caller's address hint; 0 for none.
     pub hint: u64,
     /// Length in bytes; a multiple of the page size.
     pub len: u64,
@@ -43,12 +43,12 @@ pub struct Room {
     pub offset: u64,
     /// Flags of the `mmap` call.
     pub flags: MapFlags,
-    /// Flags that the VMA will have.
+    /// VMA flags that the mapping will have.
     pub vm_flags: VmFlags,
 }
 
 impl Room {
-    /// Returns the alignment of the range in bytes.
+    /// Returns the required alignment of the range, in bytes.
     fn unit(&self) -> u64 {
         match self.file {
             Some(FileKind::Hugetlb) => PMD_SIZE,
@@ -56,14 +56,14 @@ impl Room {
         }
     }
 
-    /// Returns the alignment, and the size of a gap that is large enough wherever the gap begins.
+    /// Returns the alignment, and a gap size that suffices wherever the gap begins.
     fn padded(&self) -> Option<(u64, u64)> {
         let unit = self.unit();
         Some((unit, self.len.checked_add(unit - PAGE_SIZE)?))
     }
 }
 
-/// The parts of an address space that the search reads.
+/// The parts of an address space that the search for a free range reads.
 struct Search<'a, E: Environment> {
     space: &'a Space<E>,
     tree: &'a RangeTree,
@@ -90,10 +90,10 @@ impl<'a, E: Environment> Search<'a, E> {
 }
 
 impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
-    /// Finds a free address range for `room`; returns its address.
+    /// Finds a free address range for `room`, and returns its start.
     ///
-    /// ENOMEM if there is no free range or the range lies outside the address space; EINVAL if the
-    /// address is misaligned; EPERM below `mmap_min_addr`.
+    /// Returns ENOMEM if there is no free range or the range lies outside the address space; EINVAL
+    /// if the address is misaligned; EPERM if it is below `mmap_min_addr`.
     #[doc(alias = "__get_unmapped_area")]
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let view = |id| self.view(id);
@@ -102,7 +102,7 @@ impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the address at which `room` would be placed now; changes nothing.
+    /// Returns the address at which `room` would be placed now, without mapping anything.
     pub fn get_unmapped_area(&self, mm: MmId, room: &Room) -> Result<u64, Errno> {
         self.mmap_read_lock(mm)
             .ok_or(Errno::ESRCH)?
@@ -158,7 +158,7 @@ impl<E: Environment> Search<'_, E> {
         }
     }
 
-    /// Finds a free range whose address and file offset agree modulo the huge page size.
+    /// Finds a free range whose address equals the file offset modulo the huge page size.
     #[doc(alias = "__thp_get_unmapped_area")]
     fn huge_aligned(&self, room: &Room) -> Option<u64> {
         let off = if room.file.is_some() { room.offset } else { 0 };
@@ -192,7 +192,7 @@ impl<E: Environment> Search<'_, E> {
         self.any(room)
     }
 
-    /// Finds a free range for a mapping of a hugetlb file.
+    /// Finds a free range for mapping a hugetlb file.
     #[doc(alias = "hugetlb_get_unmapped_area")]
     fn hugetlb(&self, room: &Room) -> Result<u64, Errno> {
         let mut room = *room;
@@ -248,7 +248,7 @@ impl<E: Environment> Search<'_, E> {
         .map_or_else(|| self.bottom_up(room), Ok)
     }
 
-    /// True if the range at the caller's hint is free and usable.
+    /// True if the range at the caller's address hint is free and may be used.
     #[doc(alias = "mmap_address_hint_valid")]
     fn takes_hint(&self, hint: u64, len: u64) -> bool {
         let task_size = self.space.system.task_size;
@@ -289,7 +289,7 @@ impl<E: Environment> Search<'_, E> {
             .map(self.view)
     }
 
-    /// True if the range is unmapped and does not reduce the guard gap of a stack.
+    /// True if the range is unmapped and leaves the guard gap of the next stack free.
     fn is_free(&self, addr: u64, len: u64) -> bool {
         let gap = self.space.system.stack_guard_gap;
         let is_far = |next: &Entry| next.start.saturating_sub(gap.max(PAGE_SIZE)) >= addr + len;
@@ -333,8 +333,8 @@ impl<E: Environment> Search<'_, E> {
 
 /// Returns a fixed address.
 ///
-/// Linux mistakes an address in the last page of the 64-bit space for an error number, and returns
-/// that error.
+/// Linux mistakes an address in the last page of the 64-bit address space for an error number, and
+/// returns that number as the error.
 fn fixed(addr: u64) -> Result<u64, Errno> {
     const MAX_ERRNO: u64 = 4095;
     match addr.wrapping_neg() {
@@ -343,7 +343,7 @@ fn fixed(addr: u64) -> Result<u64, Errno> {
     }
 }
 
-/// True if a fixed mapping of `range` would be accepted; existing mappings are not checked.
+/// True if a fixed mapping of `range` would be accepted, disregarding existing mappings.
 #[doc(alias = "vma_expandable")]
 pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRange) -> bool {
     let room = Room {
@@ -358,7 +358,7 @@ pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRan
     w.unmapped_area(&room).is_ok()
 }
 
-/// Converts bytes to whole pages, rounding down.
+/// Converts a number of bytes to whole pages, rounding down.
 pub(crate) fn pages_of(bytes: u64) -> u64 {
     bytes >> PAGE_SHIFT
 }

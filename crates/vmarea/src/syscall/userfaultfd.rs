@@ -1,7 +1,7 @@
-//! `userfaultfd`: registers a range with a context, and unregisters it.
+//! `userfaultfd`: registers a range with a context and unregisters it.
 //!
-//! A context is identified by a number that the embedder chooses and by the address space for which
-//! the context was opened. The embedder handles the faults: see
+//! A context is identified by a number that the embedder chooses, together with the address space
+//! for which the context was opened. The embedder handles the faults; see
 //! [`Faulted::Userfault`](crate::fault::Faulted). Not implemented: moving and copying pages through
 //! a context, and notifications of forks and moves. Therefore the child of a fork has no context,
 //! and a moved range loses its context.
@@ -31,9 +31,9 @@ bitflags::bitflags! {
     pub struct WatchMode: u64 {
         /// Accesses to missing pages.
         const MISSING = 1;
-        /// Writes to pages that were write-protected through the context.
+        /// Writes to pages that have been write-protected through the context.
         const WP = 2;
-        /// Accesses to pages that exist in the file but are not mapped.
+        /// Accesses to pages that are in the page cache but are not mapped.
         const MINOR = 4;
     }
 }
@@ -49,7 +49,7 @@ impl WatchMode {
 }
 
 impl<E: Environment> Space<E> {
-    /// Registers `[start, start + len)` with `context`, which watches it from now on.
+    /// Registers `[start, start + len)` with `context`, which then watches the range.
     pub fn userfaultfd_register(
         &self,
         mm: MmId,
@@ -66,7 +66,7 @@ impl<E: Environment> Space<E> {
         w.watch(range, context, mode.flags())
     }
 
-    /// Unregisters `[start, start + len)` from `context`, which no longer watches it.
+    /// Unregisters `[start, start + len)` from `context`, which then no longer watches the range.
     pub fn userfaultfd_unregister(
         &self,
         mm: MmId,
@@ -147,7 +147,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.each_part(range, |body| (body.uffd != 0).then(|| unwatched(body)))
     }
 
-    /// Replaces the body of each VMA's part of the range, if `body` returns a new one.
+    /// Sets a new body for each VMA's part of the range, if `body` returns one.
     fn each_part(
         &mut self,
         range: VmRange,

@@ -6,20 +6,20 @@
 use super::Errno;
 use crate::policy::Rules;
 
-/// Mode and flags of a memory policy, encoded as in Linux.
+/// The mode and flags of a memory policy, encoded as in Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MpolMode(pub u32);
 
 impl MpolMode {
     /// `MPOL_DEFAULT`: no policy.
     pub const DEFAULT: MpolMode = MpolMode(0);
-    /// `MPOL_PREFERRED`: allocates from the first node of the set if that node has memory.
+    /// `MPOL_PREFERRED`: allocates from the first node in the set if that node has free memory.
     pub const PREFERRED: MpolMode = MpolMode(1);
-    /// `MPOL_BIND`: allocates only from the nodes of the set.
+    /// `MPOL_BIND`: allocates only from the nodes in the set.
     pub const BIND: MpolMode = MpolMode(2);
-    /// `MPOL_LOCAL`: allocates from the node of the processor.
+    /// `MPOL_LOCAL`: allocates from the node to which the processor belongs.
     pub const LOCAL: MpolMode = MpolMode(4);
-    /// `MPOL_PREFERRED_MANY`: allocates from any node of the set if one of them has memory.
+    /// `MPOL_PREFERRED_MANY`: allocates from the nodes in the set if one of them has free memory.
     pub const PREFERRED_MANY: MpolMode = MpolMode(5);
 
     const STATIC_NODES: u32 = 1 << 15;
@@ -27,7 +27,7 @@ impl MpolMode {
     const NUMA_BALANCING: u32 = 1 << 13;
     const FLAGS: u32 = Self::STATIC_NODES | Self::RELATIVE_NODES | Self::NUMA_BALANCING;
 
-    /// Returns the mode without flags, and the flags.
+    /// Splits the value into the mode and the flags.
     fn split(self) -> (MpolMode, u32) {
         (MpolMode(self.0 & !Self::FLAGS), self.0 & Self::FLAGS)
     }
@@ -40,15 +40,15 @@ pub struct MemPolicy {
     mode: MpolMode,
     /// `MPOL_F_` flags.
     flags: u32,
-    /// Requested nodes if STATIC_NODES or RELATIVE_NODES is set; 0 otherwise.
+    /// The requested nodes if STATIC_NODES or RELATIVE_NODES is set; 0 otherwise.
     asked: u64,
-    /// Existing nodes to which the policy applies.
+    /// The existing nodes to which the policy applies.
     nodes: u64,
 }
 
 impl MemPolicy {
-    /// Makes a policy from the arguments of a call; `None` for the default policy. `online` is the
-    /// set of nodes that exist.
+    /// Creates a policy from the arguments of a call; returns `None` for the default policy.
+    /// `online` is the set of nodes that exist.
     #[doc(alias = "mpol_new")]
     pub(crate) fn new(
         mode_and_flags: MpolMode,
@@ -81,8 +81,8 @@ impl MemPolicy {
         }))
     }
 
-    /// Checks the mode and the flags: EINVAL if the mode is unknown, or if flags conflict with the
-    /// mode or with each other.
+    /// Returns EINVAL if the mode is unknown, or if flags conflict with the mode or with each
+    /// other.
     #[doc(alias = "sanitize_mpol_flags")]
     pub(crate) fn check_mode(mode: MpolMode, rules: &Rules) -> Result<(), Errno> {
         let both = MpolMode::STATIC_NODES | MpolMode::RELATIVE_NODES;
@@ -96,8 +96,8 @@ impl MemPolicy {
     }
 }
 
-/// Maps relative node numbers to existing nodes: bit n stands for the n-th existing node, counted
-/// from 0, with n taken modulo the number of existing nodes.
+/// Maps relative node numbers to existing nodes: bit n represents the n-th existing node, counting
+/// from 0 and modulo the number of existing nodes.
 #[doc(alias = "mpol_relative_nodemask")]
 fn relative(asked: u64, online: u64) -> u64 {
     let count = online.count_ones().max(1);

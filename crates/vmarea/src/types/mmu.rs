@@ -1,9 +1,9 @@
-//! The interface to a hardware MMU: what the embedder is told about page-table entries.
+//! The interface to a hardware MMU, through which the core reports changes to page-table entries.
 //!
-//! The core's page tables decide what is mapped. The hardware's tables and its TLBs are copies,
-//! which may lack an entry but must never hold one that the core's tables do not allow. The core
-//! reports each change through [`Mmu`]. An embedder without hardware tables uses [`NoMmu`], whose
-//! calls are compiled out.
+//! The core's page tables determine what is mapped. The hardware's page tables and TLBs contain
+//! copies of entries: they may lack an entry, but must never contain an entry that the core's
+//! tables do not allow. The core reports each change through [`Mmu`]. An embedder without hardware
+//! page tables uses [`NoMmu`]; calls to its methods are compiled out.
 //!
 //! # Picture
 //! ```text
@@ -27,84 +27,89 @@ use core::fmt;
 pub enum MappedPage {
     /// The shared zero page.
     Zero,
-    /// A frame with an anonymous page.
+    /// A frame that contains an anonymous page.
     Frame(FrameId),
     /// A page in the embedder's page cache.
     File {
         /// The file.
         inode: u64,
-        /// The page's offset in the file.
+        /// The index of the page in the file.
         index: Pgoff,
     },
 }
 
-/// A translation that the hardware may use.
+/// A translation that the hardware is allowed to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {
-    /// The page that the translation leads to.
+    /// The page to which the address is translated.
     pub page: MappedPage,
-    /// True if user mode may write to the page without a fault.
+    /// True if user mode can write to the page without a fault.
     pub writable: bool,
-    /// The flags of the VMA: [`EXEC`](VmFlags::EXEC) and the protection key apply to each page.
+    /// The VMA's flags, of which [`EXEC`](VmFlags::EXEC) and the protection key apply to the page.
     pub flags: VmFlags,
 }
 
-/// Hardware page tables and TLBs.
+/// An embedder's hardware page tables and TLBs.
 ///
-/// An address range is in bytes and page-aligned. A range may contain pages that the hardware does
+/// Address ranges are in bytes and page-aligned. A range may contain pages that the hardware does
 /// not map. No method may call back into the [`Space`](crate::Space).
 ///
-/// [`flush`](Mmu::flush) may be called with a page-table lock held. If it sends interrupts to other
-/// CPUs and waits for them, those CPUs must be able to answer while they wait for a spin lock.
+/// [`flush`](Mmu::flush) may be called while a page-table lock is held. If `flush` sends interrupts
+/// to other CPUs and waits for them, those CPUs must handle such interrupts even while they wait
+/// for a spin lock.
 pub trait Mmu: fmt::Debug + Send + Sync + 'static {
-    /// False if there is no hardware, so that the calls can be compiled out.
+    /// False if there is no hardware MMU, so that calls to it are compiled out.
     const PRESENT: bool = true;
 
-    /// Creates the hardware tables of a new address space, which map nothing.
+    /// Creates the hardware page tables of a new address space, in which nothing is mapped.
     ///
     /// # Errors
     /// ENOMEM; the address space is then not created.
     fn mm_created(&self, mm: MmId) -> Result<(), Errno>;
-    /// Frees the hardware tables of an address space, after all its entries were cleared. No CPU
-    /// runs in the address space any more.
+    /// Frees the hardware page tables of an address space, after all its entries have been cleared.
+    /// No CPU runs in the address space any more.
     fn mm_gone(&self, mm: MmId);
-    /// Maps the page at `addr`, after a fault. Called with the entry locked.
+    /// Maps the page at `addr`, after a fault. Called with the page-table lock for the entry held.
     ///
-    /// The hardware may map the same page with fewer permissions, or not at all. It never maps
-    /// another page at `addr`: the core cleared and flushed that page before.
+    /// At the time of the call, the hardware might already map the same page with fewer
+    /// permissions. It does not map another page at `addr`, because the core has already cleared
+    /// and flushed such a mapping.
     ///
     /// # Errors
     /// ENOMEM; the fault then returns [`OutOfMemory`](crate::fault::Faulted::OutOfMemory), and the
     /// hardware maps nothing at `addr`.
     fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno>;
-    /// Removes the hardware's entries in `range`. Called with the entries locked, or while no fault
-    /// can map a page in `range`. TLBs may hold the translations until the next `flush`.
+    /// Removes the hardware's entries in `range`. Called with the page-table locks for the entries
+    /// held, or while no fault can map a page in `range`. TLBs may contain the translations until
+    /// the next `flush`.
     fn clear(&self, mm: MmId, range: VmRange);
-    /// Removes, from the hardware's entries in `range`, each permission that `allowed` lacks
-    /// ([`READ`](VmFlags::READ), [`WRITE`](VmFlags::WRITE), [`EXEC`](VmFlags::EXEC)). Called with
-    /// the entries locked, or while no fault can map a page in `range`. TLBs may hold the
-    /// permissions until the next `flush`.
+    /// Removes permissions from the hardware's entries in `range`: each of [`READ`](VmFlags::READ),
+    /// [`WRITE`](VmFlags::WRITE) and [`EXEC`](VmFlags::EXEC) that is not in `allowed`. Called with
+    /// the page-table locks for the entries held, or while no fault can map a page in `range`. TLBs
+    /// may contain the removed permissions until the next `flush`.
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags);
-    /// Removes from the TLBs of all CPUs the translations in `range` that `clear` or `restrict`
-    /// changed. No TLB holds them when this method returns.
+    /// Removes from the TLBs of all CPUs every translation in `range` that `clear` or `restrict`
+    /// has changed. When this method returns, no TLB contains such a translation.
     fn flush(&self, mm: MmId, range: VmRange);
-    /// Returns true if a CPU has used a translation in `range` since the last call, and clears the
-    /// accessed bits of the hardware's entries there. Called with the entries locked, for reclaim
-    /// ([`Space::reclaim_frame`](crate::Space::reclaim_frame)).
+    /// Checks whether a CPU has used a translation in `range` since the last call, and clears the
+    /// accessed bits of the hardware's entries in `range`. Called for reclaim
+    /// ([`Space::reclaim_frame`](crate::Space::reclaim_frame)), with the page-table locks for the
+    /// entries held.
     ///
-    /// The TLBs need no flush: a CPU that still holds a translation uses it without setting the bit
-    /// again, which only makes the page look older. Hardware without accessed bits returns false.
+    /// The TLBs need not be flushed: a CPU whose TLB still contains a translation can use it
+    /// without setting the accessed bit again, which only makes the page look older. An
+    /// implementation for hardware without accessed bits returns false.
     fn accessed(&self, mm: MmId, range: VmRange) -> bool {
         let _ = (mm, range);
         false
     }
-    /// Frees the hardware tables that map nothing outside `range`. Nothing is mapped in `range`.
+    /// Frees hardware page tables that map nothing outside `range`. Nothing is mapped in `range`.
     fn free_tables(&self, mm: MmId, range: VmRange) {
         let _ = (mm, range);
     }
 }
 
-/// No hardware: the core's page tables are the only ones.
+/// No hardware MMU: the core's page tables are the only ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoMmu;
 

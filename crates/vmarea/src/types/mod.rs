@@ -1,4 +1,4 @@
-//! Basic types: those of the merge decision, and those of the embedder's interface.
+//! Basic types for the merge decision and for the embedder's interface.
 
 pub mod mempolicy;
 pub mod mmu;

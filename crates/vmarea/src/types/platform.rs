@@ -1,7 +1,7 @@
-//! The interface to the embedder: frames, their contents, and the types that configure a machine.
+//! The embedder's interface: frames, their contents, and the types that configure a machine.
 //!
-//! The core decides which frame holds which page. The platform is notified when a frame is
-//! allocated, freed, filled or copied. A replay needs no contents and uses [`NoBytes`]; the
+//! The core decides which frame holds which page. It calls the platform to allocate, free, fill or
+//! copy frames. An embedder that needs no page contents, such as a replay, uses [`NoBytes`]; the
 //! software platform stores real bytes, so that data can be checked.
 
 use crate::types::mmu::{Mmu, NoMmu};
@@ -15,25 +15,25 @@ pub use vmarea_sync::{Spin, Wait};
 
 /// The types that an embedder chooses for a machine.
 ///
-/// [`Standard`] accepts any platform in a box. An embedder that wants static calls to its platform,
-/// or another kind of lock, implements this trait for its own type.
+/// [`Standard`] accepts any platform in a box. An embedder that wants static dispatch to its
+/// platform, or another kind of lock, implements this trait for a type of its own.
 pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
     /// Kind of lock in each VMA.
     type VmaLock: VmaLockKind;
-    /// Platform that stores the pages.
+    /// The platform that stores the contents of pages.
     type Platform: Platform;
-    /// Hardware page tables and TLBs.
+    /// The hardware page tables and TLBs.
     type Mmu: Mmu;
-    /// Method by which a thread waits for `mmap_lock` and for the reverse map's locks.
+    /// How a thread waits for `mmap_lock` and for the reverse-map locks.
     type Wait: Wait + fmt::Debug;
 }
 
-/// An environment with any platform, spinning locks, and a lock of the kind `L` in each VMA.
+/// An environment with any platform, spinning locks, and a lock of kind `L` in each VMA.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WithVmaLock<L>(PhantomData<L>);
 
-/// The standard environment: any platform, spinning locks, and the per-VMA lock of Linux since
-/// 6.15.
+/// The standard environment: any platform, spinning locks, and the per-VMA lock that Linux has used
+/// since 6.15.
 pub type Standard = WithVmaLock<VmaLock>;
 
 impl<L: VmaLockKind> Environment for WithVmaLock<L> {
@@ -46,8 +46,8 @@ impl<L: VmaLockKind> Environment for WithVmaLock<L> {
 /// Storage for the contents of pages.
 ///
 /// No method may call back into the [`Space`](crate::Space). "Under spin locks" means that the
-/// caller holds a page-table lock, which other CPUs spin for: the method must not sleep. The other
-/// methods may sleep if the environment's [`Wait`] sleeps.
+/// caller holds a page-table lock, for which other CPUs may be spinning, so that the method must
+/// not sleep. The other methods may sleep if the environment's [`Wait`] sleeps.
 ///
 /// # Errors
 /// A method that fails has allocated nothing and changed nothing. A page fault answers
@@ -62,20 +62,21 @@ pub trait Platform: Send + Sync {
     /// Allocates storage for the frame `to`, as a copy of the frame `from`. Under spin locks, except
     /// for migration and KSM.
     fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno>;
-    /// Allocates storage for the frame `to`, as a private copy of page `index` of the file `inode`,
-    /// which is mapped or was brought by [`file_bring`](Platform::file_bring). Under spin locks; if
-    /// the page is not in the page cache any more, returns EAGAIN.
+    /// Allocates storage for the frame `to`, as a private copy of page `index` of the file `inode`.
+    /// The page is mapped, or has been read in by [`file_bring`](Platform::file_bring). Returns
+    /// EAGAIN if the page is no longer in the page cache. Under spin locks.
     fn copy_file(&self, to: FrameId, inode: u64, index: u64) -> Result<(), Errno>;
     /// Frees the storage of a frame. Under spin locks.
     fn free(&self, frame: FrameId);
-    /// Checks whether two frames hold equal bytes, for KSM. A platform that cannot tell returns
-    /// false. The frames are mapped read-only meanwhile; no page-table lock is held.
+    /// Checks for KSM whether two frames contain equal bytes. A platform that cannot compare frames
+    /// returns false. During the call the frames are mapped read-only, and no page-table lock is
+    /// held.
     fn same(&self, one: FrameId, other: FrameId) -> bool {
         let _ = (one, other);
         false
     }
-    /// Copies the bytes of a frame to a slot of the swap device. The frame is mapped read-only
-    /// meanwhile; no page-table lock is held. If it fails, the page stays mapped.
+    /// Copies the bytes in a frame to a slot on the swap device. During the call the frame is
+    /// mapped read-only, and no page-table lock is held. If the call fails, the page stays mapped.
     ///
     /// This method, `swap_in` and `swap_free` are called only if
     /// [`System::swap`](crate::System::swap) is set.
@@ -83,7 +84,7 @@ pub trait Platform: Send + Sync {
         let _ = (slot, frame);
         Ok(())
     }
-    /// Allocates storage for `frame`, with the bytes of a swap slot. The slot keeps its bytes.
+    /// Allocates storage for `frame` and fills it with the bytes in a swap slot, which keeps them.
     /// Under spin locks.
     fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
         let _ = (frame, slot);
@@ -93,42 +94,43 @@ pub trait Platform: Send + Sync {
     fn swap_free(&self, slot: SwapId) {
         let _ = slot;
     }
-    /// Waits until the migration of the page in `frame`, which a thread needs, may have ended. This
-    /// method is called with `mmap_lock` or the VMA's lock held for reading, and is called again if
-    /// the migration has not ended. Returns false if the platform does not wait; the access then
-    /// returns [`Retry`](crate::fault::Faulted::Retry).
+    /// Waits for the migration of the page in `frame`, which a thread needs, and returns true.
+    /// Called with `mmap_lock` or the VMA's lock held for reading; called again if the migration
+    /// has not ended by then. Returns false if the platform does not wait; the access then returns
+    /// [`Retry`](crate::fault::Faulted::Retry).
     fn wait_on_migration(&self, frame: FrameId) -> bool {
         let _ = frame;
         false
     }
-    /// Creates the nameless file of a shared anonymous mapping, with a size of `pages` pages. The
-    /// core assigns the file's inode number, counting up from
+    /// Creates a nameless file of `pages` pages for a shared anonymous mapping. The core assigns
+    /// inode numbers to such files, counting up from
     /// [`FileId::NAMELESS`](crate::types::FileId::NAMELESS). Called with `mmap_lock` held for
     /// writing.
     fn shared_anon(&self, inode: u64, pages: u64) -> Result<(), Errno> {
         let _ = (inode, pages);
         Ok(())
     }
-    /// Fills the pages `first..end` of a file with zeros (`MADV_REMOVE`). Called without locks.
+    /// Fills pages `first..end` of a file with zeros, for `MADV_REMOVE`. Called without locks.
     fn punch_hole(&self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
         let _ = (inode, first, end);
         Ok(())
     }
-    /// Checks whether the page cache contains page `index` of a file; if so, a userfaultfd for
-    /// missing pages is not notified. Called with `mmap_lock` or the VMA's lock held for reading.
+    /// Checks whether the page cache contains page `index` of a file; if so, a fault on the page is
+    /// not reported to a userfaultfd for missing pages. Called with `mmap_lock` or the VMA's lock
+    /// held for reading.
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
     }
-    /// Brings page `index` of a file, which is about to be mapped, into the page cache. Called with
-    /// `mmap_lock` or the VMA's lock held for reading; a platform that must not sleep so long, or
-    /// cannot, returns EAGAIN and brings the page when the fault answers
+    /// Reads page `index` of a file, which is about to be mapped, into the page cache. Called with
+    /// `mmap_lock` or the VMA's lock held for reading. A platform that cannot sleep that long
+    /// returns EAGAIN instead; the embedder reads the page in after the fault has returned
     /// [`NeedPage`](crate::fault::Faulted::NeedPage).
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
         let _ = (inode, index);
         Ok(())
     }
-    /// Checks whether the file contains page `index`. An access beyond the end of the file raises
+    /// Checks whether page `index` is within the file. An access beyond the end of the file raises
     /// SIGBUS. Called with `mmap_lock` or the VMA's lock held for reading.
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
@@ -181,7 +183,7 @@ impl<P: Platform + ?Sized> Platform for Box<P> {
     }
 }
 
-/// A platform that stores no page contents, for the study of address space layouts.
+/// A platform that stores no page contents, for studying address space layouts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoBytes;
 
@@ -196,7 +198,7 @@ impl Platform for NoBytes {
         Ok(())
     }
     fn free(&self, _: FrameId) {}
-    /// Returns true: there are no contents to compare, so KSM relies on its caller.
+    /// Returns true, as there is nothing to compare: the embedder must choose equal pages.
     fn same(&self, _: FrameId, _: FrameId) -> bool {
         true
     }

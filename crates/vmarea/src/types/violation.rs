@@ -1,4 +1,4 @@
-//! The result of an invariant check that failed.
+//! The result of a failed invariant check.
 
 use alloc::string::String;
 
@@ -6,7 +6,7 @@ use alloc::string::String;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation(pub String);
 
-/// Returns a [`Violation`] from the function unless the condition holds.
+/// Returns a [`Violation`] from the enclosing function unless the condition holds.
 macro_rules! ensure {
     ($cond:expr, $($arg:tt)*) => {
         if !$cond {

@@ -1,4 +1,4 @@
-//! The chain of a VMA: links to its anon_vmas, oldest first.
+//! The chain of a VMA: the links to its anon_vmas, oldest first.
 //!
 //! # Picture
 //! ```text
@@ -30,21 +30,21 @@ use vmarea_sync::WriteGuard;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[doc(alias = "anon_vma_chain")]
 pub struct Link {
-    /// The anon_vma that the VMA is linked to.
+    /// The anon_vma to which the VMA is linked.
     pub anon_vma: AnonVmaId,
     /// Position of the VMA in the anon_vma's interval tree.
     pub node: u32,
 }
 
-/// The links of one VMA, oldest first, in two words; a single link needs no allocation.
+/// The links of one VMA, oldest first, in two words; a single link needs no heap allocation.
 #[derive(Debug, Default)]
 pub(crate) enum Chain {
     /// The chain of an unfaulted VMA.
     #[default]
     Empty,
-    /// The only link of a VMA, to its own anon_vma.
+    /// A single link, to the VMA's own anon_vma.
     One(Link),
-    /// Several links, in a vector behind one pointer.
+    /// Several links, in a separately allocated vector, to keep this type small.
     Many(Box<[Vec<Link>; 1]>),
 }
 
@@ -61,7 +61,7 @@ impl Deref for Chain {
 }
 
 impl Chain {
-    /// Reserves space for `more` links, so that [`push`](Self::push) cannot fail.
+    /// Reserves space for `more` links, so that [`push`](Self::push) cannot fail for them.
     fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         if self.len() + more <= 1 {
             return Ok(());
@@ -98,7 +98,7 @@ impl Chain {
         }
     }
 
-    /// Returns the heap memory of the chain in bytes, in addition to the VMA itself.
+    /// Returns the number of bytes of heap memory that the chain uses, outside the VMA itself.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Chain::Empty | Chain::One(_) => 0,
@@ -107,7 +107,7 @@ impl Chain {
     }
 }
 
-/// Links that were removed from a VMA's chain, but are still in the interval trees.
+/// Links that have been removed from a VMA's chain but are still in the interval trees.
 #[derive(Debug)]
 #[must_use = "the pages must have another anon_vma first, then `unlink_left`"]
 pub(crate) struct Left {
@@ -115,21 +115,21 @@ pub(crate) struct Left {
     own: Option<AnonVmaId>,
 }
 
-/// Whether cloning a chain may reuse an anon_vma without active VMAs as the VMA's own.
+/// Whether a VMA whose chain is cloned from another may reuse an orphaned anon_vma as its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
-    /// No reuse, for split, merge and copy: the destination already has an anon_vma.
+    /// No anon_vma is reused, for a split, merge or copy: the destination already has an anon_vma.
     No,
-    /// Reuse of an anon_vma without active VMAs, for the child of a fork.
+    /// An anon_vma without active VMAs is reused, for the child of a fork.
     Orphaned,
 }
 
 impl<E: Environment> Space<E> {
-    /// Makes `anon_vma` the VMA's own anon_vma; returns the own anon_vma that the VMA has
-    /// afterwards. `rmap_span` is the length of the VMA's interval.
+    /// Makes `anon_vma` the VMA's own anon_vma, unless the VMA already has one; returns its own
+    /// anon_vma. `rmap_span` is the length of the VMA's interval.
     ///
-    /// The result differs from `anon_vma` if another fault linked `vma` first: faults hold the mm's
-    /// lock for reading only.
+    /// The result differs from `anon_vma` if another fault has linked `vma` first, which is
+    /// possible because faults do not hold `mmap_lock` for writing.
     pub(crate) fn anon_vma_link(
         &self,
         (id, vma): (VmaId, &Vma<E>),
@@ -153,8 +153,8 @@ impl<E: Environment> Space<E> {
         Ok(anon_vma)
     }
 
-    /// Copies the chain of `src` to `dst`, whose range must be set, and makes `anon_vma` the
-    /// anon_vma of `dst`.
+    /// Copies the chain of `src` to `dst`, and makes `anon_vma` the anon_vma of `dst`. The range of
+    /// `dst` must already be set.
     pub(crate) fn anon_vma_clone<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -172,11 +172,12 @@ impl<E: Environment> Space<E> {
         self.clone_chain((dst_id, dst), src, Reuse::No, guard)
     }
 
-    /// Replaces the chain of `dst` by a copy of `src`'s chain, and returns the old links.
+    /// Replaces the chain of `dst` by a copy of `src`'s chain, and returns the old chain.
     ///
-    /// The caller must unlink the old links after the pages of `dst` were moved to the new
-    /// anon_vma. Unlinking may free the old anon_vma, and a reverse-map walk that finds the
-    /// anon_vma of a page freed does not wait for the root's lock.
+    /// After the pages of `dst` have been transferred to the new anon_vma, the caller must unlink
+    /// the returned links. They must stay linked until then, because unlinking may free the old
+    /// anon_vma, and a reverse-map walk that finds a page's anon_vma freed does not wait for the
+    /// root's lock.
     pub(crate) fn anon_vma_adopt<'s>(
         &'s self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -196,12 +197,12 @@ impl<E: Environment> Space<E> {
         Ok(Left { chain, own })
     }
 
-    /// Unlinks the old links that [`anon_vma_adopt`](Self::anon_vma_adopt) returned.
+    /// Unlinks the chain that [`anon_vma_adopt`](Self::anon_vma_adopt) returned.
     pub(crate) fn unlink_left<'s>(&'s self, left: &Left, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         self.unlink_chain(&left.chain, left.own, root_locks);
     }
 
-    /// Reserves room in `dst` for a copy of `src`'s links, and returns `src`'s links.
+    /// Reserves space in `dst` for a copy of `src`'s links, and returns `src`'s links.
     fn reserve_links(
         &self,
         dst: &Vma<E>,
@@ -248,9 +249,9 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Copies `src`'s chain to the child VMA `dst` of a fork, which also gets a separate anon_vma.
+    /// Copies `src`'s chain to `dst`, a VMA of a fork's child, and gives `dst` its own anon_vma.
     ///
-    /// The separate anon_vma is an unused anon_vma of an ancestor, or a new anon_vma.
+    /// That anon_vma is either an ancestor's anon_vma without active VMAs, or a new anon_vma.
     pub(crate) fn anon_vma_fork(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -275,7 +276,7 @@ impl<E: Environment> Space<E> {
         linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
     }
 
-    /// Links a VMA that already has links and a span to `own`, which becomes its anon_vma.
+    /// Makes `own` the anon_vma of a VMA that already has links and an interval length.
     fn anon_vma_link_own(&self, (id, vma): (VmaId, &Vma<E>), own: AnonVmaId) -> Result<(), Errno> {
         let mut guard = self.anon_vma_lock(own);
         let inner = self.anon_vma(own).inner.get_mut(&mut guard);
@@ -293,7 +294,7 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Frees an anon_vma that was allocated but never linked.
+    /// Frees an anon_vma that has been allocated but never linked.
     fn abandon(&self, id: AnonVmaId) {
         let mut guard = self.anon_vma_lock(id);
         let parent = self.anon_vma_parent_of(id);
@@ -301,7 +302,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma_put(id, &mut guard);
     }
 
-    /// Unlinks `vma` from all its anon_vmas, and frees each anon_vma that then has no linked VMA.
+    /// Unlinks `vma` from all its anon_vmas, and frees each that no VMA is linked to any more.
     pub(crate) fn unlink_anon_vmas<'s>(
         &'s self,
         vma: &Vma<E>,
@@ -314,7 +315,7 @@ impl<E: Environment> Space<E> {
         vma.set_rmap_span(RmapSpan::default());
     }
 
-    /// Removes the links from their interval trees, newest first, and frees emptied anon_vmas.
+    /// Removes links from their interval trees, newest first, and frees unused anon_vmas.
     fn unlink_chain<'s>(
         &'s self,
         chain: &Chain,
@@ -337,11 +338,12 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Updates the interval trees after the range or page offset of `vma` changed. `limit` is the
-    /// address at which its interval ended before.
+    /// Updates the interval trees after the range or page offset of `vma` has changed. `limit` is
+    /// the address at which the VMA's interval ended before.
     ///
-    /// The interval still ends there if the VMA does not reach further, so that most changes need
-    /// not look for the next VMA. The caller has held `guard` since before the change.
+    /// If the VMA still ends at or below `limit`, the interval still ends at `limit`, so that most
+    /// changes need not look up the next VMA. The caller must have held `guard` since before the
+    /// change.
     pub(crate) fn anon_vma_moved(
         &self,
         vma: &Vma<E>,
@@ -360,7 +362,7 @@ impl<E: Environment> Space<E> {
         }
     }
 
-    /// Computes the length of the interval of a VMA in the interval trees, up to the next VMA.
+    /// Computes the length of a VMA's interval, which extends to the next VMA if the policy allows.
     pub(crate) fn rmap_span_of(&self, vma: &Vma<E>) -> RmapSpan {
         let range = VmRange::new(vma.start(), vma.end());
         let mut limit = range.end;
@@ -374,8 +376,8 @@ impl<E: Environment> Space<E> {
         self.rmap_span_to(range, limit)
     }
 
-    /// Computes the length of the interval of a VMA with this range if the next VMA starts at
-    /// `limit`. The interval does not exceed the range if the policy locks the reverse map for every
+    /// Computes the length of a VMA's interval, given the VMA's range and the start `limit` of the
+    /// next VMA. The interval is as long as the range if the policy locks the reverse map for every
     /// change.
     pub(crate) fn rmap_span_to(&self, range: VmRange, limit: u64) -> RmapSpan {
         let end = match self.policy.adjust_lock {

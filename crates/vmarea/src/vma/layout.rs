@@ -1,8 +1,9 @@
-//! The layout of a VMA's fields.
+//! The memory layout of a VMA's fields.
 //!
-//! The patch series that moved the lock into the VMA (Baghdasaryan, 2024) reports holes, cache
-//! lines, objects per page and pages for 1,000 VMAs. This module reports the same figures. The
-//! memory outside of the VMAs is counted in [`mm::bytes`](crate::mm::bytes).
+//! The patch series that moved the lock into the VMA (Baghdasaryan, 2024) reports the holes and
+//! cache lines of a VMA, the number of VMAs per page, and the number of pages for 1,000 VMAs. This
+//! module computes the same figures. Memory outside the VMA is counted in
+//! [`mm::bytes`](crate::mm::bytes).
 
 use super::{MappedFile, Vma, VmaBody};
 use crate::types::PAGE_SIZE;
@@ -18,39 +19,39 @@ pub const LINE: usize = 64;
 /// One field of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// Name of the field, as used in this module.
+    /// Name of the field, for display.
     pub name: &'static str,
-    /// Byte offset in the object.
+    /// Offset in the object, in bytes.
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
 }
 
 impl Field {
-    /// Returns the first and the last cache line that the field occupies.
+    /// Returns the first and the last cache line that the field touches.
     pub fn lines(&self) -> (usize, usize) {
         (self.offset / LINE, (self.offset + self.size - 1) / LINE)
     }
 }
 
-/// A kind of object and its fields, ordered by offset.
+/// A kind of object, with its fields in order of offset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// Size in bytes, including the slot header.
+    /// Size of the object in bytes, including the slot header.
     pub size: usize,
-    /// Alignment of the object in the slot.
+    /// Alignment of the object in its slot.
     pub align: usize,
     /// All fields.
     pub fields: Vec<Field>,
 }
 
 impl Object {
-    /// Returns the number of cache lines of an object that starts at a cache line boundary.
+    /// Returns the number of cache lines that an object aligned to a cache line occupies.
     pub fn lines(&self) -> usize {
         self.size.div_ceil(LINE)
     }
 
-    /// Returns the unused gaps before, between and after the fields, as offset and length.
+    /// Returns the holes before, between and after the fields, each as its offset and length.
     pub fn holes(&self) -> Vec<(usize, usize)> {
         let mut holes = Vec::new();
         let mut at = 0;
@@ -66,7 +67,7 @@ impl Object {
         holes
     }
 
-    /// Returns the number of objects per page.
+    /// Returns the number of objects that fit into a page.
     pub fn per_page(&self) -> usize {
         PAGE_SIZE as usize / self.size
     }
@@ -77,7 +78,7 @@ impl Object {
     }
 }
 
-/// Describes the layout of a VMA with the lock `L`, in its slot.
+/// Describes the layout of a VMA whose lock is of kind `L`, including its slot header.
 pub fn vma<L: VmaLockKind>() -> Object {
     type Of<L> = Vma<WithVmaLock<L>>;
     let base = Slots::<Of<L>>::VALUE_OFFSET;

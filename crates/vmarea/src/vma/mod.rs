@@ -1,4 +1,4 @@
-//! `Vma`: a range of addresses with one set of attributes.
+//! `Vma`: an address range with one set of attributes.
 //!
 //! # Picture
 //! ```text
@@ -33,8 +33,8 @@ use vmarea_sync::{LockGuard, SpinLock, VmaCell};
 
 /// A slot that stores a VMA.
 ///
-/// A `Vma` and the eight bytes of its slot header fill two cache lines. The first holds the
-/// lock and the fields that are read without a lock; the second holds the body and the chain.
+/// A `Vma` and the eight bytes of its slot header fill two cache lines. The first contains the lock
+/// and the fields that are read without a lock; the second contains the body and the chain.
 #[derive(Debug, Default)]
 #[doc(alias = "vm_area_struct")]
 #[repr(C)]
@@ -45,7 +45,7 @@ pub struct Vma<E: Environment = Standard> {
     pub(crate) anon_vma: AtomicU64,
     /// Slot index of the mm that contains the VMA, plus one.
     mm: AtomicU32,
-    /// A [`RmapSpan`], which changes together with the chain.
+    /// A [`RmapSpan`]: the length of the VMA's interval, which changes together with the chain.
     rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
     pub(crate) chain: SpinLock<Chain>,
@@ -99,7 +99,7 @@ impl<E: Environment> Vma<E> {
         self.mm.store(index, Ordering::Relaxed);
     }
 
-    /// Returns the length in pages of the VMA's interval in the interval trees.
+    /// Returns the length of the VMA's interval in the interval trees, in pages.
     pub(crate) fn rmap_span(&self) -> RmapSpan {
         // ORDERING: Relaxed; changed under the anon_vma root's lock, or with `mmap_lock` held for
         // writing.
@@ -111,12 +111,12 @@ impl<E: Environment> Vma<E> {
         self.rmap_span.store(rmap_span.to_bits(), Ordering::Relaxed);
     }
 
-    /// Returns the address at which the VMA's interval in the interval trees ends.
+    /// Returns the address that corresponds to the end of the VMA's interval.
     pub(crate) fn rmap_limit(&self) -> u64 {
         self.start() + (self.rmap_span().pages() << PAGE_SHIFT)
     }
 
-    /// Returns the VMA's interval in the interval trees: its first and last page offset.
+    /// Returns the VMA's interval in the interval trees: its first and its last page offset.
     pub(crate) fn interval(&self) -> (u64, u64) {
         let first = self.pgoff().0;
         (first, first.saturating_add(self.rmap_span().pages() - 1))
@@ -132,9 +132,9 @@ impl<E: Environment> Vma<E> {
         }
     }
 
-    /// Like [`view`](Self::view), but always reports the chain as not singular. The fault path uses
-    /// this snapshot, because a fault needs only the neighbours' chain lengths. It does not take
-    /// the chain lock.
+    /// Like [`view`](Self::view), but does not take the chain lock, and always reports the chain as
+    /// not singular. Faults use this snapshot for their own VMA, because they need the chain length
+    /// only of its neighbours.
     #[inline]
     pub(crate) fn view_without_chain(&self, id: VmaId, body: &VmaBody) -> VmaView {
         VmaView {
@@ -147,7 +147,7 @@ impl<E: Environment> Vma<E> {
         }
     }
 
-    /// Sets the range and the page offset. The caller keeps the tree of VMAs and the interval trees
+    /// Sets the range and the page offset. The caller must keep the VMA tree and the interval trees
     /// consistent.
     pub(crate) fn set_range(&self, range: VmRange, pgoff: Pgoff) {
         // ORDERING: Relaxed; the writer holds `mmap_lock`, see `start`.

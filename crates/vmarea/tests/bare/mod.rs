@@ -1,4 +1,4 @@
-//! A machine with one empty process, without a model of its contents.
+//! A machine with one empty process, without a model of the process's memory contents.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use vmarea::System;
@@ -17,7 +17,7 @@ pub const BASE: u64 = 0x10_0000_0000;
 pub const HEAP: u64 = 0x20_0000_0000;
 /// End of the user address space.
 pub const TASK_SIZE: u64 = Native::TASK_SIZE;
-/// Upper bound of the search for free addresses (`mmap_base`).
+/// Upper limit of the search for free addresses (`mmap_base`).
 pub const TOP: u64 = 0x7f00_0000_0000;
 /// Readable and writable.
 pub const RW: Prot = Prot::READ.union(Prot::WRITE);
@@ -51,7 +51,7 @@ pub fn vmas(space: &Space, mm: MmId) -> Vec<VmaView> {
     space.mmap_read_lock(mm).unwrap().vmas().collect()
 }
 
-/// Returns a file of `kind`, readable and writable.
+/// Returns a readable and writable file of the given kind.
 pub fn file(kind: FileKind) -> File {
     File::read_write(FileId(7), 7, kind)
 }

@@ -1,4 +1,4 @@
-//! Pairs of VMAs that must have merged after a call, determined without the decision under test.
+//! Finds VMAs that should have merged after a call, without using the decision under test.
 
 use crate::arrange::{Arrangement, Call};
 use crate::build::Scene;
@@ -51,9 +51,9 @@ pub fn check(scene: &Scene, case: &Arrangement) -> Result<usize, String> {
     Ok(vmas.len())
 }
 
-/// True if Linux since 6.16 merges these anon_vmas.
+/// True if Linux since 6.16 lets VMAs with these anon_vmas merge.
 ///
-/// They must be equal, or one VMA has no anon_vma and the chain of the other has one entry.
+/// The anon_vmas must be equal; or one VMA must have none, and the other's chain a single link.
 fn linux_joins(a: &VmaView, b: &VmaView) -> bool {
     match (a.anon_vma, b.anon_vma) {
         (Some(x), Some(y)) => x == y,
@@ -61,7 +61,7 @@ fn linux_joins(a: &VmaView, b: &VmaView) -> bool {
     }
 }
 
-/// Returns the number of the VMA's pages that another process maps too.
+/// Returns the number of the VMA's pages that another process also maps.
 fn shared(w: &World, mm: MmId, vma: &VmaView) -> usize {
     let space = w.machine.space();
     let entries: Vec<Pte> = {

@@ -1,47 +1,47 @@
-//! The arrangements: related processes, state of the neighbours, and system call.
+//! The arrangements: related processes, neighbours with the state of their pages, and a call.
 
-/// Related processes that exist during the call.
+/// The related processes that exist during the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     Alone,
-    /// The parent makes the call.
+    /// There is a child; the parent makes the call.
     HasChild,
     /// The child makes the call.
     HasParent,
-    /// The child makes the call after the parent has exited.
+    /// There was a parent, which has exited; the child makes the call.
     ParentGone,
 }
 
-/// State of a mapping's pages.
+/// The state of a mapping's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pages {
     Unfaulted,
-    /// Faulted after the fork, with a separate anon_vma.
+    /// Faulted after the fork; the mapping has an anon_vma of its own.
     Own,
-    /// Piece of a larger mapping that was faulted after the fork; the pieces share an anon_vma.
+    /// Piece of a larger mapping faulted after the fork; all pieces share one anon_vma.
     Piece,
     /// Faulted before the fork.
     Inherited,
-    /// Piece of a larger mapping that was faulted before the fork; the pieces share an anon_vma.
+    /// Piece of a larger mapping faulted before the fork; all pieces share one anon_vma.
     InheritedPiece,
-    /// Faulted before the fork, and written again after it.
+    /// Faulted before the fork, and written to again after the fork.
     Rewritten,
-    /// Like `Own`, with the first page swapped out.
+    /// Like `Own`, but the first page has been swapped out.
     Swapped,
-    /// Like `Inherited`, with both pages swapped out before the fork.
+    /// Like `Inherited`, but both pages were swapped out before the fork.
     SwappedInherited,
-    /// Like `Own`; KSM has merged the first page with an equal page.
+    /// Like `Own`, but KSM has merged the first page with an identical page.
     Ksm,
-    /// Like `Inherited`; KSM has merged the first page with an equal page after the fork.
+    /// Like `Inherited`, but after the fork KSM has merged the first page with an identical page.
     KsmInherited,
 }
 
-/// Half the size of a mapping in an arrangement.
+/// The size of half a mapping in an arrangement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// One base page.
     Small,
-    /// One huge page, if the alignment allows it.
+    /// One huge page, or small pages of the same total size if the alignment prevents a huge page.
     Huge,
 }
 
@@ -49,7 +49,7 @@ pub enum Unit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbour {
     pub pages: Pages,
-    /// True if the neighbour has the attributes that the call gives the middle.
+    /// True if the neighbour has the attributes that the call gives to the middle mapping.
     pub equal: bool,
 }
 
@@ -63,14 +63,14 @@ pub enum Call {
     Lock,
     Bind,
     Move,
-    /// `mremap` with `MREMAP_DONTUNMAP`.
+    /// `mremap` with `MREMAP_DONTUNMAP`, which keeps the old mapping.
     MoveAndKeep,
     Map,
     Expand,
     Brk,
 }
 
-/// One case. If `middle` is `None`, its place is free, and the call fills it.
+/// One case to test. If `middle` is `None`, the middle range is free, and the call maps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrangement {
     pub unit: Unit,
@@ -78,10 +78,11 @@ pub struct Arrangement {
     pub prev: Option<Neighbour>,
     pub middle: Option<Pages>,
     pub next: Option<Neighbour>,
-    /// True if the middle was faulted at another address and moved to its place.
+    /// True if the middle mapping was faulted at another address and then moved to its place.
     ///
-    /// Its page offset then does not fit its neighbours, unless a move changes page offsets. A huge
-    /// middle is also faulted at an address at which no huge page fits.
+    /// Its page offset is then not contiguous with its neighbours', unless the policy changes page
+    /// offsets in a move. A huge middle mapping is then also faulted at an address at which no huge
+    /// page can be mapped.
     pub off_line: bool,
     pub call: Call,
 }
@@ -133,7 +134,7 @@ impl Arrangement {
         all
     }
 
-    /// Number of VMAs after the call if nothing merges.
+    /// Returns the number of VMAs after the call if nothing merges.
     pub fn present(&self) -> usize {
         let kept = usize::from(self.call == Call::MoveAndKeep);
         let neighbours = usize::from(self.prev.is_some()) + usize::from(self.next.is_some());
@@ -141,7 +142,7 @@ impl Arrangement {
         neighbours + 1 + kept + usize::from(cut)
     }
 
-    /// State of the pages of `prev`, `middle` and `next`.
+    /// Returns the states of the pages in `prev`, `middle` and `next`.
     pub fn parts(&self) -> [Option<Pages>; 3] {
         [
             self.prev.map(|n| n.pages),
@@ -151,9 +152,9 @@ impl Arrangement {
     }
 }
 
-/// Returns no neighbour and a neighbour in each state.
+/// Returns the possible neighbours: none, and one in each state.
 ///
-/// Huge neighbours always have equal attributes; small neighbours cover the unequal ones.
+/// Huge neighbours have only equal attributes; small neighbours cover unequal attributes.
 fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     let mut neighbours = vec![None];
     for &pages in states(unit, family) {
@@ -166,7 +167,7 @@ fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     neighbours
 }
 
-/// Adds every call between the two neighbours.
+/// Adds the arrangements with these two neighbours, one for each call and state of the middle.
 fn add_calls(
     unit: Unit,
     family: Family,

@@ -1,8 +1,9 @@
-//! Creation of an arrangement, and the call under test.
+//! Creates an arrangement, and makes the call under test.
 //!
-//! Each part is faulted at the address that its page offset requires (for `off_line`, at another
-//! address), moved to a separate range for the fork, and finally moved to its place. KSM merges
-//! pages only there, because a move would undo it.
+//! Each mapping is faulted at the address that its page offset requires; with `off_line`, the
+//! middle mapping is faulted at another address. Each mapping is then moved to a separate range for
+//! the fork, and finally to its place. KSM merges pages only at their final place, because a move
+//! would unmerge them.
 
 use crate::arrange::{Arrangement, Call, Family, Pages, Unit};
 use crate::world::{PAGE, RW, World, at};
@@ -15,25 +16,25 @@ use vmarea::types::{MmId, PMD_SIZE, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::{HugePages, System};
 
-/// First units of `prev`, `middle` and `next`, which have two units each.
+/// Index of the first unit of `prev`, `middle` and `next`, each two units long.
 const PLACES: [u64; 3] = [0, 2, 4];
-/// First units of the ranges in which the parts are during the fork.
+/// Index of the first unit of the ranges to which the mappings are moved for the fork.
 const WAITING: [u64; 3] = [1000, 2000, 3000];
-/// First unit of the pages that KSM merges with those of the VMAs.
+/// Index of the first unit of the twins: pages that KSM merges with pages of the mappings.
 const EQUALS: u64 = 4000;
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// A [`World`] that contains an arrangement.
+/// A [`World`] in which an arrangement has been created.
 pub struct Scene {
     pub w: World,
     /// The process that makes the call.
     pub mm: MmId,
-    /// Number of pages in a unit.
+    /// Number of pages in one unit.
     unit: u64,
 }
 
 impl Unit {
-    /// Number of pages in a unit.
+    /// Returns the number of pages in the unit.
     pub fn pages(self) -> u64 {
         match self {
             Unit::Small => 1,
@@ -111,7 +112,7 @@ impl Scene {
         self.pieces(parts, Pages::Piece);
     }
 
-    /// Creates a mapping that is faulted separately, and moves it to its range in [`WAITING`].
+    /// Creates and faults a mapping with its own anon_vma; moves it to its range in [`WAITING`].
     fn lone(&mut self, n: usize, case: &Arrangement) {
         let (unit, mm) = (self.unit, self.mm);
         // One page further, so that the address is not aligned for a huge page.
@@ -124,7 +125,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Creates the pieces of one mapping, and moves them to their ranges in [`WAITING`].
+    /// Creates and faults one large mapping, and moves parts of it to their ranges in [`WAITING`].
     fn pieces(&mut self, parts: &[Option<Pages>; 3], kind: Pages) {
         if !parts.contains(&Some(kind)) {
             return;
@@ -196,7 +197,7 @@ impl Scene {
         self.write_pages(at * self.unit, units);
     }
 
-    /// Writes to `units` units from page `at`: to each page, or to four pages of each huge page.
+    /// Writes to `units` units from page `at` on: to each page, or to four pages of each huge page.
     fn write_pages(&mut self, at: u64, units: u64) {
         for n in 0..units {
             let first = at + n * self.unit;
@@ -208,7 +209,7 @@ impl Scene {
         }
     }
 
-    /// Swaps out the first page of each of `units` units.
+    /// Swaps out the first page in each of `units` units.
     fn swap_out(&mut self, at_unit: u64, units: u64) {
         for n in 0..units {
             let addr = at((at_unit + n) * self.unit);
@@ -216,7 +217,7 @@ impl Scene {
         }
     }
 
-    /// Merges the first page of a part with an equal page, as KSM does.
+    /// Creates a twin of the first page of a mapping, and lets KSM merge the two.
     fn merge_equal(&mut self, n: u64, there: u64) {
         let twin = EQUALS + 10 * n;
         self.map(twin, 1);
@@ -227,7 +228,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Gives a neighbour the attribute that the call will give the middle.
+    /// Gives a neighbour the attribute that the call will give to the middle mapping.
     fn give(&mut self, call: Call, at_unit: u64) {
         if matches!(call, Call::Advise | Call::Lock | Call::Bind) {
             self.attribute(call, at_unit);
@@ -263,14 +264,14 @@ impl Scene {
         }
     }
 
-    /// Returns the VMAs of the arrangement.
+    /// Returns the VMAs that belong to the arrangement.
     pub fn vmas(&self) -> Vec<VmaView> {
         let mut vmas = self.w.vmas(self.mm);
         vmas.retain(|vma| vma.range.end <= at(EQUALS * self.unit));
         vmas
     }
 
-    /// Writes to every writable unit.
+    /// Writes to every writable VMA of the arrangement.
     pub fn write_all(&mut self) {
         for vma in self.vmas() {
             if vma.body.flags.contains(VmFlags::WRITE) {

@@ -1,19 +1,20 @@
-//! Every arrangement of three neighbours, under every call that can merge.
+//! Tests every arrangement of three neighbouring VMAs with every call that can merge them.
 //!
-//! A process, alone or with a child or a parent, has the VMAs `prev`, `middle` and `next` of two units
-//! each. Their pages are in every possible state ([`arrange::Pages`]), their protections are equal or
-//! different, and their page offsets are contiguous or not. Then the process makes one call that may
-//! merge them. Afterwards:
+//! A process, alone or with a child or a parent, has the VMAs `prev`, `middle` and `next`, each two
+//! units long. Their pages are in every possible state ([`arrange::Pages`]), their protections are
+//! equal or different, and their page offsets are contiguous or not. The process then makes one
+//! call that may merge the VMAs. Afterwards:
 //!
-//! - every invariant holds, so the reverse map finds for each frame exactly the pages that map it;
-//! - every byte of every process is as before;
-//! - the reason given for each refusal is true ([`reasons`]): without the obstacle the VMAs
-//!   merge, or the decision names another obstacle, for which the same holds;
-//! - no pair of VMAs that the policy must merge remains separate ([`apart`]);
-//! - the merged VMA can be written to, and all of the above still holds.
+//! - every invariant holds, so a reverse-map walk from each frame finds exactly the entries that
+//!   map the frame;
+//! - every process reads the same bytes as before;
+//! - the reason given for each refusal is true ([`reasons`]): if the obstacle is removed, the VMAs
+//!   merge, or the decision names another obstacle, for which the same must hold;
+//! - no two VMAs that the policy must merge are still separate ([`apart`]);
+//! - the merged VMA can be written to, after which all of the above still holds.
 //!
-//! All cases take minutes. Without `VMAREA_ENUMERATION=all` the test runs every [`SHARE`]th case, a
-//! different share under each policy. `ci/enumeration.sh` runs all of them.
+//! Running all cases takes minutes. Unless `VMAREA_ENUMERATION=all` is set, the test runs only one
+//! in [`SHARE`] cases, and different ones under each policy. `ci/enumeration.sh` runs all cases.
 
 mod apart;
 mod arrange;
@@ -25,7 +26,7 @@ mod world;
 use arrange::Arrangement;
 use vmarea::policy::Policy;
 
-/// Without the environment variable, the test runs one case out of this many.
+/// Unless `VMAREA_ENUMERATION=all` is set, the test runs one in this many cases.
 const SHARE: usize = 41;
 
 fn policies() -> [Policy; 6] {
@@ -47,7 +48,7 @@ fn policies() -> [Policy; 6] {
     })
 }
 
-/// Runs a case. Returns the number of remaining VMAs, or a description of the defect as the error.
+/// Runs a case; returns the number of VMAs afterwards, or a description of the defect.
 fn run(policy: Policy, case: &Arrangement) -> Result<usize, String> {
     let mut scene = build::build(policy, case);
     scene
@@ -77,7 +78,7 @@ struct Ran {
     wrong: Vec<String>,
 }
 
-/// Runs every `share`th case from the `first` on, with one thread per processor.
+/// Runs every `share`th case, starting with case `first`, with one thread per processor.
 fn run_all(policy: Policy, cases: &[Arrangement], first: usize, share: usize) -> Ran {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let part = |n: usize| {

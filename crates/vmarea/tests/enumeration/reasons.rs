@@ -1,8 +1,8 @@
-//! Checks that the reason given for a refusal is true, at the merge attempt itself.
+//! Checks at each merge attempt that the reason given for a refusal is true.
 //!
-//! The check removes from the neighbour only the obstacle that the decision named, and runs the
-//! decision again. It must then merge, or name an obstacle that has not been removed yet. The check
-//! repeats this until the decision merges.
+//! The check removes from the neighbour only the obstacle that the decision named, and decides
+//! again. The new decision must allow the merge, or name another obstacle that has not been removed
+//! yet. The check repeats this until a decision allows the merge.
 
 use crate::world::World;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use vmarea::vma::merge::{
     Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,
 };
 
-/// Defects found, in plain text.
+/// The defects found, as text.
 #[derive(Clone, Default)]
 pub struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -26,7 +26,7 @@ impl Told {
     }
 }
 
-/// Starts to check every merge attempt.
+/// Starts checking every merge attempt.
 pub fn listen(w: &mut World) -> Told {
     let told = Told::default();
     let policy = *w.machine.space().policy();
@@ -68,7 +68,7 @@ struct Peel<'a> {
     prev: Option<VmaView>,
     next: Option<VmaView>,
     evidence: &'a dyn Evidence,
-    /// Result of the last decision.
+    /// The result of the last decision.
     verdict: Verdict,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Peel<'a> {
         holder.anon_vma
     }
 
-    /// Removes the obstacle from the neighbour.
+    /// Removes one obstacle from the neighbour.
     fn take_away(&mut self, refusal: Refusal) {
         // If the range merges with its other neighbour, the surviving anon_vma and page offset base
         // decide; otherwise those of the range do.

@@ -1,13 +1,13 @@
-//! Random numbers that are the same in every run.
+//! Pseudorandom numbers, which are the same in every run.
 //!
-//! A linear congruential generator, whose upper bits are random enough to choose steps.
+//! The generator is a linear congruential one, whose high bits are random enough to choose steps.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-/// A random number generator with its seed.
+/// A random number generator, represented by its state.
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// Returns a number below `n`.
+    /// Returns a random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self
             .0

@@ -1,22 +1,22 @@
-//! The eight cases of figure 2.16: which VMA grows, shrinks or is removed.
+//! The eight cases of figure 2.16: which VMA grows, which shrinks and which is removed.
 //!
-//! `P` is the previous VMA, `N` the one that contains or follows the range, `X` the one after `N`;
-//! `*` is the moved or changed range. Every VMA has pages under a separate anon_vma, so mainline
-//! merges nothing here, and policies that merge have to change pages.
+//! `P` is the previous VMA, `N` the VMA that contains or follows the range, and `X` the VMA after
+//! `N`; `*` is the range that is moved or changed. Every VMA has pages under an anon_vma of its
+//! own. Therefore mainline merges nothing here, and policies that do merge have to change pages.
 
 use crate::POLICIES;
 use crate::world::{PAGE, RW, World, at};
 use vmarea::types::call_flags::{MremapFlags, Prot};
 use vmarea::types::{AnonVmaId, MmId};
 
-/// Ends and anon_vmas of the VMAs after the call, and the kind of merge.
+/// The end and the anon_vma of each VMA after the call, and the kind of merge.
 struct Came {
     ends: Vec<u64>,
     anon_vmas: Vec<AnonVmaId>,
     kind: Option<&'static str>,
 }
 
-/// Creates `mappings` (page, pages, protection), each written under a separate anon_vma.
+/// Creates `mappings` (page, pages, protection), each faulted with an anon_vma of its own.
 fn before(w: &mut World, mm: MmId, mappings: &[(u64, u64, Prot)]) -> Vec<AnonVmaId> {
     for &(page, pages, _) in mappings {
         // Far from its neighbours, because it would otherwise reuse the anon_vma of one of them.
@@ -52,12 +52,12 @@ fn came(w: &World, mm: MmId) -> Came {
 struct Case<'a> {
     /// First page, number of pages and protection of each mapping, in address order.
     mappings: &'a [(u64, u64, Prot)],
-    /// Ends of the VMAs under a policy that does not merge them.
+    /// The end of each VMA after the call, under a policy that does not merge them.
     apart: &'a [u64],
     kind: &'a str,
-    /// Ends of the VMAs after the merge.
+    /// The end of each VMA after the call, under a policy that merges them.
     together: &'a [u64],
-    /// Index in `mappings` of the mapping whose anon_vma each VMA has after the merge.
+    /// For each VMA after the merge, the index in `mappings` of the mapping whose anon_vma it has.
     survives: &'a [usize],
 }
 

@@ -1,4 +1,4 @@
-//! Section 3.1: merges that the thesis adds, and similar ones that it must refuse.
+//! Section 3.1: merges that the thesis adds to mainline, and similar merges that it must refuse.
 
 use crate::ends_with;
 use crate::world::{RW, World};
@@ -7,17 +7,17 @@ use vmarea::types::call_flags::{MremapFlags, Prot};
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// State of the pages during the call under test.
+/// The state of the pages during the call under test.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pages {
     Own,
     Shared,
-    /// A child shared the pages and has exited.
+    /// A child has shared the pages, but has exited.
     ChildGone,
 }
 
 impl World {
-    /// Brings the pages of `mm` into the state `pages`.
+    /// Brings the pages of `mm` into the given state.
     fn make(&mut self, mm: MmId, pages: Pages) {
         match pages {
             Pages::Own => {}
@@ -43,8 +43,8 @@ fn expand(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// `mremap` tries to merge with the next VMA since 5.19. Page offsets and anon_vmas already fit, so
-/// sharing does not matter.
+/// Since 5.19, when `mremap` grows a mapping, it tries to merge the mapping with the next VMA. The
+/// page offsets are already contiguous and the anon_vmas equal, so sharing does not matter.
 #[test]
 fn t3_1_1_expand_merge() {
     ends_with([1, 2, 1, 1], expand(Pages::Own));
@@ -73,7 +73,7 @@ fn page_offset(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// Mainline does not change the page offset of faulted pages.
+/// Mainline never changes the page offset of faulted pages.
 #[test]
 fn t3_1_2_page_offset_update() {
     ends_with([2, 2, 1, 1], page_offset(Pages::Own));
@@ -110,7 +110,7 @@ fn different_av(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// Mainline never merges VMAs with two anon_vmas.
+/// Mainline never merges VMAs that have different anon_vmas.
 #[test]
 fn t3_1_3_different_av() {
     ends_with([2, 2, 1, 1], different_av(Pages::Own));
@@ -122,7 +122,7 @@ fn t3_1_3_different_av_shared() {
     ends_with([2, 2, 2, 2], different_av(Pages::Shared));
 }
 
-/// A new mapping without pages fills the hole between two faulted neighbours.
+/// A new, unfaulted mapping fills the hole between two faulted neighbours.
 #[test]
 fn t3_1_3_different_av_filled_by_mmap() {
     ends_with([2, 2, 1, 1], |w, mm| {
@@ -204,8 +204,8 @@ fn t3_1_5_spacing_shared() {
     ends_with([8, 8, 8, 8], spacing(false, Pages::Shared));
 }
 
-/// Two mappings merge, are separated and merge again; each time, the mapping that does not move
-/// keeps its page offset.
+/// Two mappings are merged, separated and merged again. In each merge, the mapping that is not
+/// moved keeps its page offset.
 fn regroup(pages: Pages) -> impl Fn(&mut World, MmId) {
     move |w, mm| {
         w.map(mm, 0, 2, RW);
@@ -229,8 +229,8 @@ fn t3_1_6_regroup_shared() {
     ends_with([2, 2, 2, 2], regroup(Pages::Shared));
 }
 
-/// The thesis treats a forked child as sharing even after its parent has exited; policy `vmarea`
-/// checks the pages.
+/// The thesis considers a child's pages shared even after the parent has exited; policy `vmarea`
+/// checks the individual pages.
 #[test]
 fn a_child_whose_parent_has_gone() {
     let left = crate::POLICIES.map(|policy| {
@@ -247,7 +247,7 @@ fn a_child_whose_parent_has_gone() {
     assert_eq!(left, [2, 2, 2, 1]);
 }
 
-/// A merged mapping can be written, split, forked and unmapped as before.
+/// A merged mapping can still be written to, split, forked and unmapped.
 #[test]
 fn a_merged_mapping_goes_on() {
     for policy in crate::POLICIES {

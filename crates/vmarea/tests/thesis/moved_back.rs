@@ -1,8 +1,8 @@
-//! Pages that change one after the other: if a later one cannot change, those before it change back, and
-//! the merge is given up.
+//! Pages that are changed one after the other: if a later page cannot change, the earlier pages are
+//! changed back, and the merge is given up.
 //!
-//! The one that cannot change is being migrated. Another thread begins with that when the merge has been
-//! decided, so the check of the pages found nothing.
+//! The page that cannot change is being migrated. Another thread starts the migration after the
+//! merge has been decided on, so the check of the pages before the decision could not see it.
 
 use crate::world::{PAGE, at};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const RW: Prot = Prot::READ.union(Prot::WRITE);
 /// Pages that should change.
 const PAGES: u64 = 6;
 
-/// Stops at the first merge attempt after it is armed, until the other thread is done.
+/// Once armed, stops the next merge attempt until the other thread has finished.
 #[derive(Clone)]
 struct Gate {
     armed: Arc<AtomicBool>,
@@ -91,7 +91,7 @@ impl Scene {
         self.space.mmap_read_lock(self.mm).unwrap().vmas().count()
     }
 
-    /// Returns the number of merges, and the number of merge attempts of a call with an outcome.
+    /// Returns the number of merges, and how often merge attempts by `call` had this outcome.
     fn merges(&self, call: CallKind, outcome: MergeOutcome) -> (u64, u64) {
         let r = self.space.mmap_read_lock(self.mm).unwrap();
         let stats = &r.state().stats;
@@ -104,7 +104,7 @@ impl Scene {
         )
     }
 
-    /// Calls `merge` while the page at `refuses` begins to migrate after the decision.
+    /// Runs `merge`; after its decision, another thread starts to migrate the page at `refuses`.
     fn refuse(&self, refuses: u64, merge: impl FnOnce()) {
         let frame = self.frame(refuses);
         self.gate.armed.store(true, Ordering::Release);
@@ -124,7 +124,7 @@ impl Scene {
     }
 }
 
-/// The pages at 600 move behind those at 506, across the border of two page tables.
+/// The pages at page 600 move directly behind those at page 506, across a page-table boundary.
 #[test]
 fn t2_7_pages_that_have_moved_move_back() {
     let scene = || {
@@ -167,7 +167,7 @@ fn t2_7_pages_that_have_moved_move_back() {
     assert_eq!(scene.merges(call, different), (before + 1, 1));
 }
 
-/// The pages at 3 get the anon_vma of those at 0 when they become writable.
+/// The pages from page 3 on become writable, and thereby get the anon_vma of those at page 0.
 #[test]
 fn t2_8_pages_that_have_changed_change_back() {
     let scene = || {

@@ -1,5 +1,5 @@
-//! Section 3.3: page offsets without a merge, one shared side, neighbours that cannot merge with
-//! each other.
+//! Section 3.3: page offsets without a merge, sharing on one side only, and neighbours that cannot
+//! merge with each other.
 
 use crate::world::{RW, World, at};
 use crate::{POLICIES, ends_with};
@@ -52,8 +52,8 @@ fn t3_3_2_partially_shared() {
     });
 }
 
-/// The shared mapping moves. The thesis refuses the merge; `vmarea` changes the anon_vma and page
-/// offset of the other mapping, whose pages are not shared.
+/// The shared mapping is moved. The thesis refuses the merge; `vmarea` instead changes the anon_vma
+/// and page offset of the other mapping, whose pages are not shared.
 #[test]
 fn t3_3_2_partially_shared_other_order() {
     ends_with([2, 2, 2, 1], |w, mm| {
@@ -66,7 +66,7 @@ fn t3_3_2_partially_shared_other_order() {
     });
 }
 
-/// Both mappings are shared, so no page may change.
+/// Both mappings are shared, so no page is allowed to change.
 #[test]
 fn t3_3_2_partially_shared_both() {
     ends_with([2, 2, 2, 2], |w, mm| {
@@ -99,7 +99,7 @@ fn t3_3_3_filling_a_gap() {
     }
 }
 
-/// Without the child, all three mappings merge.
+/// Without a child, all three mappings merge.
 #[test]
 fn t3_3_3_filling_a_gap_unshared() {
     ends_with([3, 3, 1, 1], |w, mm| gap(w, mm, false));
@@ -118,10 +118,10 @@ fn gap(w: &mut World, mm: MmId, shared: bool) {
     w.shift(mm, 10, 2, 2, NOTHING).unwrap();
 }
 
-/// A copy budget, which the thesis does not have.
+/// A merge may copy shared pages up to a budget, which the thesis does not have.
 ///
-/// If the shared pages fit in it, the mappings merge and the child still reads its old bytes;
-/// otherwise nothing changes.
+/// If the number of shared pages is within the budget, the mappings merge and the child still reads
+/// its old bytes. Otherwise nothing changes.
 #[test]
 fn a_budget_of_copies() {
     for (budget, left) in [(0, 2), (1, 2), (2, 1), (100, 1)] {
@@ -145,9 +145,10 @@ fn a_budget_of_copies() {
     }
 }
 
-/// The upper half of a mapping moves into the gap below it.
+/// The upper half of a mapping is moved into the gap below the mapping.
 ///
-/// The source is then also a neighbour: it grows, and its pages are renumbered before they move.
+/// The source VMA is then also a neighbour. It grows, and its pages get new page offsets before
+/// they are moved.
 #[test]
 fn a_source_that_is_its_own_neighbour() {
     for policy in POLICIES {

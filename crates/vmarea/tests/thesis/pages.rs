@@ -1,4 +1,4 @@
-//! Sections 2.2, 2.4.1 and 2.7: results of the page checks, and changes of pages other than their
+//! Sections 2.2, 2.4.1 and 2.7: results of the page checks, and page changes other than a new
 //! anon_vma.
 //!
 //! ```text
@@ -32,7 +32,7 @@ fn swapping(policy: Policy) -> (World, MmId) {
     )
 }
 
-/// Returns why the page at `at(page)` counts as shared under `check`.
+/// Returns why the page at `at(page)` is considered shared by `check`.
 fn why(w: &World, mm: MmId, page: u64, check: SharingCheck) -> Option<Why> {
     let space = w.machine.space();
     let r = space.mmap_read_lock(mm).unwrap();
@@ -66,9 +66,9 @@ fn t2_2_a_page_is_shared_by_its_map_count_and_its_swap_count() {
     assert_eq!(of(&w, Thesis), [None; 2], "each has its own pages");
 }
 
-/// A page in the swap cache: swapped out in this process, and read back by a child that has exited.
+/// A page in the swap cache: swapped out here, then faulted in by a child that has exited since.
 ///
-/// The thesis counts the page as shared although no other process maps it.
+/// The thesis considers the page shared although no other process maps it.
 #[test]
 fn t2_2_the_swap_cache_counts_as_sharing() {
     let vmas = [Policy::THESIS, Policy::VMAREA].map(|policy| {
@@ -90,7 +90,7 @@ fn t2_2_the_swap_cache_counts_as_sharing() {
     assert_eq!(vmas, [(2, Some(Why::Swapped)), (1, Some(Why::Swapped))]);
 }
 
-/// Huge pages whose page offset changes: the thesis splits them, `vmarea` keeps them.
+/// Huge pages whose page offset changes are split under the thesis, and stay whole under `vmarea`.
 #[test]
 fn t2_7_huge_pages_are_split_before_their_offset_changes() {
     const SLOT: u64 = vmarea::types::PMD_SIZE / PAGE;
@@ -114,7 +114,7 @@ fn t2_7_huge_pages_are_split_before_their_offset_changes() {
     assert_eq!(huge, [1, 0, 1], "under linux, thesis and vmarea");
 }
 
-/// A platform that can wait for the end of a migration.
+/// A platform that can wait for a migration to end.
 #[derive(Default)]
 struct Migrations {
     waits: Mutex<(bool, u64)>,
@@ -154,7 +154,7 @@ impl Platform for Waiting {
     }
 }
 
-/// Creates two written mappings with a gap, and starts to migrate a page of the second one.
+/// Creates two faulted mappings with a gap between them; starts to migrate a page of the second.
 fn migrating(space: &Space) -> (MmId, Migrating) {
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,
@@ -214,7 +214,7 @@ fn t2_4_1_the_walk_waits_for_a_migration() {
     }
 }
 
-/// If the platform cannot wait, a page under migration counts as shared.
+/// If the platform cannot wait for a migration, the migrating page is considered shared.
 #[test]
 fn t2_4_1_without_waiting_a_migrating_page_keeps_its_owner() {
     let space = Space::new(Policy::THESIS, System::default());

@@ -1,4 +1,4 @@
-//! Section 2.10: the outcomes of table 2.2, and merges by page offset and by growth in place.
+//! Section 2.10: outcomes of table 2.2, and merges by page offset and by growth in place.
 
 use crate::world::{PAGE, RW, World, at};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use vmarea_soft_platform::Machine;
 
 const NOTHING: MremapFlags = MremapFlags::empty();
 
-/// Records the events of the thesis's tracepoint.
+/// Records what the tracepoint in the thesis reports.
 #[derive(Clone, Default)]
 struct Trace(Arc<Mutex<Vec<(CallKind, Outcomes)>>>);
 
@@ -24,7 +24,7 @@ impl Observer for Trace {
     }
 }
 
-/// Returns the last merge attempt of `scene` under `policy`.
+/// Runs `scene` under `policy`; returns the call and the outcomes of its last merge attempt.
 fn last(policy: Policy, scene: impl Fn(&mut World, MmId)) -> (CallKind, Outcomes) {
     let (mut w, mm) = World::new(policy);
     let trace = Trace::default();
@@ -35,8 +35,8 @@ fn last(policy: Policy, scene: impl Fn(&mut World, MmId)) -> (CallKind, Outcomes
     *seen.last().expect("an attempt")
 }
 
-/// Creates three adjacent mappings under separate anon_vmas, then gives the middle one the same
-/// protection.
+/// Creates three adjacent mappings under separate anon_vmas, the middle one read-only; then gives
+/// it the others' protection.
 ///
 /// ```text
 /// AA..CC....BB   mremap of read-only BB   AArrCC   mprotect of rr

@@ -1,8 +1,8 @@
-//! A few processes on the software platform, with a model of the bytes that each must read.
+//! Several processes on the software platform, with a model of the bytes that each must read.
 //!
-//! Every step changes the core and the model. After each step all invariants are checked, including
-//! a walk of the reverse map from every frame, and every page of every process must read as in the
-//! model, swapped and migrating pages included.
+//! Every step changes both the core and the model. After each step, all invariants are checked; the
+//! check includes a reverse-map walk from every frame. Every page of every process, even a
+//! swapped-out or migrating one, must contain the same bytes as in the model.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub const BASE: u64 = 0x10_0000_0000;
 /// Readable and writable.
 pub const RW: Prot = Prot::READ.union(Prot::WRITE);
 
-/// Address of page `n` of the arena.
+/// Returns the address of page `n` in the arena.
 pub fn at(n: u64) -> u64 {
     BASE + n * PAGE
 }
@@ -32,10 +32,10 @@ pub fn at(n: u64) -> u64 {
 /// A machine, and the expected contents of its processes.
 pub struct World {
     pub machine: Machine,
-    /// Number last written to each page, by process and address.
+    /// The number last written to each page, by process and address.
     bytes: BTreeMap<MmId, BTreeMap<u64, u64>>,
     stamp: u64,
-    /// Whether every step is followed by [`check`](Self::check).
+    /// True if [`check`](Self::check) runs after every step.
     pub checks: bool,
 }
 
@@ -45,7 +45,7 @@ impl World {
         World::of(policy, System::default())
     }
 
-    /// Creates a machine with the settings `system` and one empty process.
+    /// Creates a machine with the properties `system` and one empty process.
     pub fn of(policy: Policy, system: System) -> (World, MmId) {
         let machine = Machine::new(policy, system);
         let layout = Layout {
@@ -68,7 +68,7 @@ impl World {
         (world, mm)
     }
 
-    /// Maps private anonymous memory at page `page` of the arena.
+    /// Maps private anonymous memory at page `page` in the arena.
     pub fn map(&mut self, mm: MmId, page: u64, pages: u64, prot: Prot) {
         let request = MmapRequest {
             addr: at(page),
@@ -111,7 +111,7 @@ impl World {
         self.after();
     }
 
-    /// Moves a mapping to page `to`; with [`MremapFlags::DONTUNMAP`] in `more`, the old mapping
+    /// Moves a mapping to page `to`; if `more` contains [`MremapFlags::DONTUNMAP`], the old mapping
     /// remains.
     pub fn shift(
         &mut self,
@@ -158,7 +158,7 @@ impl World {
         self.after();
     }
 
-    /// Writes to each page a number that was never written before.
+    /// Writes to each page a number that has not been written before.
     pub fn write(&mut self, mm: MmId, page: u64, pages: u64) {
         for n in page..page + pages {
             self.stamp += 1;
@@ -167,7 +167,7 @@ impl World {
         self.after();
     }
 
-    /// Writes to a page the number that the page `other` holds.
+    /// Writes to a page the number that page `other` contains.
     pub fn write_equal(&mut self, mm: MmId, page: u64, other: u64) {
         let stamp = self.bytes_of(mm).get(&at(other)).copied();
         self.write_one(mm, page, stamp.expect("the other was written to"));
@@ -184,7 +184,7 @@ impl World {
         self.bytes_of(mm).insert(at(page), stamp);
     }
 
-    /// Removes the pages of a range from the model.
+    /// Removes the pages in a range from the model.
     pub fn forget(&mut self, mm: MmId, page: u64, pages: u64) {
         self.bytes_of(mm)
             .extract_if(at(page)..at(page + pages), |_, _| true)
@@ -201,7 +201,7 @@ impl World {
         r.vmas().collect()
     }
 
-    /// Returns the difference between each VMA's page offset and its address in pages.
+    /// Returns each VMA's page offset minus its start address in pages.
     pub fn lines(&self, mm: MmId) -> Vec<i64> {
         let line = |v: &VmaView| v.pgoff.0.wrapping_sub(v.range.start / PAGE) as i64;
         self.vmas(mm).iter().map(line).collect()
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// Checks the invariants, and every byte of every process.
+    /// Checks all invariants, and the bytes of every process.
     #[track_caller]
     pub fn check(&self) {
         if let Err(wrong) = self.state() {
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Returns a description of the first defect as the error.
+    /// Like [`check`](Self::check), but returns the first defect instead of panicking.
     pub fn state(&self) -> Result<(), String> {
         self.machine.validate()?;
         for (&mm, pages) in &self.bytes {
@@ -242,7 +242,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns a list of all VMAs, for messages.
+    /// Returns a list of all VMAs, for error messages.
     pub fn picture(&self) -> String {
         let mut text = String::new();
         for &mm in self.bytes.keys() {

@@ -1,4 +1,4 @@
-//! The frame on the program's stack for a signal handler, which `rt_sigreturn` takes back.
+//! The signal frame on the program's stack: built for a handler, restored by `rt_sigreturn`.
 //!
 //! # Picture
 //! ```text
@@ -17,7 +17,7 @@ use crate::syscall::Failure;
 use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{SA_ONSTACK, SS_DISABLE};
 
-/// Bytes below the stack pointer that a program may use without moving it.
+/// Size of the area below the stack pointer that a program may use without moving the pointer.
 const RED_ZONE: u64 = 128;
 const WORDS: usize = 55;
 const CONTEXT: usize = 1;
@@ -27,7 +27,7 @@ const REGISTERS: usize = CONTEXT + 5;
 const VECTOR: usize = 23;
 const MASK: usize = REGISTERS + 32;
 const INFO: usize = MASK + 1;
-/// Segment selectors, as `sigcontext` has them: stack, fs, gs, code.
+/// Segment selectors in the layout of `sigcontext`: stack, fs, gs, code.
 const SELECTORS: u64 = 0x1b << 48 | 0x23;
 /// `UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS`.
 const CONTEXT_FLAGS: u64 = 6;
@@ -79,7 +79,7 @@ pub fn push(
     check(registers)
 }
 
-/// Returns the `sigcontext` with the thread's registers.
+/// Returns a `sigcontext` that contains the thread's registers.
 fn saved(r: &Registers, info: &SigInfo, vector: u64) -> [u64; 32] {
     let mut words = [0; 32];
     let registers = [
@@ -112,10 +112,10 @@ fn saved(r: &Registers, info: &SigInfo, vector: u64) -> [u64; 32] {
     words
 }
 
-/// Returns to where a signal handler interrupted the thread (`rt_sigreturn`).
+/// Resumes the thread where a signal handler interrupted it (`rt_sigreturn`).
 ///
 /// # Errors
-/// EFAULT if the frame cannot be read, or its instruction pointer is an address of the kernel.
+/// EFAULT if the frame cannot be read, or its instruction pointer is a kernel address.
 pub fn give_back(thread: &Thread, r: &mut Registers) -> Result<(), Failure> {
     let mm = thread.process.mm().ok_or(EFAULT)?;
     let context: [u64; INFO - CONTEXT] = mm.read_array(r.rsp)?;
@@ -152,7 +152,7 @@ pub fn give_back(thread: &Thread, r: &mut Registers) -> Result<(), Failure> {
     check(r)
 }
 
-/// Refuses registers with which the processor would not return to user mode.
+/// Rejects register values with which the processor could not return to user mode.
 fn check(registers: &Registers) -> Result<(), Failure> {
     match registers.rip < TASK_SIZE {
         true => Ok(()),

@@ -1,8 +1,8 @@
-//! Signals: their actions, which ones are pending, and calling a handler.
+//! Signals: their actions, pending signals, and calls to handlers.
 //!
-//! A signal that the process ignores is dropped when it is sent. Not implemented: stopping and
-//! continuing a process; the signals for that do nothing. The stack frame for a handler is in
-//! [`frame`].
+//! A signal that the process ignores is discarded when it is sent. Stopping and continuing a
+//! process is not implemented; the signals for this do nothing. [`frame`] builds the stack frame
+//! for a handler.
 
 mod frame;
 
@@ -19,38 +19,38 @@ use linux_raw_sys::general::{
 };
 use spin::Mutex;
 
-/// Internal result of a system call that a signal interrupted and that may be repeated.
+/// Internal result of a system call that was interrupted by a signal and may be restarted.
 ///
-/// The call fails with EINTR instead if a handler without `SA_RESTART` runs. Linux calls this
-/// result `ERESTARTSYS`; no program sees it.
+/// If a handler without `SA_RESTART` runs, the call fails with EINTR instead of being restarted.
+/// Linux calls this result `ERESTARTSYS`; programs never see it.
 pub const RESTART: u32 = 512;
 /// Number of signals.
 pub const SIGNALS: u32 = 64;
 const SI_KERNEL: i32 = 128;
-/// Length of the instruction `syscall`.
+/// Length of the `syscall` instruction in bytes.
 const CALL_LEN: u64 = 2;
 
-/// Returns the bit of a signal in a set.
+/// Returns the bit that represents a signal in a signal set.
 pub fn bit(number: u32) -> u64 {
     1 << (number - 1)
 }
 
-/// Signals that cannot be blocked or caught.
+/// Set of the signals that cannot be blocked or caught.
 pub const UNSTOPPABLE: u64 = 1 << (SIGKILL - 1) | 1 << (SIGSTOP - 1);
 
-/// A signal, with the information that its handler gets.
+/// A signal, with the information that its handler receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SigInfo {
     /// Number of the signal.
     pub number: u32,
-    /// Why it was sent (`si_code`).
+    /// Reason for sending the signal (`si_code`).
     pub code: i32,
-    /// The words from `si_addr` on: the address of a fault, or process and user, then a value.
+    /// The words of `siginfo_t` from `si_addr` on: a fault address, or a sender and a value.
     pub words: [u64; 2],
 }
 
 impl SigInfo {
-    /// Returns a signal for an access or an instruction that failed.
+    /// Creates a signal for a failed memory access or instruction.
     pub fn fault(number: u32, code: i32, addr: u64) -> Self {
         SigInfo {
             number,
@@ -59,7 +59,7 @@ impl SigInfo {
         }
     }
 
-    /// Returns a signal that a process sends.
+    /// Creates a signal sent by a process.
     pub fn of_process(number: u32, code: i32, process: &Process) -> Self {
         let user = u64::from(process.inherited.lock().user[0]);
         SigInfo {
@@ -69,7 +69,7 @@ impl SigInfo {
         }
     }
 
-    /// Returns a signal that the kernel sends.
+    /// Creates a signal sent by the kernel.
     pub fn of_kernel(number: u32) -> Self {
         SigInfo {
             number,
@@ -78,29 +78,29 @@ impl SigInfo {
         }
     }
 
-    /// Returns a signal that a process sends with `kill`.
+    /// Creates a signal that a process sends with `kill`.
     pub fn of_kill(number: u32, process: &Process) -> Self {
         Self::of_process(number, SI_USER as i32, process)
     }
 }
 
-/// What a signal does (`struct sigaction`).
+/// The action for a signal (`struct sigaction`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Action {
     /// Address of the handler, or [`DEFAULT`](Self::DEFAULT) or [`IGNORE`](Self::IGNORE).
     pub handler: u64,
     /// Flags (`SA_`).
     pub flags: u64,
-    /// Address of the code that returns from the handler.
+    /// Address of the code that a handler returns to, which calls `rt_sigreturn`.
     pub restorer: u64,
     /// Signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
 impl Action {
-    /// Handler that stands for the default action of the signal.
+    /// Value of `handler` for the signal's default action.
     pub const DEFAULT: u64 = 0;
-    /// Handler that stands for ignoring the signal.
+    /// Value of `handler` for ignoring the signal.
     pub const IGNORE: u64 = 1;
 
     fn has(&self, flag: u32) -> bool {
@@ -134,7 +134,7 @@ impl Actions {
         Actions(Mutex::new(*self.0.lock()))
     }
 
-    /// Returns a copy in which signals with a handler have their default action instead.
+    /// Returns a copy in which the default action replaces every handler.
     pub fn without_handlers(&self) -> Actions {
         let copy = self.copy();
         let caught = |action: &&mut Action| action.handler > Action::IGNORE;
@@ -158,12 +158,12 @@ impl Actions {
     }
 }
 
-/// The alternate stack of a thread for signal handlers (`sigaltstack`).
+/// A thread's alternate stack for signal handlers (`sigaltstack`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HandlerStack {
     /// First address.
     pub start: u64,
-    /// Size in bytes; 0 for none.
+    /// Size in bytes; 0 if there is no alternate stack.
     pub size: u64,
 }
 
@@ -172,7 +172,7 @@ pub struct HandlerStack {
 pub struct ThreadSignals {
     /// Blocked signals.
     pub mask: u64,
-    /// Blocked signals after the next handler has returned, if they differ (`sigsuspend`).
+    /// Signals to block after the next handler has returned; `None` for no change (`sigsuspend`).
     pub mask_after: Option<u64>,
     /// The alternate stack for handlers.
     pub stack: HandlerStack,
@@ -180,7 +180,7 @@ pub struct ThreadSignals {
 }
 
 impl ThreadSignals {
-    /// Returns the signal state that a new thread inherits.
+    /// Returns the signal state of a new thread, which inherits only the mask.
     pub fn for_child(&self) -> Self {
         ThreadSignals {
             mask: self.mask,
@@ -193,7 +193,7 @@ fn set_of(pending: &[SigInfo]) -> u64 {
     pending.iter().fold(0, |set, info| set | bit(info.number))
 }
 
-/// Returns the pending signals of a thread and of its process.
+/// Returns the set of signals that are pending for a thread or its process.
 pub fn pending_set(thread: &Thread) -> u64 {
     set_of(&thread.signals.lock().pending) | set_of(&thread.process.pending.lock())
 }
@@ -248,8 +248,9 @@ pub fn send_to_thread(thread: &Thread, info: SigInfo) {
     scheduler::interrupt(thread);
 }
 
-/// Sends a signal that the current thread has caused. If the thread blocks or ignores that signal,
-/// its process ends.
+/// Sends a signal that the current thread has caused.
+///
+/// If the thread blocks or ignores the signal, the process ends.
 pub fn force(info: SigInfo) {
     let thread = current_thread();
     let blocked = thread.signals.lock().mask & bit(info.number) != 0;
@@ -261,7 +262,7 @@ pub fn force(info: SigInfo) {
     add(&mut thread.signals.lock().pending, info);
 }
 
-/// Takes a pending signal of the set `wanted`; signals that the thread itself caused come first.
+/// Removes and returns a pending signal in `wanted`; those sent to the thread itself come first.
 fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     let take_from = |pending: &mut Vec<SigInfo>| {
         let at = pending
@@ -273,12 +274,12 @@ fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     own.or_else(|| take_from(&mut thread.process.pending.lock()))
 }
 
-/// Takes a pending signal of the set `set`, for `sigtimedwait`.
+/// Removes and returns a pending signal in `set`, for `sigtimedwait`.
 pub fn take_of_set(thread: &Thread, set: u64) -> Option<SigInfo> {
     take(thread, set)
 }
 
-/// Delivers the pending signals of the current thread, or ends the thread if it has to end.
+/// Delivers the current thread's pending signals; ends the thread if it must end.
 pub fn deliver(registers: &mut Registers) {
     let interrupted =
         registers.vector == Registers::SYSTEM_CALL && registers.rax == (-i64::from(RESTART)) as u64;
@@ -323,7 +324,7 @@ pub fn deliver(registers: &mut Registers) {
     }
 }
 
-/// Makes the thread repeat the system call that it made.
+/// Makes the thread repeat its system call.
 fn repeat_call(registers: &mut Registers) {
     registers.rip -= CALL_LEN;
     registers.rax = registers.error_or_call;

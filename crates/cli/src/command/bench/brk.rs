@@ -1,4 +1,4 @@
-//! `vmarea bench brk`: processes that move their break, with and without the reverse map's lock.
+//! `vmarea bench brk`: the cost of moving the break, with and without the reverse map's lock.
 
 use super::{Document, ratio_cells, without_kernel};
 use crate::console::{Console, count};
@@ -9,18 +9,19 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::brk::{Report, Setup, run};
 
-/// Measure processes of one family that raise their break, one alone and two at once.
+/// Measure related processes that raise their break: one alone, and two at once.
 ///
-/// Measures vmarea's core with each kind of VMA lock, taking the reverse map's lock always (as
-/// Linux does now) or only when needed, and the running kernel, by real calls in child processes
-/// of different families. The kernel's time includes a trap for each call, vmarea's does not.
+/// Measures vmarea's core with each kind of VMA lock, both with the reverse map's lock taken in
+/// every call (as Linux does now) and with that lock taken only when needed. For comparison,
+/// measures the running kernel with real calls from unrelated child processes. The kernel's time
+/// includes a trap for each call; vmarea's does not.
 #[derive(Debug, Args)]
 pub struct Brk {
     /// How often each process raises its break in a round
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     calls: u64,
 
-    /// Rounds; each measures everything once
+    /// Number of rounds; each round measures everything once
     #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 

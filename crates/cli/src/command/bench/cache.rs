@@ -14,21 +14,20 @@ use std::path::PathBuf;
 use vmarea_experiments::cache::{self, Text, Workloads};
 use vmarea_trace::Reader;
 
-/// Measure lookup caches on recorded programs: hit rates, and the cost of a lookup.
+/// Measure the hit rates of lookup caches on recorded programs, and the cost of a lookup.
 ///
-/// Records programs of the kinds that the published measurements of `vmacache` used (many short
+/// Records the kinds of program used in the published measurements of `vmacache` (many short
 /// programs, a parallel build, an analytical query, threads that allocate and search), or reads
-/// existing traces. Every cache gets the same lookups: one for each page fault, and those of calls
-/// that affect an address space. A recording does not contain a kernel's other lookups. `bound` is
-/// the best hit rate of a per-thread cache, in which a thread's first access to each VMA is a
-/// miss.
+/// existing traces. Every cache gets the same lookups: one for each page fault, and those made by
+/// calls that affect an address space. The kernel's other lookups are not recorded. `bound` is the
+/// best hit rate of a per-thread cache, in which a thread's first access to each VMA is a miss.
 #[derive(Debug, Args)]
 pub struct Cache {
     /// Traces to measure instead of recording programs
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    /// Rounds of the timing; each measures every cache once
+    /// Number of rounds; each round measures every cache once
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 
@@ -40,7 +39,7 @@ pub struct Cache {
 #[derive(Serialize)]
 struct Tables {
     tables: Vec<cache::Table>,
-    /// Names of the missing programs.
+    /// Names of the unavailable programs, with the reasons.
     missing: Vec<String>,
 }
 

@@ -11,13 +11,13 @@ use vmarea_experiments::calls::{self, Report, Row};
 
 /// Measure mmap, munmap, mprotect, mremap and fork, in the core and in the running kernel.
 ///
-/// Both execute the same series of calls on VMAs without pages. The kernel's figures include a
-/// trap for each call and a hardware page table, vmarea's include neither; a fork of the kernel is
-/// measured until the child responds. So the figures show the cost of the work, not which code is
-/// faster.
+/// The core and the kernel execute the same series of calls on VMAs without pages. The kernel's
+/// figures include a trap for each call and a hardware page table; vmarea's include neither. The
+/// kernel's fork is timed until the child responds. So the figures show the cost of the work, not
+/// which code is faster.
 #[derive(Debug, Args)]
 pub struct Calls {
-    /// Rounds; each measures everything once
+    /// Number of rounds; each round measures everything once
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 

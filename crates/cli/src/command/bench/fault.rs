@@ -9,18 +9,18 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::fault::{Report, Setup, run};
 
-/// Measure threads that touch pages: in a VMA each, in one VMA, and while another thread maps.
+/// Measure threads that touch pages: each in its own VMA, all in one VMA, and while another maps.
 ///
-/// Measures vmarea's core with each kind of VMA lock, and the running kernel, by threads of this
-/// process. The kernel's faults include a trap and real memory, vmarea's include neither. So
-/// compare kinds of lock with each other, and each ratio with the kernel's.
+/// Measures vmarea's core with each kind of VMA lock, and the running kernel with threads of this
+/// process. The kernel's faults include a trap and real memory; vmarea's include neither. So
+/// compare the kinds of lock with each other, and their ratios with the kernel's ratios.
 #[derive(Debug, Args)]
 pub struct Fault {
-    /// Pages that each thread touches in a round (a sixteenth of them if another thread maps)
+    /// Pages that each thread touches in a round (a sixteenth as many while another thread maps)
     #[arg(long, value_name = "N", default_value_t = 131_072)]
     pages: u64,
 
-    /// Rounds; each measures everything once
+    /// Number of rounds; each round measures everything once
     #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 

@@ -10,15 +10,14 @@ use comfy_table::Table;
 use std::io::Write;
 use vmarea_experiments::layout::{Report, Row, run};
 
-/// Measure size, holes and cache lines of a VMA under each kind of lock, and all bytes that it
-/// costs.
+/// Measure a VMA's size, holes and cache lines under each kind of lock, and its total memory cost.
 ///
 /// Follows the patch series that moved the lock into the VMA (Baghdasaryan, 2024), which reports
-/// 192 bytes in three cache lines, and 48 pages for 1,000 VMAs. The bytes outside the VMA are
-/// counted as well.
+/// 192 bytes in three cache lines, and 48 pages for 1,000 VMAs. The total cost includes the memory
+/// that a VMA needs outside its own structure.
 #[derive(Debug, Args)]
 pub struct Layout {
-    /// VMAs of the address spaces whose bytes are counted
+    /// Number of VMAs in the address spaces whose memory is counted
     #[arg(long, value_name = "N", default_value_t = 65_000)]
     vmas: u64,
 
@@ -45,7 +44,7 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     writeln!(out, "{}", bytes_of_a_vma(&report.rows))
 }
 
-/// Returns a table of each kind's size and use of cache lines and pages.
+/// Returns a table of the VMA's size, cache lines and pages under each kind of lock.
 fn sizes(rows: &[Row]) -> Table {
     let head = [
         "",
@@ -103,7 +102,7 @@ fn bytes_of_a_vma(rows: &[Row]) -> Table {
     table
 }
 
-/// Writes the fields of one kind, one per line.
+/// Writes the fields of the VMA under one kind of lock, one field per line.
 fn fields(out: &mut dyn Write, row: &Row) -> std::io::Result<()> {
     writeln!(out, "VMA with the lock \"{}\": {} bytes", row.who, row.size)?;
     let mut table = ruled(["field", "offset", "bytes", "cache line"], 1);

@@ -9,12 +9,12 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::lookup::{self, Gaps, Section};
 
-/// Measure the index against BTreeMap and two crates for ranges.
+/// Measure the VMA index against BTreeMap and two crates that map ranges.
 ///
-/// Measures lookups of random and of nearby addresses, with and without a per-thread cache;
-/// replacing a range; and the search for a gap. Everything runs in rounds on one thread. Ratios
-/// are to a BTreeMap under parking_lot's RwLock, which a program would otherwise share between
-/// threads.
+/// Measures lookups of random and of nearby addresses (with and without a per-thread cache), the
+/// replacement of a range, and the search for a gap. Each operation runs on one thread, in rounds.
+/// Ratios are relative to a BTreeMap under parking_lot's RwLock, the usual way to share a map
+/// between threads.
 #[derive(Debug, Args)]
 pub struct Lookup {
     /// Number of VMAs; may be given several times
@@ -22,7 +22,7 @@ pub struct Lookup {
           value_parser = clap::value_parser!(u64).range(2..=lookup::MOST_VMAS))]
     sizes: Vec<u64>,
 
-    /// Rounds; each measures everything once
+    /// Number of rounds; each round measures everything once
     #[arg(long, value_name = "N", default_value_t = 21, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 

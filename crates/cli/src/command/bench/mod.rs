@@ -63,12 +63,12 @@ impl<T> Document<T> {
     }
 }
 
-/// Formats wall-clock and processor time: median and interval below each other.
+/// Formats wall-clock and processor ratios, each as a median above its interval.
 fn ratio_cells(ratios: &Ratios) -> [String; 2] {
     [ratios.clock, ratios.processor].map(|ratio| interval_cells(ratio).join("\n").trim().to_owned())
 }
 
-/// Formats median and interval.
+/// Formats the median and the interval as separate cells.
 fn interval_cells(ratio: Option<Ratio>) -> [String; 2] {
     ratio.map_or_else(Default::default, |r| {
         [

@@ -1,4 +1,5 @@
-//! `vmarea bench spacing`: tables 4.2 and 4.3 of Matěna's thesis, also for other sizes of mappings.
+//! `vmarea bench spacing`: tables 4.2 and 4.3 of Matěna's thesis, and the same for other mapping
+//! sizes.
 
 use super::{Document, interval_cells, without_kernel};
 use crate::console::{Console, count};
@@ -10,12 +11,12 @@ use serde::Serialize;
 use std::io::Write;
 use vmarea_experiments::spacing::{AnonVmas, Report, Row, Setup, SpacingError, run};
 
-/// Move mappings together that have gaps between them, and count the merges.
+/// Close the gaps between mappings by moving the mappings together, and count the merges.
 ///
-/// The spacing speed test of Matěna's thesis "VMA merging in Linux": vmarea's core under
-/// `linux-5.18`, `thesis` and `vmarea`, and the running kernel, by real calls in a child process.
-/// Only the moves are measured. The kernel's time includes a trap for each move and vmarea's does
-/// not, so compare the policies with each other, and the kernel only with itself.
+/// Runs the spacing speed test of Matěna's thesis "VMA merging in Linux" in vmarea's core under
+/// `linux-5.18`, `thesis` and `vmarea`, and on the running kernel with real calls from a child
+/// process. Only the moves are measured. The kernel's time includes a trap for each move and
+/// vmarea's does not, so compare the policies with each other, and the kernel only with itself.
 #[derive(Debug, Args)]
 pub struct Spacing {
     /// Mappings to move together
@@ -30,11 +31,11 @@ pub struct Spacing {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pages: u64,
 
-    /// Measure mappings of 1, 16, 512 and 4,096 pages; fewer of the larger ones
+    /// Measure mappings of 1, 16, 512 and 4,096 pages, with fewer mappings at larger sizes
     #[arg(long, conflicts_with = "pages")]
     curve: bool,
 
-    /// Rounds; each measures everything once
+    /// Number of rounds; each round measures everything once
     #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
 

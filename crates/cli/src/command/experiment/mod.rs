@@ -1,4 +1,4 @@
-//! `vmarea experiment`: the papers' tables and figures next to ours.
+//! `vmarea experiment`: the tables and figures of published papers next to ours.
 
 mod text;
 
@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded};
 
-/// Reproduce the tables and figures of the papers, with the papers' figures next to ours.
+/// Reproduce the tables and plots of published papers, with the published numbers next to ours.
 ///
-/// Each experiment prints its tables in the paper's layout, the substitutes for hardware or
-/// software that is missing here, and each claim of the paper with a decision: it holds, it does
-/// not hold, or our confidence interval leaves it undecided. Sources come from Debian's source
-/// packages and are unpacked and built in a cache directory. The exit status is 6 if a part could
-/// not run; the last lines say which, why, and what to install.
+/// Each experiment prints its tables in the paper's layout, what replaced the hardware or software
+/// that is missing here, and for each of the paper's claims whether it holds, does not hold, or is
+/// left undecided by our confidence interval. Sources come from Debian's source packages and are
+/// unpacked and built in a cache directory. The exit status is 6 if a part could not run; the last
+/// lines say which, why, and what to install.
 #[derive(Debug, Args)]
 #[command(after_help = listed())]
 pub struct Experiment {
@@ -44,12 +44,13 @@ pub struct Experiment {
     #[command(flatten)]
     json: JsonArg,
 
-    /// Execute one piece of work, for an instruction counter around this process
+    /// Execute one piece of work and exit, so that a tool which counts instructions can wrap this
+    /// process
     #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
     work: Vec<OsString>,
 }
 
-/// Returns the list of experiments with what they need.
+/// Returns the list of experiments with the packages that they need.
 fn listed() -> String {
     let mut text = "Experiments:\n".to_owned();
     for experiment in EXPERIMENTS {
@@ -115,7 +116,7 @@ impl Experiment {
     }
 }
 
-/// Records scripts, and reports progress on standard error.
+/// Host of the experiments: records scripts and prints notes on standard error.
 struct Recording<'a> {
     console: &'a Console,
 }

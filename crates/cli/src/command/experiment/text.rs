@@ -1,4 +1,4 @@
-//! The results as text: the paper's figures and ours below each other in every row.
+//! The results as text: in every row, the paper's figures with ours below.
 
 use crate::table::ruled_columns;
 use comfy_table::Table as Ruled;
@@ -7,7 +7,7 @@ use vmarea_experiments::experiment::Document;
 use vmarea_experiments::experiment::figure::Figure;
 use vmarea_experiments::experiment::report::{Report, Row, Table};
 
-/// Columns of text, as in a terminal.
+/// Width of the text in columns, that of a usual terminal.
 const WIDTH: usize = 80;
 
 /// Writes the whole document.
@@ -102,7 +102,7 @@ fn lines(row: &Row, with_means: bool) -> Vec<Vec<String>> {
     paper.chain(ours).collect()
 }
 
-/// Joins the lines of a row to one cell per column, so that no horizontal rule separates them.
+/// Joins the lines of a row into one cell per column, so that no horizontal rule separates them.
 fn joined(lines: &[Vec<String>]) -> Vec<String> {
     let columns = lines.first().map_or(0, Vec::len);
     let mut cells = vec![Vec::new(); columns];
@@ -116,7 +116,7 @@ fn joined(lines: &[Vec<String>]) -> Vec<String> {
     cells.iter().map(|rows| rows.join("\n")).collect()
 }
 
-/// Formats median, its interval, and the interval of the mean, below each other.
+/// Formats the median, its interval, and the interval of the mean, one below the other.
 fn figure(figure: &Figure, with_means: bool) -> String {
     let mut text = figure.unit.format(figure.median);
     if figure.runs.len() < 2 {
@@ -130,7 +130,8 @@ fn figure(figure: &Figure, with_means: bool) -> String {
     text
 }
 
-/// Writes text in lines of at most [`WIDTH`] columns, indented below the mark.
+/// Writes `mark` and then text in lines of at most [`WIDTH`] columns, all indented by the mark's
+/// width.
 fn wrapped(out: &mut dyn Write, mark: &str, text: &str) -> io::Result<()> {
     let mut line = mark.to_owned();
     let mut is_empty = true;

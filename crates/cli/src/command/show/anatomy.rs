@@ -10,8 +10,8 @@ use vmarea_report::anatomy::{self, Fold};
 
 /// Draw the layout of a process: binary image, variables, heap, mappings, stack.
 ///
-/// From high addresses to low ones, with sizes and gaps, and with addresses of functions,
-/// constants and variables of each kind by their names in the program's file.
+/// The drawing goes from high addresses to low ones. It shows sizes and gaps, and the addresses of
+/// functions, constants and variables of each kind under their names in the program's file.
 #[derive(Debug, Args)]
 pub struct Anatomy {
     #[command(flatten)]

@@ -25,28 +25,30 @@ const DRAWN_VMAS: usize = 12;
 
 /// Draw the graph of VMAs, anon_vmas and chains of processes that forked from each other.
 ///
-/// Shows the anon_vma of each VMA, the other anon_vmas that it is linked to, and parent, root and
-/// numbers of each anon_vma, in the style of Matěna's thesis "VMA merging in Linux" (figures 2.8
-/// and 2.9). For running processes the kernel shows a part of this (with CAP_BPF and CAP_PERFMON,
-/// or as root); a recording is replayed through vmarea's core, which knows all of it.
+/// Shows the anon_vma of each VMA, the other anon_vmas that it is linked to, and each anon_vma's
+/// parent, root and counters, in the style of Matěna's thesis "VMA merging in Linux" (figures 2.8
+/// and 2.9). For running processes only a part of the graph can be read from the kernel (with
+/// CAP_BPF and CAP_PERFMON, or as root); a recording is replayed through vmarea's core, which knows
+/// the whole graph.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("target").required(true).args(["pids", "trace", "demo", "command"]))]
 pub struct Graph {
-    /// A running process; several for parent, child and so on, in this order
+    /// One or more running processes, ancestors first (parent, child, grandchild)
     #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
     pids: Vec<i32>,
 
-    /// The processes of a trace file
+    /// The processes in a trace file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Parent, child and grandchild that this command creates in vmarea's core and in the running
-    /// kernel; the exit status is 3 if the two graphs differ
+    /// Create a parent, a child and a grandchild in vmarea's core and in the running kernel, and
+    /// show their graph; the exit status is 3 if the core's graph differs from the kernel's
     #[arg(long)]
     demo: bool,
 
-    /// Moment of a recording: the last one with the largest number of address spaces forked from
-    /// each other (`widest`), the end of the last one, or after event N
+    /// Moment to show in a recording: `widest` (the last one with the largest number of address
+    /// spaces forked from each other), `end` (before the last address space ends), or N (after
+    /// event N)
     #[arg(long, value_name = "widest|end|N", default_value = "widest", value_parser = parse_moment, conflicts_with_all = ["pids", "demo"])]
     at: Moment,
 
@@ -54,7 +56,7 @@ pub struct Graph {
     #[arg(long)]
     all: bool,
 
-    /// Show at most N VMAs of each process [default: 12 in a drawing, all elsewhere]
+    /// Show at most N VMAs per process [default: 12 in a drawing, all elsewhere]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: Option<u64>,
 
@@ -86,7 +88,7 @@ struct Report {
     graph: Shown,
     /// The running kernel's graph, for the demonstration.
     kernel: Option<Shown>,
-    /// Comparison of the two graphs.
+    /// Result of comparing the core's graph with the kernel's.
     verdict: Option<Verdict>,
     /// Reason why the kernel's graph is missing.
     without_kernel: Option<String>,
@@ -171,7 +173,7 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Returns the part of each graph that is shown, and the parts that are left out.
+    /// Returns the shown part of each graph, with counts of what is left out.
     fn parts(&self, report: &Report, processes: usize, vmas: usize) -> Vec<(Shown, LeftOut)> {
         let extent = Extent {
             processes,
@@ -248,7 +250,7 @@ fn live(pids: &[i32]) -> Result<Shown> {
     Ok(graph)
 }
 
-/// Returns a mapping's VMA with its name; `None` if it changed before the kernel's view was read.
+/// Returns a mapping's VMA with its name; `None` if the mapping changed while it was being read.
 fn named(mapping: &Mapping) -> Option<kernel::NamedVma> {
     let vma = mapping.kernel?;
     let name = mapping.entry.name.text();

@@ -1,4 +1,4 @@
-//! The address space to show: that of a running process, a recording, or a command to record now.
+//! The address space to show: in a running process, in a recording, or in a command recorded now.
 
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;
@@ -29,7 +29,8 @@ pub struct TargetArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Moment of a recording: `exec`, `end`, or N for the last list of mappings up to event N
+    /// Moment to show in a recording: `exec`, `end`, or N for the last list of mappings up to event
+    /// N
     #[arg(
         long,
         value_name = "exec|end|N",
@@ -39,12 +40,12 @@ pub struct TargetArgs {
     )]
     at: Moment,
 
-    /// Address space of a recording, as `vmarea trace dump` numbers them [default: that of the
-    /// command itself]
+    /// Address space to show in a recording, by its number in `vmarea trace dump` [default: that of
+    /// the command itself]
     #[arg(long, value_name = "N", conflicts_with = "pid", value_parser = parse_mm)]
     mm: Option<u32>,
 
-    /// Do not read the kernel's own view by BPF
+    /// Do not read the kernel's own data with BPF
     #[arg(long, requires = "pid")]
     no_bpf: bool,
 
@@ -53,7 +54,7 @@ pub struct TargetArgs {
     command: Vec<OsString>,
 }
 
-/// Parses a moment: one of two words, or the number of an event.
+/// Parses a moment: one of two given words, or the number of an event.
 pub(super) fn moment<M: Copy>(
     text: &str,
     words: [(&str, M); 2],
@@ -172,7 +173,7 @@ impl Source {
 
     /// Calls `f` with every event until it returns false.
     ///
-    /// If the trace is cut off or damaged, its events end there, with a note.
+    /// If the trace is cut off or damaged, the iteration ends at that point, and a note says so.
     ///
     /// # Errors
     /// Returns the errors of `f`, and fails if the trace has no events.

@@ -17,8 +17,8 @@ pub struct Dump {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Write JSON to FILE, or with `-` to standard output in place of the text: one line per
-    /// event, the header first
+    /// Write JSON to FILE, or with `-` to standard output in place of the text: the header, then
+    /// one line per event
     #[arg(long, value_name = "FILE|-")]
     json: Option<Target>,
 }

@@ -15,8 +15,8 @@ use vmarea_trace::import::{Format, Import as Imported};
 
 /// Convert a log of strace or perf to a trace.
 ///
-/// Such a log contains less than a recording: no lists of mappings to compare with, and with
-/// strace no page faults. Notes say what is missing.
+/// Such a log contains less than a recording: it has no lists of mappings to compare with, and a
+/// strace log has no page faults. Notes say what is missing.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The tool that wrote the log
@@ -35,11 +35,11 @@ pub struct Import {
 /// Tools whose logs can be imported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Source {
-    /// `strace -f`; with `-y` files can be distinguished
+    /// `strace -f`; add `-y` so that the files can be told apart
     Strace,
     /// `perf script`, with page faults and system calls
     PerfScript,
-    /// `perf trace`, with `-F all` for faults
+    /// `perf trace`, with `-F all` for page faults
     PerfTrace,
 }
 

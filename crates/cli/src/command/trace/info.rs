@@ -31,7 +31,7 @@ struct Summary {
     kinds: BTreeMap<&'static str, u64>,
     address_spaces: u64,
     lost: u64,
-    /// Nanoseconds from the first event that has a time to the end.
+    /// Nanoseconds from the first event with a timestamp to the end of the trace.
     span_ns: u64,
     /// Wait status of the command, if the trace is complete.
     status: Option<i32>,

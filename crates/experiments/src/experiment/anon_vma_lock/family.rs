@@ -1,4 +1,4 @@
-//! A family of tasks of Linux 2.6.31: one anon_vma with a spin lock and a list of VMAs.
+//! Related tasks in Linux 2.6.31, which share one anon_vma with a spin lock and a list of VMAs.
 
 use super::{HEAP, PAGE};
 use parking_lot::Mutex;
@@ -34,10 +34,10 @@ struct Heap {
     end: u64,
 }
 
-/// A family of tasks of Linux 2.6.31 whose heaps share one anon_vma.
+/// A family of tasks in Linux 2.6.31; the tasks' heaps share one anon_vma.
 pub(super) struct Family {
     anon_vma: SpinLock,
-    /// VMAs on the anon_vma's list, as task numbers in the order of the forks.
+    /// VMAs on the anon_vma's list, as task numbers in fork order.
     list: Mutex<Vec<usize>>,
     heaps: Vec<Mutex<Heap>>,
 }
@@ -60,9 +60,9 @@ impl Family {
         family
     }
 
-    /// Grows a task's heap by a page; with `shortcut`, without taking the lock of the anon_vma.
+    /// Grows a task's heap by a page; does not take the lock of the anon_vma if `shortcut` is true.
     ///
-    /// The shortcut is what the patch adds.
+    /// The patch adds this shortcut.
     pub(super) fn brk(&self, task: usize, shortcut: bool) {
         // The heap's mutex stands for `mmap_sem`.
         let mut heap = self.heaps[task].lock();
@@ -74,7 +74,8 @@ impl Family {
         }
     }
 
-    /// Walks the reverse map from a heap page at `addr`; returns how many VMAs map that address.
+    /// Walks the reverse map from a heap page at `addr`; returns the number of VMAs that map that
+    /// address.
     pub(super) fn walk(&self, addr: u64) -> usize {
         self.anon_vma.locked(|| {
             let list = self.list.lock();

@@ -1,14 +1,15 @@
-//! The lock of a family's anon_vma while its processes move their break.
+//! The anon_vma lock shared by related processes, while the processes move their break.
 //!
 //! In Linux 2.6.31, all VMAs that descend from one VMA share one anon_vma, with a spin lock and a
 //! list of these VMAs. `brk` took that spin lock to move `vm_end`; with the patch, it does not. The
 //! model in [`family`] has such a lock and list. In current kernels, a heap that grows after a fork
-//! gets an anon_vma of its own. Our core does so too; it is counted beside the model, once with the
-//! lock always taken and once with the lock taken only when needed.
+//! gets an anon_vma of its own. Our core also creates such an anon_vma. The experiment counts how
+//! often the lock is taken in the model and in the core; the core is measured twice, with the lock
+//! taken always and only when needed.
 //!
 //! Results that need more processors than this machine has are simulated: cache-line transfers with
-//! [`coherence`](super::coherence), throughput with a discrete-event simulation in which each event
-//! has a stated cost.
+//! [`coherence`](super::coherence), and throughput with a discrete-event simulation that assigns a
+//! fixed cost to each event.
 
 mod family;
 
@@ -26,9 +27,9 @@ use vmarea::types::{Errno, MmId};
 use vmarea::vma::lock::VmaLock;
 
 const SOURCE: &str = "patch description, 2.6.31-stable";
-/// Jobs per minute at the two plateaus of AIM7 on 32 processors: without and with the patch.
+/// Jobs per minute at the two plateaus of AIM7 on 32 processors, without and with the patch.
 const PLATEAUS: [f64; 2] = [65e3, 130e3];
-/// Jobs per minute with mainline kernels on newer processors: without and with the patch.
+/// Jobs per minute with mainline kernels on newer processors, without and with the patch.
 const SHANGHAI: [f64; 2] = [77e3, 80e3];
 /// Improvement that a tester reported, in per cent.
 const TESTED: f64 = 150.0;
@@ -36,7 +37,7 @@ const TESTED: f64 = 150.0;
 const CPUS: [u32; 4] = [8, 16, 32, 64];
 /// Time to move a cache line from one processor to another in the simulation, in nanoseconds.
 const TRANSFER: u64 = 100;
-/// Duration of `brk` without the lock, and of the part under the lock, in nanoseconds.
+/// Duration of `brk` outside of the lock, and of the part under the lock, in nanoseconds.
 const CALL: u64 = 300;
 const HELD: u64 = 50;
 
@@ -68,9 +69,9 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     throughput(report);
 }
 
-/// Number of times that the lock was taken per 1,000 calls, and length of a reverse-map walk.
+/// Number of times that the lock was taken per 1,000 calls, and the length of a reverse-map walk.
 ///
-/// The length is the number of VMAs that a walk from one page of one task visits.
+/// The length is the number of VMAs that are visited by a walk from one page of one task.
 struct Counted {
     locked: f64,
     visited: f64,
@@ -171,7 +172,7 @@ fn growth(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Tasks that raise their break in turn, and the threads that make these calls for them.
+/// Tasks that raise their break in turn, and the threads that make the tasks' calls.
 #[derive(Clone, Copy)]
 struct Load {
     threads: u64,
@@ -181,7 +182,8 @@ struct Load {
 }
 
 impl Load {
-    /// Returns the task of a thread's call, and how many calls that task made before.
+    /// Returns the task on whose behalf a thread makes a call, and how many calls that task made
+    /// before.
     fn task(self, thread: u64, call: u64) -> (u64, u64) {
         let nr = call * self.threads + thread;
         (nr % self.tasks, nr / self.tasks)
@@ -317,7 +319,7 @@ fn traffic(report: &mut Report) {
     report.tables.push(table);
 }
 
-/// Returns the calls per microsecond of all simulated processors together.
+/// Returns the calls per microsecond of all simulated processors combined.
 fn calls_per_microsecond(cpus: u32, work: u64, locked: bool) -> f64 {
     const CALLS: u64 = 20_000;
     // The processors start at different times, as tasks on a real machine do.
@@ -339,16 +341,16 @@ fn calls_per_microsecond(cpus: u32, work: u64, locked: bool) -> f64 {
     CALLS as f64 * 1000.0 / now.max(1) as f64
 }
 
-/// Returns the throughput with the lock relative to that with the shortcut, by `CPUS`.
+/// Returns the throughput with the lock relative to that with the shortcut, for each of `CPUS`.
 fn with_lock(work: u64) -> [f64; CPUS.len()] {
     CPUS.map(|cpus| {
         calls_per_microsecond(cpus, work, true) / calls_per_microsecond(cpus, work, false)
     })
 }
 
-/// Returns the work between two calls, in nanoseconds, for which the lock halves the throughput.
+/// Returns the work between two calls, in nanoseconds, at which the lock halves the throughput.
 ///
-/// This is on 32 processors, where the patch's description states such a loss.
+/// The simulation uses 32 processors; the patch's description reports this loss for such a machine.
 fn halving_work() -> u64 {
     let far = |work: &u64| (with_lock(*work)[2] - PLATEAUS[0] / PLATEAUS[1]).abs();
     let works = (0..100).map(|hundreds| hundreds * 100);
@@ -391,7 +393,8 @@ fn throughput(report: &mut Report) {
     throughput_claims(halving, report);
 }
 
-/// Decides the claims, for the load with which the lock halves the throughput of 32 processors.
+/// Decides the claims for the amount of work at which the lock halves the throughput of 32
+/// processors.
 fn throughput_claims(halving: u64, report: &mut Report) {
     let [eight, sixteen, half, most] = with_lock(halving);
     let ours = |ratio: f64, cpus: u32| {

@@ -1,9 +1,9 @@
-//! The per-VMA lock moves into the VMA: memory, layout, page faults, and cache-line transfers.
+//! Move of the per-VMA lock into the VMA: memory, layout, page faults, and cache-line transfers.
 //!
-//! The structures of the patch series are modelled in [`structs`]; ours are measured beside them.
-//! Page faults run on the core with each kind of lock, and with the separately allocated lock in
-//! the same round. The cache-line transfers on machines with more processors than this one are
-//! counted in a simulation ([`coherence`]).
+//! The structures of the patch series are modelled in [`structs`]; the core's structures are also
+//! measured. Page faults run on the core with each kind of lock and, in the same round, with the
+//! separately allocated lock. Cache-line transfers on machines with more processors than this one
+//! are counted in a simulation ([`coherence`]).
 
 pub mod structs;
 
@@ -17,15 +17,15 @@ use structs::{Lock, Object, State, objects_per_slab, pages_for, states};
 use vmarea::vma::lock::{FlaggedVmaLock, VmaLock, VmaLockKind};
 
 const SOURCE: &str = "cover letter of the series, version 1";
-/// Memory before the series, with the lock on its own cache line, and after the series. Columns:
-/// bytes of the VMA, bytes of a separate lock, VMAs per slab, pages per slab, and pages for 1,000
-/// VMAs.
+/// Memory use before the series, with the lock on a cache line of its own, and after the series.
+/// The columns are the bytes of the VMA, the bytes of a separate lock, VMAs per slab, pages per
+/// slab, and pages for 1,000 VMAs.
 const MEMORY: [[f64; 5]; 3] = [
     [160.0, 40.0, 51.0, 2.0, 50.0],
     [256.0, 0.0, 32.0, 2.0, 64.0],
     [192.0, 0.0, 42.0, 2.0, 48.0],
 ];
-/// Number of separately allocated locks in a one-page slab.
+/// Number of separately allocated locks that fit in a one-page slab.
 const LOCKS_PER_SLAB: f64 = 102.0;
 /// Summary of the `pahole` listing: size, lines, members, sum of members, holes, sum of holes,
 /// padding.
@@ -50,7 +50,7 @@ const LISTING: [(usize, usize); 17] = [
     (136, 32),
     (168, 0),
 ];
-/// Number of pages in a slab of VMAs, in the paper.
+/// Number of pages in a slab of VMAs, according to the paper.
 const SLAB_PAGES: usize = 2;
 /// Number of processors of each simulated machine.
 const CPUS: [u32; 5] = [4, 8, 16, 28, 56];
@@ -269,7 +269,7 @@ fn faults(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Decides whether faults are as fast with the lock of the series, and with ours.
+/// Decides whether the embedded locks, the series' and ours, make faults no slower.
 fn fault_claims(pairs: &[fault::Pair], report: &mut Report) {
     for (kind, lock, paper) in [
         (
@@ -319,7 +319,7 @@ const READ: [&str; 10] = [
     "vm_policy",
 ];
 
-/// Returns the memory accesses that a page fault makes to the VMA at position `vma` of its slab.
+/// Returns the memory accesses of a page fault in the VMA at position `vma` of its slab.
 fn fault_accesses(state: &State, vma: u64) -> Vec<Access> {
     let base = 0x10_0000 + vma * state.vma.size as u64;
     let at = |object: &Object, name| base + object.offset(name).unwrap_or(0) as u64;

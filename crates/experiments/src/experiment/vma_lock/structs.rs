@@ -1,9 +1,9 @@
-//! The VMA and its lock in four states of the patch series, with the layout that C gives them.
+//! The VMA and its lock in four states of the patch series, in the memory layout that C prescribes.
 //!
-//! Names, sizes and order of the fields are those of the listing in the series' cover letter (for
-//! the state after the series) and of Linux 6.12 (for the state before it), on 64-bit x86 with
+//! The names, sizes and order of the fields are those in the listing in the series' cover letter
+//! (for the state after the series) and in Linux 6.12 (for the state before it), on 64-bit x86 with
 //! NUMA, swap and per-VMA locks, and without userfaultfd. Only the positions of the fields matter;
-//! nothing uses their values.
+//! their values are never used.
 
 use serde::Serialize;
 use std::mem::{align_of, offset_of, size_of};
@@ -74,8 +74,8 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA with the semaphore embedded among the other fields, before its lock was allocated
-    /// separately.
+    /// The VMA with the semaphore among its other fields, as before the lock became a separate
+    /// object.
     Unaligned {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -98,7 +98,7 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA after the second patch: the semaphore lies on a cache line of its own.
+    /// The VMA after the second patch: the semaphore is on a cache line of its own.
     Aligned {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -122,8 +122,8 @@ modelled! {
 }
 
 modelled! {
-    /// The VMA after the fourth patch: the lock is an atomic, and seldom used fields share its
-    /// cache line.
+    /// The VMA after the fourth patch: the lock is an atomic on a cache line with rarely used
+    /// fields.
     After {
         vm_start_vm_end: [u64; 2],
         vm_mm: u64,
@@ -205,9 +205,9 @@ impl Object {
 /// Place of a VMA's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lock {
-    /// In a slab object of this size.
+    /// The lock is in a slab object of this size in bytes.
     Allocated(usize),
-    /// In the VMA.
+    /// The lock is embedded in the VMA.
     Embedded,
 }
 
@@ -222,7 +222,7 @@ pub struct State {
     pub lock: Lock,
 }
 
-/// Returns the four states, from the one before the series to the one after it.
+/// Returns the four states, in order from before the series to after it.
 pub fn states() -> [State; 4] {
     let state = |name, vma, lock| State { name, vma, lock };
     let apart = Lock::Allocated(size_of::<RwSemaphore>());
@@ -234,12 +234,12 @@ pub fn states() -> [State; 4] {
     ]
 }
 
-/// Returns how many objects of `size` bytes fit in a slab of `pages` pages.
+/// Returns the number of objects of `size` bytes that fit in a slab of `pages` pages.
 pub fn objects_per_slab(size: usize, pages: usize) -> usize {
     pages * 4096 / size
 }
 
-/// Returns how many pages `objects` objects of `size` bytes need, in slabs of `pages` pages.
+/// Returns the number of pages for `objects` objects of `size` bytes in slabs of `pages` pages.
 pub fn pages_for(objects: usize, size: usize, pages: usize) -> usize {
     objects.div_ceil(objects_per_slab(size, pages)) * pages
 }
@@ -248,7 +248,7 @@ pub fn pages_for(objects: usize, size: usize, pages: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The summary that `pahole` prints in the cover letter.
+    /// Checks the summary that `pahole` prints in the cover letter.
     #[test]
     fn the_state_after_the_series_is_that_of_the_listing() {
         let [before, unaligned, aligned, after] = states();
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(aligned.vma.offset("vm_lock"), Some(192));
     }
 
-    /// The lines of slabinfo and the sums in the cover letter.
+    /// Checks the slabinfo lines and the sums in the cover letter.
     #[test]
     fn slabs_are_those_of_slabinfo() {
         for (size, pages, objects) in [(40, 1, 102), (160, 2, 51), (256, 2, 32), (192, 2, 42)] {

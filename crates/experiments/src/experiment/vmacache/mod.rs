@@ -1,10 +1,10 @@
 //! The per-thread VMA cache of 2014: hit rates and cycles in the four result tables of its commit.
 //!
-//! Every workload is recorded and replayed; the measured lookups are those of its page faults and
-//! calls. The lookups are repeated with one cache at a time, on a red-black tree as of 2014 and on
-//! the core's index. Cycles are ticks of the time-stamp counter, measured once over consecutive
-//! lookups and once for lookups that start with evicted processor caches. Instructions are counted
-//! by valgrind.
+//! Every workload is recorded and replayed; the lookups made by its page faults and calls are
+//! measured. The lookups are repeated with one cache at a time, on a red-black tree like Linux's of
+//! 2014 and on the core's index. Cycles are ticks of the time-stamp counter, measured once over
+//! consecutive lookups and once for lookups that start with evicted processor caches. Instructions
+//! are counted by valgrind.
 
 mod workloads;
 
@@ -19,17 +19,17 @@ use std::fs::File;
 use vmarea_trace::Reader;
 use workloads::Script;
 
-/// The commit's tables: hit rate in per cent and billions of cycles, baseline and patched.
+/// The tables in the commit: hit rate in per cent and billions of cycles, baseline and patched.
 const TABLES: [(&str, [f64; 2], [f64; 2]); 4] = [
     ("1) System bootup", [50.61, 19.90], [73.45, 13.58]),
     ("2) Kernel build", [75.28, 11.03], [88.09, 9.31]),
     ("3) Data mining", [70.66, 17.14], [91.15, 12.57]),
     ("4) Ebizzy, 80 threads", [1.06, 91.54], [99.97, 14.18]),
 ];
-/// The tables in which `--quick` counts instructions.
+/// Tables for which `--quick` counts instructions.
 const QUICK_COUNTS: [&str; 2] = [TABLES[1].0, TABLES[3].0];
 const SOURCE: &str = "commit message of mm: per-thread vma caching";
-/// Labels of [`PAPER_SIDES`].
+/// Row labels of the [`PAPER_SIDES`].
 const ROWS: [&str; PAPER_SIDES.len()] = [
     "no cache",
     "baseline",
@@ -39,7 +39,7 @@ const ROWS: [&str; PAPER_SIDES.len()] = [
     "no cache",
     "vmarea's cache",
 ];
-/// Positions in [`PAPER_SIDES`].
+/// Positions of four of the caches in [`PAPER_SIDES`].
 const BASELINE: usize = 1;
 const LARGEST: usize = 2;
 const PATCHED: usize = 3;
@@ -99,7 +99,7 @@ fn substitutions(report: &mut Report) {
     }
 }
 
-/// Says what `--quick` does not do.
+/// Reports what `--quick` omits.
 fn shortened(report: &mut Report) {
     for text in [
         "kernel build: all files but mmap.o, memory.o, rmap.o and slub.o of mm/",
@@ -111,10 +111,10 @@ fn shortened(report: &mut Report) {
     }
 }
 
-/// Lookups of a recorded script, with their measurements.
+/// Lookups in a recorded script, with their measurements.
 struct Lookups {
     log: Log,
-    /// Number of hits of each cache with the lookups in their recorded order.
+    /// Number of hits of each cache if the lookups are made in their recorded order.
     recorded: Vec<u64>,
     sides: Vec<Measured>,
 }
@@ -334,9 +334,9 @@ fn threads(context: &Context<'_>, scripts: &[(u32, Script)], report: &mut Report
     ));
 }
 
-/// Counts the instructions of the lookups with each of [`PAPER_SIDES`].
+/// Counts the instructions of the lookups with each of the [`PAPER_SIDES`].
 ///
-/// With `--quick`, only the two that the paper compares are counted.
+/// With `--quick`, only the two caches that the paper compares are measured.
 fn of_each_side(context: &Context<'_>, log: &Log) -> Result<Vec<Option<u64>>, String> {
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     log.write(file.as_file())
@@ -358,8 +358,8 @@ fn of_each_side(context: &Context<'_>, log: &Log) -> Result<Vec<Option<u64>>, St
         .collect()
 }
 
-/// Executes the lookups with one of [`PAPER_SIDES`]. Arguments: its position, `made` or `left`, and
-/// the file of the log.
+/// Executes the lookups with one of the [`PAPER_SIDES`]. Arguments: its position, `made` or `left`,
+/// and the path of the log file.
 pub(super) fn work(arguments: &[OsString]) -> Result<(), String> {
     let [at, finds, path] = arguments else {
         return Err("lookups needs a number, made or left, and a file".to_owned());

@@ -1,14 +1,14 @@
-//! The scripts that are recorded for the four tables.
+//! Scripts to record for the four tables.
 
 use super::super::{Context, source};
 use crate::cache::workloads::searchers;
 use std::path::Path;
 
-/// Script that boots the userland in the working directory, in a container without privileges.
+/// Script that boots the userland in the working directory, in an unprivileged container.
 ///
-/// Root in the container is the user, or `nobody` if the user is root, so it can set neither the
-/// clock nor `sysctl`. The last boot script ends the container with `reboot`, which the kernel
-/// turns into a signal for init.
+/// Root in the container is the user, or `nobody` if the user is root, so root can neither set the
+/// clock nor change `sysctl` values. The last boot script terminates the container with `reboot`,
+/// which the kernel converts to a signal to init.
 const BOOT: &str = r#"
 rm -f booted
 enter="unshare --user --map-root-user --mount --pid --fork --kill-child"
@@ -48,11 +48,11 @@ select a.day, corr from (select day, avg(price) * count(*) as corr from sale gro
 pub(super) struct Script {
     /// Name of the workload.
     pub(super) name: String,
-    /// Text of the script, or the reason why it cannot run.
+    /// Text of the script, or why it cannot run.
     pub(super) text: Result<String, String>,
 }
 
-/// Returns the scripts of boot, kernel build and data mining, which run once each.
+/// Returns the scripts for the boot, the kernel build and data mining, each of which runs once.
 pub(super) fn single(context: &Context<'_>) -> [Script; 3] {
     let script = |name: &str, text| Script {
         name: name.to_owned(),
@@ -70,7 +70,7 @@ fn boot(context: &Context<'_>) -> Result<String, String> {
     Ok(format!("cd '{}'\n{BOOT}", root.display()))
 }
 
-/// Prepares a build of a part of the kernel; the returned script only compiles.
+/// Prepares a build of part of the kernel; the returned script only compiles it.
 fn kernel(context: &Context<'_>) -> Result<String, String> {
     let tree = source::linux(context)?;
     let out = context.cache.join("linux-tiny");
@@ -103,7 +103,7 @@ fn warehouse(context: &Context<'_>) -> Result<String, String> {
     Ok(format!("exec sqlite3 :memory: <<'END'\n{queries}\nEND\n"))
 }
 
-/// Returns one script of the search program for each number of threads.
+/// Returns a script of the search program for each number of threads.
 pub(super) fn ebizzy(folder: &Path) -> Result<Vec<(u32, Script)>, String> {
     let workloads = searchers(folder)?;
     let threads = crate::cache::workloads::SEARCHERS.map(|(threads, _)| threads);

@@ -2,8 +2,9 @@
 //!
 //! The process is brought into group-stop before the first injected call. One thread, the borrowed
 //! thread, may then run, but makes only the injected calls. If the repair ends early, the kernel
-//! returns all threads to group-stop before the program executes another instruction. Before the
-//! first call, the state to be restored to the borrowed thread is written to the [`Journal`].
+//! returns all threads to group-stop before the program executes another instruction. The borrowed
+//! thread's original state is written to the [`Journal`] before the first call, so that it can be
+//! restored.
 //!
 //! # Picture
 //! ```text
@@ -29,12 +30,12 @@ use vmarea_linux_sys::ptrace::{self, Resume};
 /// Maximum number of attempts to seize a thread.
 const SEIZE_TRIES: u32 = 10;
 const ALL_SIGNALS: u64 = u64::MAX;
-/// Maximum number of attempts to stop a process, with a pause in between.
+/// Maximum number of attempts to stop a process, with a pause after each.
 const TRIES: u32 = 60;
 const REST: Duration = Duration::from_millis(25);
 
-/// Stops a process, and retries if a thread does not stop: most likely the thread waits in `vfork`
-/// for its child, which will soon execute a program.
+/// Stops a process, and retries if a thread does not stop. Such a thread most likely waits in
+/// `vfork` for its child, which will soon execute a program.
 ///
 /// # Errors
 /// The errors of [`Target::stop`].
@@ -115,8 +116,8 @@ impl Target {
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
     }
 
-    /// Checks that the process still has the address space that was opened, and that no other
-    /// process shares it. All threads must be stopped.
+    /// Checks that the process still has the address space that was opened. Also checks that no
+    /// other process shares the address space. All threads must be stopped.
     fn is_same(&self) -> Result<(), RepairError> {
         // The descriptor refers to the address space, and remains open after the process has
         // replaced it.
@@ -135,8 +136,8 @@ impl Target {
         Ok(())
     }
 
-    /// Takes over a process that an earlier run left stopped. `check` verifies, while all threads
-    /// are stopped, that it is still the process that the journal describes.
+    /// Takes over a process that an earlier run left stopped. While all threads are stopped,
+    /// `check` verifies that this is still the process that the journal describes.
     ///
     /// # Errors
     /// The errors of [`Target::stop`] and of `check`; nothing is stopped then.
@@ -182,8 +183,8 @@ impl Target {
         })
     }
 
-    /// Seizes and stops threads until the list of threads contains no new one. Also returns whether
-    /// the process had been stopped before.
+    /// Seizes and stops threads until the list of threads contains no new thread. Also returns
+    /// whether the process had been stopped before.
     fn stop_all(&self) -> Result<(Vec<i32>, bool), RepairError> {
         let mut threads: Vec<i32> = Vec::new();
         let mut was_stopped = false;
@@ -208,10 +209,10 @@ impl Target {
         }
     }
 
-    /// Stops the threads that are not in `threads` and adds them there; records in `asked` every
-    /// thread that was seized.
+    /// Stops the threads that are not in `threads`, and adds them to `threads`. Every thread that
+    /// was seized is also added to `asked`.
     ///
-    /// All threads are asked to stop before this function waits for the first, so that they stop in
+    /// All threads are asked to stop before this function waits for any of them, so they stop in
     /// parallel. Returns true if one of them was in a group-stop.
     fn stop_others(
         &self,
@@ -233,8 +234,8 @@ impl Target {
         Ok(was_stopped)
     }
 
-    /// Detaches threads that were asked to stop. Threads that have not stopped yet, or run again,
-    /// are recorded as late.
+    /// Detaches threads that were asked to stop. Threads that have not stopped yet, or are running
+    /// again, are recorded as late.
     fn let_go(&self, threads: &[i32]) {
         for &tid in threads {
             if inject::detach(tid).is_err() && !has_ended(self.pid, tid) {
@@ -304,8 +305,8 @@ impl Target {
 
     /// Brings the process into group-stop after all its threads have stopped.
     ///
-    /// If this fails, the stop is undone. Otherwise it would take effect after this process has
-    /// detached, and would never end.
+    /// If the group-stop fails, it is undone. A stop that is not undone would take effect after
+    /// this process has detached, and would never end.
     fn group_stop(&self, tid: i32) -> Result<(), RepairError> {
         self.try_group_stop(tid).or_else(|error| {
             let mask = inject::mask(tid).unwrap_or(ALL_SIGNALS);
@@ -334,8 +335,8 @@ impl Target {
 
     /// Ends the group-stop, or discards a `SIGSTOP` that has not taken effect.
     ///
-    /// Stop signals that other processes sent before or during the repair take effect now. `mask`
-    /// is the signal mask of thread `tid`.
+    /// Stop signals that other processes sent before or during the repair take effect at this
+    /// point. `mask` is the signal mask of thread `tid`.
     ///
     /// # Errors
     /// [`RepairError::Ended`].
@@ -353,7 +354,7 @@ impl Target {
         Ok(())
     }
 
-    /// Suppresses the `SIGCONT` that ended the group-stop. The program does not see it, unless
+    /// Suppresses the `SIGCONT` that ended the group-stop. The program sees the signal only if
     /// thread `tid` blocks it.
     fn swallow_sigcont(&self, tid: i32) {
         let mut signal = 0;

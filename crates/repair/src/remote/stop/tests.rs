@@ -23,7 +23,7 @@ impl Sleeper {
         fields.chars().next().unwrap()
     }
 
-    /// Waits until the process is in `state`; false if that takes too long.
+    /// Waits until the process is in `state`; returns false if that takes too long.
     fn comes_to(&self, state: char) -> bool {
         let until = Instant::now() + Duration::from_secs(20);
         while self.state() != state && Instant::now() < until {

@@ -23,7 +23,7 @@ pub(super) struct Head {
 
 /// Splits `COMM PID/TID [CPU] TIME: REST`.
 ///
-/// A command may contain spaces, and all parts except `TID` and `TIME` may be absent.
+/// A command name may contain spaces, and all parts except `TID` and `TIME` may be absent.
 pub(super) fn split(text: &str) -> Option<(Head, &str)> {
     let text = text.trim_start();
     let starts = (text.match_indices(' ')).map(|(at, _)| &text[at..]);
@@ -67,7 +67,7 @@ pub(super) fn pairs(text: &str) -> Option<((Tid, Tid), (Tid, Tid))> {
 
 /// Reads `PID/TID: [START(LEN) @ OFFSET MAJOR:MINOR INODE GENERATION]: PERMS PATH`.
 ///
-/// The inner option is empty if the mapping has no file.
+/// The inner option is `None` if the mapping has no file.
 pub(super) fn parse_mapping(text: &str) -> Option<Option<Mapping>> {
     let (_, rest) = text.split_once('[')?;
     let (range, rest) = rest.split_once(" @ ")?;
@@ -100,7 +100,7 @@ pub(super) fn is_software_fault(event: &str) -> bool {
     )
 }
 
-/// Finds the address of an instruction, in text in which its symbol and file may come first.
+/// Finds the address of an instruction; the instruction's symbol and file may precede the address.
 pub(super) fn instruction(text: &str) -> Option<u64> {
     let address = |text: &str| {
         let input = &mut &*text;

@@ -120,7 +120,7 @@ impl PerfScript {
         Some(Line::Read)
     }
 
-    /// Returns the task of a line, unless it has exited.
+    /// Returns the task that a line is about, unless the task has exited.
     fn speaker(&mut self, head: &Head, state: &mut ImportState) -> Option<Task> {
         (!state.is_over(head.tid)).then(|| state.task(head.tid, head.pid))
     }
@@ -278,7 +278,7 @@ impl PerfScript {
             _ => return Line::Other,
         }
         if is_exec(nr) && ret == 0 {
-            // Perf's record did not report the exec; it would have ended the call.
+            // Perf's record did not report the exec; such a record would have ended the call.
             self.exec(head, state);
             return Line::Read;
         }
@@ -300,7 +300,7 @@ impl PerfScript {
         Line::Read
     }
 
-    /// Creates the event of a call that has returned.
+    /// Creates the event for a call that has returned.
     fn tell(&mut self, head: &Head, entered: Entered, ret: i64, state: &mut ImportState) {
         let order = state.end_call(entered.begun);
         let file = self.file(&entered, ret, state);
@@ -317,7 +317,7 @@ impl PerfScript {
         });
     }
 
-    /// Returns the file of a call that maps one.
+    /// Returns the file that a call maps, if any.
     fn file(&mut self, entered: &Entered, ret: i64, state: &mut ImportState) -> Option<FileRef> {
         const EBADF: i64 = 9;
         let of_file = match entered.nr {

@@ -1,8 +1,9 @@
 //! Converts a finished call in `strace` output to an event, a change of descriptors, or nothing.
 //!
-//! Arguments printed as numbers or names keep their values. `strace` prints some pointer arguments
-//! as the content that they point to (a string, a structure, a list), so their address is lost and
-//! becomes 1, or 0 for `NULL`. Content that the call's effect depends on goes into [`Call::data`].
+//! Arguments printed as numbers or names keep their values. For some pointer arguments `strace`
+//! prints the content that they point to (a string, a structure, a list). The pointer itself is
+//! then lost and becomes 1, or 0 for `NULL`. Content that the call's effect depends on goes into
+//! [`Call::data`].
 
 use super::files::Files;
 use super::line::split_args;
@@ -52,7 +53,7 @@ fn clone_flags(args: &str) -> u64 {
     parts.filter_map(value).fold(0, |bits, more| bits | more)
 }
 
-/// Returns the text of `name=` in arguments or a structure.
+/// Returns the text after `name=` in arguments or a structure.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut from = 0;
     loop {
@@ -88,7 +89,7 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// Returns path and arguments of an `execve`.
+    /// Returns the path and the arguments of an `execve`.
     pub(super) fn command(&self) -> Vec<String> {
         let args = split_args(self.args);
         let list = args.get(1).copied().unwrap_or_default();
@@ -96,7 +97,7 @@ impl<'a> Finished<'a> {
         split_args(list).into_iter().filter_map(string).collect()
     }
 
-    /// Creates the event of a finished call, or records the call's effect on descriptors.
+    /// Creates the event for a finished call, or records the call's effect on descriptors.
     pub(super) fn tell(
         &self,
         task: Task,
@@ -111,7 +112,7 @@ impl<'a> Finished<'a> {
             };
         }
         let Some(ret) = self.result() else {
-            // The exit of its thread interrupted the call.
+            // The thread exited during the call.
             return Line::Other;
         };
         match self.event(task, order, ret, files, state) {
@@ -168,7 +169,8 @@ impl<'a> Finished<'a> {
         Interpreted::Call(Box::new(call))
     }
 
-    /// Applies the call's effect on descriptors and sizes. `None` if it has no such effect.
+    /// Applies the call's effect on descriptors and file sizes. Returns `None` if it has no such
+    /// effect.
     fn descriptors(&self, pid: Tid, files: &mut Files, state: &mut ImportState) -> Option<()> {
         let args = split_args(self.args);
         let arg = |i: usize| args.get(i).copied();

@@ -1,6 +1,6 @@
 //! Finds the file behind a descriptor, as far as the text shows it.
 //!
-//! A file is identified by the path that `-y` prints behind each descriptor, or else by the path
+//! A file is identified by the path that `-y` prints after each descriptor, or else by the path
 //! that was opened. Sizes come from `fstat` and `ftruncate` lines, if there are any. Each use of an
 //! unknown descriptor counts as a separate file.
 

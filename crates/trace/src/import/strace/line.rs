@@ -1,6 +1,6 @@
 //! Parses one line of `strace`: thread, time, body, and how a call ends.
 //!
-//! This module does not interpret arguments. It only finds where they end, and for that skips
+//! This module does not interpret arguments. It only finds where they end; to do so, it skips
 //! strings, brackets and the paths that `-y` adds to descriptors.
 
 use crate::event::{Nanos, Tid};
@@ -16,7 +16,7 @@ pub(super) struct Parsed<'a> {
     pub(super) body: Body<'a>,
 }
 
-/// The time of a line; its kind depends on the option that printed it.
+/// The time of a line; strace's options determine its form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Time {
     /// `-t`, `-tt`: time of day without a date.
@@ -195,7 +195,7 @@ pub(super) struct Clock {
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 
-/// Times below this one count from the previous line.
+/// Shortest time that counts from 1970; a shorter one counts from the previous line.
 const EPOCH: Nanos = 100_000_000 * 1_000_000_000;
 
 impl Clock {

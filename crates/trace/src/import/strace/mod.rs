@@ -1,10 +1,10 @@
 //! Importer for `strace`: assigns lines to threads, joins split calls, and tracks tasks.
 //!
 //! A line is an optional thread, an optional time, and a body ([`line`]). A call that another line
-//! interrupts (`<unfinished ...>`) is kept until it resumes (`<... resumed>`). A child's first
-//! line may come before the call that created it returns; the child then belongs to the oldest
-//! such call that has not returned. [`calls`] interprets calls, and [`files`] finds the file
-//! behind a descriptor.
+//! interrupts (`<unfinished ...>`) is stored until it resumes (`<... resumed>`). A child's first
+//! line may come before the call that created the child returns. The child then belongs to the
+//! oldest pending call that creates a task. [`calls`] interprets calls, and [`files`] finds the
+//! file behind a descriptor.
 
 mod calls;
 mod files;
@@ -27,10 +27,10 @@ const FIRST: Tid = Tid(1);
 pub(super) struct Strace {
     files: Files,
     pending: HashMap<Tid, Pending>,
-    /// Forks among the pending calls, by age.
+    /// Threads in a pending call that creates a task, by the age of the call.
     forks: BTreeMap<u64, Tid>,
     age: u64,
-    /// Threads that strace attached to and that have no line yet.
+    /// Threads to which strace has attached and that have no line yet.
     attached: Vec<Tid>,
     /// The real id of the process that is named [`FIRST`].
     first: Option<Tid>,
@@ -51,7 +51,7 @@ struct Pending {
 #[derive(Clone, Copy)]
 struct Entry {
     task: Task,
-    /// Only calls that affect memory can overlap.
+    /// `None` for a call that does not affect memory; such calls are never considered to overlap.
     begun: Option<Begun>,
 }
 
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// Largest number of attached threads to remember; strace reports each, and few have no lines.
+/// Maximum number of attached threads that are remembered until their first line; few get one.
 const MAX_ATTACHED: usize = 100_000;
 
 impl Parse for Strace {
@@ -134,7 +134,7 @@ impl Strace {
 
     /// Handles the `execve` that starts the traced program.
     ///
-    /// This `execve` is not an event, as nothing precedes it.
+    /// This `execve` does not become an event, because no address space is known before it.
     fn first_exec(
         &mut self,
         tid: Option<Tid>,
@@ -155,7 +155,7 @@ impl Strace {
         Some(Line::Read)
     }
 
-    /// Returns the thread of a line, adding it if it is new.
+    /// Returns the thread that a line is about, and adds the thread if it is new.
     fn speaker(&mut self, tid: Option<Tid>, state: &mut ImportState) -> Tid {
         let tid = match tid {
             // strace names threads only while there are several.
@@ -195,7 +195,7 @@ impl Strace {
         tid
     }
 
-    /// Keeps a call that is resumed later.
+    /// Stores a call until a later line resumes it.
     fn suspend(&mut self, tid: Tid, name: &str, args: &str, state: &mut ImportState) {
         self.abandon(tid, state);
         let task = state.task(tid, None);

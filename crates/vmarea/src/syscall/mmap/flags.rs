@@ -1,6 +1,6 @@
-//! Conversion of an `mmap` request to VMA flags.
+//! Conversion of an `mmap` request to VMA flags: refuses invalid combinations.
 //!
-//! Decides which combinations are refused, and which flags the file and the mapping type add.
+//! The flags depend on the request, the mapped file and the mapping type.
 //!
 //! # Errors
 //! EINVAL for a type that is unknown or contradicts a flag; EOPNOTSUPP for an unknown flag with
@@ -16,13 +16,13 @@ use crate::syscall::unmapped_area::pages_of;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
 
-/// Flags that every type of mapping accepts (`LEGACY_MAP_MASK`, with the bits of the type).
+/// Flags that every mapping type accepts: `LEGACY_MAP_MASK` and the mapping type bits.
 const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
 
 /// `MAP_ABOVE4G`.
 const ABOVE_4G: u32 = 0x80;
 
-/// Returns the VMA flags for mapping `len` bytes (whole pages) of a file.
+/// Returns the VMA flags for mapping `len` bytes of a file; `len` is a multiple of the page size.
 pub(super) fn file_flags(
     file: &File,
     (request, len): (&MmapRequest, u64),

@@ -36,13 +36,13 @@ use crate::vma::{MappedFile, VmaBody};
 use core::sync::atomic::Ordering;
 use flags::{anonymous_flags, file_flags};
 
-/// Mappings with one of these flags cannot be locked and lose `VmFlags::LOCKED`.
+/// VMA flags that prevent a mapping from being locked: it loses `VmFlags::LOCKED`.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
     .union(VmFlags::HUGETLB)
     .union(VmFlags::DROPPABLE);
 
 impl<E: Environment> Space<E> {
-    /// Creates a mapping; returns its address.
+    /// Creates a mapping, and returns its address.
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
@@ -57,7 +57,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Returns the address that a mapping without FIXED would get now; changes nothing.
+    /// Returns the address that a mapping without FIXED would get now; creates no mapping.
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let request = request.in_pages_of_file();
@@ -65,7 +65,7 @@ impl<E: Environment> Space<E> {
         r.unmapped_area(&room(&request, request.flags, place))
     }
 
-    /// Raises a nonzero hint to at least the lowest address that may be mapped.
+    /// Raises a nonzero address hint to the lowest address that may be mapped, if it is below.
     #[doc(alias = "round_hint_to_min")]
     fn round_hint(&self, hint: u64) -> u64 {
         let hint = hint & PAGE_MASK;
@@ -79,8 +79,7 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> Space<E> {
-    /// Creates the file of a shared anonymous mapping of `pages` pages: a shmem file without a
-    /// name, used by no other mapping.
+    /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
     ///
     /// # Errors
     /// The platform's error if it cannot create the file.
@@ -116,7 +115,7 @@ fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Maps like `mmap`, with the file offset given in pages.
+    /// Creates a mapping like `mmap`, with the file offset given in pages.
     pub(crate) fn mmap_at_page(
         &mut self,
         request: &MmapRequest,
@@ -128,7 +127,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.mmap(&MmapRequest { offset, ..*request })
     }
 
-    /// Creates a mapping; returns its range, and whether its pages must be populated.
+    /// Creates a mapping; returns its range and whether its pages must be populated.
     fn mmap(&mut self, request: &MmapRequest) -> Result<(VmRange, bool), Errno> {
         let mut flags = request.flags;
         let len = request.mapped_len()?;
@@ -187,7 +186,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
     }
 
-    /// Converts protection, call flags and default flags to VMA flags.
+    /// Converts the protection, call flags and default flags of a request to VMA flags.
     fn first_flags(&mut self, request: &MmapRequest, flags: MapFlags) -> Result<VmFlags, Errno> {
         let mut bits = request.prot;
         let noexec = request.file.is_some_and(|f| f.is_noexec());
@@ -218,7 +217,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(vm_flags)
     }
 
-    /// Maps a range whose address, flags and page offset are already determined.
+    /// Maps a range whose address, VMA flags and page offset have already been determined.
     #[doc(alias = "__mmap_region")]
     fn mmap_region(
         &mut self,
@@ -272,8 +271,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.insert_range(&proposal, Some(scope))
     }
 
-    /// Merges a new, charged range with its neighbours in `scope`, or creates a VMA for it, and
-    /// accounts for it. If `scope` is `None`, creates a VMA without a merge attempt.
+    /// Merges a new, charged range with its neighbours as `scope` permits, or creates a VMA for the
+    /// range; then accounts for the range. If `scope` is `None`, does not attempt a merge.
     pub(crate) fn insert_range(
         &mut self,
         proposal: &Proposal,
@@ -307,7 +306,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// Simulates the file's `mmap` operation, which may refuse the mapping or change its flags.
+    /// Simulates the file's `mmap` operation, which may refuse the mapping or change the flags.
     #[doc(alias = "mmap_file")]
     fn ask_file(
         &self,
@@ -341,7 +340,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Checks that the limits allow `range`, of which `mapped` pages are mapped already.
+    /// Checks that the limits allow mapping `range`, in which `mapped` pages are already mapped.
     fn check_limits(&self, range: VmRange, flags: VmFlags, mapped: u64) -> Result<(), Errno> {
         if self.may_expand(flags, range.pages().wrapping_sub(mapped)) {
             Ok(())
@@ -350,7 +349,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Counts the mapped pages of `range`.
+    /// Returns the number of mapped pages in `range`.
     #[doc(alias = "count_vma_pages_range")]
     fn mapped_pages(&self, range: VmRange) -> u64 {
         let mut pages = 0;
@@ -362,7 +361,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         pages
     }
 
-    /// Sets the KSM flag of a new, unmerged VMA, in kernels that do so after the merge attempt.
+    /// Sets the KSM flag of a new, unmerged VMA, unless the flag is set before the merge attempt.
     #[doc(alias = "ksm_add_vma")]
     fn add_to_ksm(&mut self, id: VmaId) {
         if self.state().layout.merge_any {
@@ -374,7 +373,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Returns the body of the new VMA, with the flags of hugetlb files and of process-wide KSM.
+    /// Returns the body of a new VMA, with the flags for hugetlb files and process-wide KSM.
     fn new_body(
         &self,
         mut flags: VmFlags,
@@ -403,15 +402,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         })
     }
 
-    /// True if a mapping gets the KSM flag before it is considered for merging.
+    /// True if a new mapping gets the KSM flag before a merge is attempted.
     ///
-    /// `/dev/zero` mappings are excluded: their driver is called in between and may change them.
+    /// `/dev/zero` mappings are excluded, because their driver is called before the merge attempt
+    /// and may change the mapping.
     #[doc(alias = "can_set_ksm_flags_early")]
     fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
         self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
     }
 
-    /// Adds a new mapping to the counters; removes the lock flag if the mapping cannot be locked.
+    /// Accounts for a new mapping; removes the lock flags if the mapping cannot be locked.
     #[doc(alias = "__mmap_complete")]
     pub(crate) fn account_new(&mut self, range: VmRange, body: &VmaBody) {
         self.stat_account(body.flags, range.pages() as i64);
@@ -430,7 +430,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// True if KSM may scan a mapping with these flags.
+/// True if KSM is allowed to scan a mapping with these flags.
 #[doc(alias = "vma_ksm_compatible")]
 pub(crate) fn is_ksm_compatible(flags: VmFlags) -> bool {
     let never = VmFlags::SHARED

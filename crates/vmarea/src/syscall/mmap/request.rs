@@ -3,20 +3,20 @@
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::{Errno, File, FileKind, PAGE_MASK, PMD_SIZE, align_up, page_align};
 
-/// Method to choose the address of a mapping without FIXED.
+/// How the address of a mapping without FIXED is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Placement {
-    /// Searches for a free range.
+    /// The core searches for a free range.
     #[default]
     Search,
-    /// Uses this address as if the search had found it (for a replay under another policy).
+    /// The core uses this address as if it had found it (for a replay under another policy).
     At(u64),
 }
 
 /// The arguments of `mmap`.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct MmapRequest {
-    /// Address hint, or the exact address for FIXED.
+    /// The requested address: a hint, or with FIXED the exact address.
     pub addr: u64,
     /// Length in bytes.
     pub len: u64,
@@ -28,11 +28,11 @@ pub struct MmapRequest {
     pub file: Option<File>,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Choice of the address; see [`Placement`].
+    /// How the address is chosen without FIXED.
     pub placement: Placement,
-    /// Error of the file's `mmap` operation if the file cannot be mapped.
+    /// The error that the file's `mmap` operation returns if the file cannot be mapped.
     ///
-    /// An embedder whose files can always be mapped leaves this `None`.
+    /// An embedder whose files can always be mapped leaves this field `None`.
     pub refused: Option<Errno>,
 }
 
@@ -55,9 +55,10 @@ impl MmapRequest {
         }
     }
 
-    /// Rounds the length of a hugetlb file mapping up to whole huge pages.
+    /// Rounds up the length of a hugetlb file mapping to whole huge pages.
     ///
-    /// Only `mmap` rounds hugetlb lengths this way. A length that wraps becomes 0.
+    /// `shmat` and `remap_file_pages` do not round up hugetlb lengths this way. A length that wraps
+    /// becomes 0.
     #[doc(alias = "ksys_mmap_pgoff")]
     pub(super) fn in_pages_of_file(&self) -> Self {
         match self.file.map(|f| f.kind) {
@@ -71,8 +72,8 @@ impl MmapRequest {
 
     /// Returns the length of the mapping in bytes, rounded up to whole pages.
     ///
-    /// EINVAL for a length of 0, for an offset that is not page aligned, and for huge pages of a
-    /// file that has none; ENOMEM if the length wraps.
+    /// Returns EINVAL if the length is 0, if the offset is not page-aligned, or if huge pages are
+    /// requested for a file that has none; ENOMEM if the length wraps.
     pub(super) fn mapped_len(&self) -> Result<u64, Errno> {
         let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
         let huge = self.flags.contains(MapFlags::HUGETLB);

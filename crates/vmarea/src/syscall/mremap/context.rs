@@ -1,11 +1,11 @@
-//! State of one `mremap` call, passed from stage to stage.
+//! The state of one `mremap` call, passed from stage to stage.
 
 use crate::syscall::mmap::Placement;
 use crate::syscall::mremap::MremapRequest;
 use crate::types::call_flags::MremapFlags;
 use crate::types::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
 
-/// Arguments of an `mremap` call, with lengths in whole pages.
+/// The arguments of an `mremap` call, with the lengths rounded up to whole pages.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "vma_remap_struct")]
 pub(super) struct Remap {
@@ -13,14 +13,14 @@ pub(super) struct Remap {
     pub(super) addr: u64,
     /// Length of the old range in bytes; 0 duplicates a shared mapping.
     ///
-    /// Once the tail of a shrinking range has been unmapped, `old_len` is at most `new_len`.
+    /// After the tail of a shrinking range has been unmapped, `old_len` equals `new_len`.
     pub(super) old_len: u64,
     /// New length in bytes.
     pub(super) new_len: u64,
     pub(super) flags: MremapFlags,
-    /// Address that the caller requests with FIXED or DONTUNMAP; later the chosen address.
+    /// The address that the caller requests with FIXED or DONTUNMAP; later, the address chosen.
     pub(super) new_addr: u64,
-    /// Address chosen by another kernel, in a replay.
+    /// How the new address is chosen; a replay can prescribe it.
     pub(super) placement: Placement,
 }
 
@@ -34,10 +34,10 @@ pub(super) enum Resize {
 }
 
 impl Remap {
-    /// Rounds the lengths of a request up to whole pages.
+    /// Rounds up the lengths in a request to whole pages.
     ///
-    /// As in Linux, a length that wraps becomes 0: no new length, or an old length that duplicates
-    /// the mapping.
+    /// As in Linux, a length that wraps becomes 0: a new length of 0 is invalid, and an old length
+    /// of 0 duplicates the mapping.
     pub(super) fn new(request: &MremapRequest) -> Remap {
         let whole_pages = |len| page_align(len).unwrap_or(0);
         Remap {
@@ -58,16 +58,16 @@ impl Remap {
         }
     }
 
-    /// True if the mapping moves even if it would fit in place.
+    /// True if the mapping must move even if it could be resized in place.
     #[doc(alias = "vrm_implies_new_addr")]
     pub(super) fn implies_new_addr(&self) -> bool {
         self.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
     }
 
-    /// True if the mapping moves to a given address and keeps its length.
+    /// True if the request moves the mapping to a fixed address and keeps its length.
     ///
-    /// A move to a given address with an unchanged length may move several VMAs at once.
+    /// Only a move to a fixed address with an unchanged length may move several VMAs at once.
     #[doc(alias = "vrm_move_only")]
     pub(super) fn move_only(&self) -> bool {
         self.flags.contains(MremapFlags::FIXED) && self.resize() == Resize::Keep
@@ -90,7 +90,7 @@ impl Remap {
         if silly { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// Returns EINVAL unless the new range consists of whole pages inside the address space.
+    /// Returns EINVAL unless the new range is page-aligned and inside the address space.
     pub(super) fn check_new_addr(&self, task_size: u64) -> Result<(), Errno> {
         let bad = self.new_addr & !PAGE_MASK != 0
             || self.new_len > task_size
@@ -98,7 +98,7 @@ impl Remap {
         if bad { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// Rounds the lengths up to huge pages. EINVAL if an address is misaligned or the range grows.
+    /// Rounds up the lengths to huge pages; EINVAL if an address is misaligned or the range grows.
     pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
         let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
         (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);

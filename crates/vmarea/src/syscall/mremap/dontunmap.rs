@@ -1,7 +1,7 @@
-//! Treatment of the old mapping after `MREMAP_DONTUNMAP`.
+//! What happens to the old mapping after a move with `MREMAP_DONTUNMAP`.
 //!
-//! The pages have moved to a copy; the old mapping remains, empty and unlocked. Kernels differ in
-//! how much of the old mapping they change
+//! The pages have moved to a copy of the VMA; the old mapping remains, without pages and unlocked.
+//! Kernels differ in what else they change in the old mapping
 //! ([`DontunmapRules`](crate::policy::rules::DontunmapRules)).
 //!
 //! # Linux
@@ -16,7 +16,7 @@ use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Splits a locked VMA at the edges of the old range, so that only that range loses the lock.
+    /// Splits a locked VMA at both ends of the old range, so that only that range is unlocked.
     pub(super) fn cut_locked(&mut self, r: &Remap, vma: VmaView) -> Result<VmaView, Errno> {
         let end = r.addr + r.old_len;
         if !vma.body.flags.contains(VmFlags::LOCKED) {
@@ -33,8 +33,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Marks the VMA that follows the source VMA as charged.
     ///
-    /// Linux 5.10 marks the next VMA if `source` is strictly inside a VMA: it mistakes the next VMA
-    /// for the remainder of the source, unless the copy merged with the source.
+    /// Linux 5.10 marks the next VMA as charged if `source` is strictly inside a VMA and the copy
+    /// has not merged with that VMA: it mistakes the next VMA for the remainder of the source VMA.
     pub(super) fn charge_next(&mut self, source: VmRange, new_id: VmaId) {
         let Some(old) = self.vma_lookup(source.start).filter(|old| old.id != new_id) else {
             return;
@@ -47,7 +47,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Unlocks the old mapping that DONTUNMAP leaves without pages.
+    /// Unlocks the old mapping, which DONTUNMAP leaves without pages.
     #[doc(alias = "dontunmap_complete")]
     pub(super) fn leave_empty(&mut self, source: VmRange, new_id: VmaId) {
         let Some(old) = self.vma_lookup(source.start) else {

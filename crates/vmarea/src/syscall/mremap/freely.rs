@@ -1,4 +1,4 @@
-//! `mremap` beyond Linux: several VMAs without FIXED, and overlapping destinations.
+//! Extensions to `mremap`: moves several VMAs without FIXED, and to overlapping destinations.
 //!
 //! # Picture
 //! ```text
@@ -22,7 +22,7 @@ use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// True if the call grows an old range that extends beyond its first VMA.
+    /// True if the call grows an old range that extends beyond the first VMA in it.
     pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
         !r.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
@@ -30,7 +30,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             && r.old_len > first.range.end - r.addr
     }
 
-    /// Grows a range of several VMAs: grows the last VMA in place, or moves the whole range.
+    /// Grows a range of several VMAs: grows the last VMA in place or moves the whole range.
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
         let grow = r.new_len - r.old_len;
@@ -53,7 +53,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((to, populate))
     }
 
-    /// Checks that the last VMA can grow, so that its growth cannot fail after the move.
+    /// Checks that the last VMA can grow, so that growing it cannot fail after the move.
     fn check_growth(&mut self, last: &VmaView, grow: u64) -> Result<Populate, Errno> {
         let flags = last.body.flags;
         if flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP) {
@@ -115,7 +115,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((r.new_addr, populate))
     }
 
-    /// Checks that a move cannot fail midway: all VMAs can move, and the map limit allows it.
+    /// Checks that a move cannot fail midway: all VMAs can move, and the map count limit allows it.
     fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
         let first = self.vmas_in(range).next();
         if first.is_none_or(|vma| vma.range.start > range.start) {
@@ -140,8 +140,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Moves all VMAs of a range. If one cannot move, those before it move back, unless there is
-    /// too little memory.
+    /// Moves all VMAs in a range. If one VMA cannot move, the VMAs that have moved are moved back,
+    /// unless there is too little memory to do so.
     fn move_all(&mut self, r: &Remap, from: u64, to: u64, len: u64) -> Result<(), Errno> {
         let flags = MremapFlags::MAYMOVE | MremapFlags::FIXED;
         let all = |addr, new_addr| Remap {

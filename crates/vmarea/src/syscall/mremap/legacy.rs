@@ -1,7 +1,7 @@
-//! `mremap` in the order of kernels before 6.17: unmapping first, checks afterwards.
+//! `mremap` in the order of kernels before 6.17, which unmap first and check afterwards.
 //!
-//! Only the order of the stages differs from later kernels, and with it the partial effects of a
-//! call that fails: an unmapped destination, or a source without its tail.
+//! Only the order of the stages differs from later kernels. The partial effects of a failing call
+//! differ accordingly: the destination, or the tail of the source, has been unmapped.
 //!
 //! # Picture
 //! ```text
@@ -20,7 +20,7 @@ use crate::types::Errno;
 use crate::types::platform::Environment;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Resizes or moves a mapping; returns the new address.
+    /// Resizes or moves a mapping, and returns its address.
     pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {
             let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;

@@ -1,12 +1,12 @@
-//! `mremap`: resizes a mapping in place, or moves it.
+//! `mremap`: resizes a mapping in place or moves it.
 //!
-//! A call goes through stages, one file for each.
+//! A call goes through several stages, each in its own file.
 //!
-//! `context` converts the arguments to a `Remap`; this file checks the VMA; `resize` resizes it in
-//! place. For a move, `relocate` unmaps the destination and finds an address, `move_vma` creates a
-//! VMA there and moves the pages to it, and `dontunmap` updates the mapping that DONTUNMAP leaves.
-//! `legacy` has the order of these stages in kernels before 6.17, `freely` the extensions that no
-//! kernel has.
+//! `context` converts the arguments to a `Remap`; this file checks the VMA; `resize` resizes the
+//! VMA in place. For a move, `relocate` unmaps the destination and finds an address, `move_vma`
+//! creates a VMA there and moves the pages to it, and `dontunmap` updates the old mapping that
+//! DONTUNMAP leaves in place. `legacy` runs the stages in the order of kernels before 6.17;
+//! `freely` contains extensions that no kernel has.
 //!
 //! # Picture
 //! ```text
@@ -57,15 +57,15 @@ pub struct MremapRequest {
     pub old_len: u64,
     /// New length in bytes.
     pub new_len: u64,
-    /// MAYMOVE, FIXED and DONTUNMAP.
+    /// A combination of MAYMOVE, FIXED and DONTUNMAP.
     pub flags: MremapFlags,
-    /// Destination for FIXED; address hint for DONTUNMAP.
+    /// Destination address with FIXED; address hint with DONTUNMAP.
     pub new_addr: u64,
-    /// Choice of the new address; see [`Placement`].
+    /// How the new address is chosen without FIXED.
     pub placement: Placement,
 }
 
-/// Whether a locked mapping has grown, so that the added pages must be faulted in.
+/// Whether the added pages must be faulted in, because a locked mapping has grown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Populate {
     No,
@@ -73,7 +73,7 @@ enum Populate {
 }
 
 impl<E: Environment> Space<E> {
-    /// Resizes or moves a mapping; returns the new address.
+    /// Resizes or moves a mapping, and returns its address.
     #[doc(alias = "do_mremap")]
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap::new(request);
@@ -101,7 +101,7 @@ impl<E: Environment> Space<E> {
         Ok(addr)
     }
 
-    /// Returns the address that a move without FIXED would choose now; changes nothing.
+    /// Returns the address that a move without FIXED would choose now, without moving anything.
     pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap {
             placement: Placement::Search,
@@ -112,7 +112,7 @@ impl<E: Environment> Space<E> {
         w.new_place(&r, &vma)
     }
 
-    /// Returns EINVAL for lengths and addresses that are invalid in every address space.
+    /// Returns EINVAL for lengths and addresses that are invalid regardless of the mappings.
     #[doc(alias = "check_mremap_params")]
     fn check_places(&self, r: &Remap) -> Result<(), Errno> {
         let task_size = self.system.task_size;
@@ -134,9 +134,9 @@ impl<E: Environment> Space<E> {
 }
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Resizes or moves a mapping; returns the new address.
+    /// Resizes or moves a mapping, and returns its address.
     ///
-    /// `mremap` checks as much as possible before it changes anything.
+    /// This method checks as much as possible before it changes anything.
     #[doc(alias = "mremap_to", alias = "mremap_at")]
     fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if r.implies_new_addr() {
@@ -160,9 +160,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((addr, populate))
     }
 
-    /// Returns ENOMEM if a move could reach the map limit.
+    /// Returns ENOMEM if a move could exceed the map count limit.
     ///
-    /// A move may split VMAs at both ends of the source and of the destination.
+    /// A move may split VMAs at both ends of the source and at both ends of the destination.
     fn check_map_count(&self) -> Result<(), Errno> {
         let limit = self.space.system.max_map_count;
         match self.state().map_count + 2 >= limit.saturating_sub(3) {
@@ -181,7 +181,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.check_resize(r, vma)
     }
 
-    /// Checks whether the VMA can have the new length, ignoring a tail that will be unmapped.
+    /// Checks whether the VMA can have the new length; disregards a tail that will be unmapped.
     #[doc(alias = "vma_to_resize")]
     fn check_resize(&self, r: &Remap, vma: &VmaView) -> Result<Populate, Errno> {
         let flags = vma.body.flags;
@@ -227,7 +227,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// Returns EPERM for a sealed VMA; rounds a hugetlb request to whole huge pages.
+/// Returns EPERM for a sealed VMA; rounds up the lengths of a hugetlb request to huge pages.
 fn check_seal_and_align(r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
     if vma.body.flags.contains(VmFlags::SEALED) {
         return Err(Errno::EPERM);

@@ -1,8 +1,8 @@
-//! Moves one VMA, with its pages, to a free address range.
+//! Moves one VMA and its pages to a free address range.
 //!
-//! Either a neighbour of the new range grows over it, or a VMA is created there. The pages then
-//! move and take the anon_vma and page offset of that VMA, and the old range is unmapped or remains
-//! empty.
+//! Either a neighbour of the new range grows into the range, or a new VMA is created there. The
+//! pages then move into that VMA and get its anon_vma and page offsets. Finally the old range is
+//! unmapped, or remains mapped without pages.
 //!
 //! # Picture
 //! ```text
@@ -87,7 +87,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(r.new_addr)
     }
 
-    /// True if the VMA can be split at both ends of the moved range.
+    /// True if the VMA can be split at both ends of the range to be moved.
     fn may_be_cut_out(&self, r: &Remap, vma: &VmaView) -> bool {
         let rules = &self.space.policy.rules;
         let ends = [
@@ -98,10 +98,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
     }
 
-    /// Unmaps a destination set by `Placement::At`, which may be in use in this address space.
+    /// Unmaps the destination that `Placement::At` prescribes, which may be in use.
     ///
-    /// Returns the source VMA, which the unmapping may have split. ENOMEM if the destination
-    /// overlaps the source.
+    /// Returns the source VMA, which the unmapping may have split. Returns ENOMEM if the
+    /// destination overlaps the source.
     fn clear_place(&mut self, r: &Remap) -> Result<VmaView, Errno> {
         let place = VmRange::new(r.new_addr, r.new_addr + r.new_len);
         if place.overlaps(VmRange::new(r.addr, r.addr + r.old_len)) {
@@ -111,7 +111,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.vma_lookup(r.addr).ok_or(Errno::EFAULT)
     }
 
-    /// Creates a VMA at the destination, or grows a neighbour over it, and moves the pages there.
+    /// Creates a VMA at the destination, or grows a neighbour into it, and moves the pages there.
     #[doc(alias = "copy_vma")]
     fn copy_vma_and_pages(&mut self, r: &Remap, vma: &VmaView) -> Result<VmaId, Errno> {
         let to = VmRange::new(r.new_addr, r.new_addr + r.new_len);
@@ -171,8 +171,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(id)
     }
 
-    /// Takes the mapping from its userfaultfd, which is not notified of the move: it watches neither
-    /// the moved pages nor the neighbour with which they merged.
+    /// Removes the userfaultfd context from the moved mapping, because the context is not notified
+    /// of the move: it watches neither the moved pages nor the neighbour with which they have
+    /// merged.
     fn unwatch_moved(&mut self, id: VmaId) {
         let body = self.view(id).body;
         if body.uffd != 0 {
@@ -180,7 +181,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Moves the pages of `source` to the VMA `id`, which has page offset `pgoff` at `to`.
+    /// Moves the pages in `source` to the VMA `id`, which has page offset `pgoff` at `to.start`.
     fn move_pages(
         &self,
         source: &VmaView,
@@ -198,8 +199,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         tables.move_to(source.range, to.start, (was, owner))
     }
 
-    /// Moves the pages with their present owner to a VMA that is not merged, after a move that
-    /// would have given them another owner has failed.
+    /// Moves the pages with their present owner to a VMA of their own, after a move that would have
+    /// given them another owner has failed.
     ///
     /// # Errors
     /// ENOMEM if the failed move lacked memory, or if this one does.
@@ -239,11 +240,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Returns the attributes of the copy.
+    /// Returns the attributes of the moved mapping's copy.
     ///
-    /// No userfaultfd watches the copy. Linux merges the copy with a watched neighbour first and
-    /// then watches neither; a policy that merges more would stop the watch of memory that Linux
-    /// continues to watch.
+    /// No userfaultfd context watches the copy. Linux removes the context only after the merge; if
+    /// the copy has merged with a watched neighbour, Linux then watches neither. Under a policy
+    /// that merges more, this would affect neighbours that Linux keeps watching. Such a policy
+    /// therefore removes the context before it decides on the merge.
     fn copied_body(&self, vma: &VmaView) -> VmaBody {
         match self.space.policy.merging.update_pgoff {
             true => unwatched(vma.body),
@@ -251,7 +253,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Decides whether the copy merges with its neighbours, and which page offset it gets.
+    /// Decides whether the copy merges with its neighbours, and which page offset the copy gets.
     fn decide_copy(&self, r: &Remap, vma: &VmaView, proposal: &Proposal) -> Decided {
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
         let apart = keep && self.space.policy.rules.dontunmap.stays_apart;
@@ -266,7 +268,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         decided
     }
 
-    /// True if shared pages must be copied because the move changes their anon_vma or page offset.
+    /// True if shared pages must be copied, as their anon_vma or page offset will change.
     fn needs_copies(&self, plan: &Plan, proposal: &Proposal) -> bool {
         let survivor = plan.anon_from.and_then(|id| self.view(id).anon_vma);
         let lies = proposal.range.start - plan.range.start;
@@ -275,10 +277,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         plan.copies > 0 && changes
     }
 
-    /// True if the copy must not merge with its source: a locked VMA moved with DONTUNMAP.
+    /// True if the copy must not merge with its source, a locked VMA that is moved with DONTUNMAP.
     ///
-    /// The source becomes unlocked and the copy does not, so they cannot be one VMA. Linux merges
-    /// the two only if the source has no pages yet, but then despite the lock.
+    /// The source is unlocked and the copy stays locked, so they cannot be one VMA. Linux merges
+    /// them despite the lock, but only if the source has no pages yet.
     fn must_stay_apart(&self, r: &Remap, vma: &VmaView, plan: Option<Plan>) -> bool {
         self.space.policy.merging != Merging::MAINLINE
             && r.flags.contains(MremapFlags::DONTUNMAP)

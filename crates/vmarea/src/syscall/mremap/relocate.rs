@@ -1,4 +1,4 @@
-//! `mremap` to another address: unmaps the destination, finds an address and moves each VMA there.
+//! `mremap` to another address: unmaps the destination, chooses an address and moves each VMA.
 //!
 //! # Picture
 //! ```text
@@ -38,12 +38,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate_named(r, &vma)
     }
 
-    /// Unmaps the destination of a FIXED move. True if anything was mapped there.
+    /// Unmaps the destination of a FIXED move; returns true if anything was mapped there.
     pub(super) fn unmap_destination(&mut self, r: &Remap) -> Result<bool, Errno> {
         Ok(r.flags.contains(MremapFlags::FIXED) && self.munmap(r.new_addr, r.new_len)?)
     }
 
-    /// Unmaps the tail of a source that shrinks. True if there was a tail.
+    /// Unmaps the tail of a source that shrinks; returns true if there was a tail.
     pub(super) fn drop_tail(&mut self, r: &mut Remap) -> Result<bool, Errno> {
         if r.resize() != Resize::Shrink {
             return Ok(false);
@@ -53,8 +53,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(true)
     }
 
-    /// Checks the address space limits for DONTUNMAP, and moves the range to the address that the
-    /// caller requested.
+    /// Checks the address space limit for DONTUNMAP, then moves the range to the requested address.
     pub(super) fn relocate_named(&mut self, r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP)
             && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)
@@ -64,7 +63,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate(r, vma)
     }
 
-    /// Finds a destination and moves the range there.
+    /// Chooses a destination and moves the range there.
     pub(super) fn relocate(&mut self, mut r: Remap, vma: &VmaView) -> Result<u64, Errno> {
         r.new_addr = self.new_place(&r, vma)?;
         self.move_vma(&r, vma)
@@ -91,7 +90,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         })
     }
 
-    /// Moves several VMAs at once and keeps the gaps between them.
+    /// Moves several VMAs at once, keeping the gaps between them.
     pub(super) fn remap_move(&mut self, r: Remap) -> Result<u64, Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EFAULT)?;
         let mut result = Err(Errno::EFAULT);
@@ -129,7 +128,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 }
 
-/// True if the file can choose its own address, so that a fixed address might not be used.
+/// True if the file's driver can choose the address itself, so that a fixed address may be ignored.
 #[doc(alias = "vma_multi_allowed")]
 fn places_itself(kind: FileKind) -> bool {
     matches!(

@@ -1,4 +1,4 @@
-//! `mremap` in place: the end of the VMA changes, and no page moves.
+//! `mremap` in place: moves the end of the VMA, but no pages.
 //!
 //! # Picture
 //! ```text
@@ -21,7 +21,7 @@ use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Resizes the mapping in place, or moves it if it does not fit.
+    /// Resizes the mapping in place, or moves the mapping if it does not fit.
     #[doc(alias = "mremap_at")]
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
         match r.resize() {
@@ -44,7 +44,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.relocate(r, &vma)
     }
 
-    /// Unmaps the part of the old range beyond the new length.
+    /// Unmaps the part of the old range that lies beyond the new length.
     #[doc(alias = "shrink_vma")]
     pub(super) fn unmap_tail(&mut self, r: &Remap) -> Result<(), Errno> {
         let tail = r.addr.wrapping_add(r.new_len);

@@ -23,6 +23,7 @@ mod backtrace;
 mod boot;
 mod console;
 mod cpu;
+mod failure;
 mod files;
 mod memory;
 mod process;

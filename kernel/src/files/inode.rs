@@ -3,8 +3,8 @@
 //! A file's pages are its page cache: system calls read and write them, and mappings map them. When
 //! a page is first used, it is filled from the initramfs or with zeros.
 
+use crate::failure::Failure;
 use crate::memory::frames::{FRAME_SIZE, Frame};
-use crate::syscall::Failure;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -7,7 +7,7 @@
 
 use super::Inode;
 use super::inode::root;
-use crate::syscall::Failure;
+use crate::failure::Failure;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;

@@ -6,10 +6,10 @@
 
 use super::{Inode, proc_maps};
 use crate::cpu::clock;
+use crate::failure::Failure;
 use crate::memory::mm::Usage;
 use crate::memory::{Mm, background, check, frames, platform, space, swap};
 use crate::process::{self, Process, signal};
-use crate::syscall::Failure;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;

@@ -1,7 +1,7 @@
 //! `FileTable`: the descriptors of a process.
 
 use super::{Inode, OpenFile};
-use crate::syscall::Failure;
+use crate::failure::Failure;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};

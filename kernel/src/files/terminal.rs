@@ -4,9 +4,9 @@
 //! settings are not implemented.
 
 use crate::console::{self, CONSOLE};
+use crate::failure::Failure;
 use crate::process::scheduler::{self, Event};
 use crate::process::{self, signal};
-use crate::syscall::Failure;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use linux_raw_sys::general::SIGINT;

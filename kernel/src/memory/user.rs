@@ -8,11 +8,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENAMETOOLONG};
 
-use crate::syscall::Failure;
+use crate::failure::Failure;
 
 /// Maximum length of a path in bytes, including the terminating zero byte.
 pub const PATH_MAX: usize = 4096;
 const PAGE: usize = 4096;
+/// A second in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 /// A type without padding for which every bit pattern of the right size is valid.
 ///
@@ -139,6 +141,29 @@ impl Mm {
     /// EFAULT; ENAMETOOLONG.
     pub fn read_path(&self, addr: u64) -> Result<String, Failure> {
         self.read_string(addr, PATH_MAX)
+    }
+
+    /// Reads a `struct timespec` and converts it to nanoseconds.
+    ///
+    /// # Errors
+    /// EINVAL for an invalid time; EFAULT.
+    pub fn read_time(&self, addr: u64) -> Result<u64, Failure> {
+        let [seconds, nanoseconds]: [u64; 2] = self.read_array(addr)?;
+        match nanoseconds < SECOND && seconds >> 63 == 0 {
+            true => Ok(seconds.saturating_mul(SECOND).saturating_add(nanoseconds)),
+            false => Err(EINVAL.into()),
+        }
+    }
+
+    /// Like [`read_time`](Self::read_time), but returns `None` if the address is 0.
+    ///
+    /// # Errors
+    /// EINVAL; EFAULT.
+    pub fn read_time_if_given(&self, addr: u64) -> Result<Option<u64>, Failure> {
+        match addr {
+            0 => Ok(None),
+            _ => self.read_time(addr).map(Some),
+        }
     }
 
     /// Atomically changes a word in the program's memory; returns the old value.

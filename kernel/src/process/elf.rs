@@ -1,8 +1,8 @@
 //! ELF executables: reading and checking the header and the segments.
 
+use crate::failure::Failure;
 use crate::files::Inode;
 use crate::memory::mm::TASK_SIZE;
-use crate::syscall::Failure;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -3,10 +3,9 @@
 //! Priority inheritance and robust futex lists are not implemented.
 
 use super::scheduler::{self, Event, Woken};
-use super::signal::RESTART;
 use crate::cpu::clock;
+use crate::failure::{Failure, RESTART, Value};
 use crate::memory::Mm;
-use crate::syscall::{Failure, Value, time};
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT};
 use linux_raw_sys::general::{
     FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE, FUTEX_WAIT,
@@ -62,12 +61,13 @@ pub fn futex(mm: &Mm, request: &Request) -> Result<Value, Failure> {
     let limit = |count: u32| count as i32 as usize;
     match request.op & !(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME) {
         FUTEX_WAIT => {
-            let deadline =
-                time::read_optional(mm, timeout)?.map(|t| clock::now().saturating_add(t));
+            let deadline = mm
+                .read_time_if_given(timeout)?
+                .map(|t| clock::now().saturating_add(t));
             wait(mm, here, request, !0, deadline)
         }
         FUTEX_WAIT_BITSET if val3 != 0 => {
-            let deadline = time::read_optional(mm, timeout)?;
+            let deadline = mm.read_time_if_given(timeout)?;
             wait(mm, here, request, val3, deadline)
         }
         FUTEX_WAKE => Ok(scheduler::wake(here, limit(val)) as u64),

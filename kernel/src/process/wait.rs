@@ -1,10 +1,9 @@
 //! `wait4` and `waitid`: a parent waits for a child to end and receives its exit status.
 
 use super::scheduler::{self, Event, Woken};
-use super::signal::RESTART;
 use super::{Process, all, current, exit, forget};
+use crate::failure::{Failure, RESTART, Value};
 use crate::memory::Mm;
-use crate::syscall::{Failure, Value};
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{ECHILD, EINVAL};
 use linux_raw_sys::general::{P_ALL, P_PGID, P_PID, SIGCHLD, WEXITED, WNOHANG, WNOWAIT};

@@ -1,6 +1,7 @@
 //! System calls on descriptors: reading, writing, duplicating, pipes, memfds.
 
-use super::{Call, Failure, Outcome, Value, memory};
+use super::{Call, Outcome, memory};
+use crate::failure::{Failure, Value};
 use crate::files::inode::{Device, Inode};
 use crate::files::open::{Object, OpenFile, Place};
 use crate::files::pipe;

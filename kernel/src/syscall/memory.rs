@@ -1,6 +1,7 @@
 //! Memory system calls: conversion of their arguments to the core's `Syscall`.
 
-use super::{Call, Failure, Outcome, Value};
+use super::{Call, Outcome};
+use crate::failure::{Failure, Value};
 use crate::files::inode::Device;
 use crate::files::{Inode, OpenFile, mapped};
 use crate::memory::mm::TASK_SIZE;

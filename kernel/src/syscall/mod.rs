@@ -12,39 +12,13 @@ pub mod time;
 pub mod tree;
 
 use crate::cpu::{Registers, traps};
+use crate::failure::{Failure, Value};
 use crate::memory::{Mm, reclaim};
 use crate::process::{Thread, current_thread};
 use crate::say;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::{EFAULT, ENOSYS};
-use vmarea::types::Errno;
-
-/// Result of a successful system call.
-pub type Value = u64;
-
-/// Error number of a failed system call.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Failure(u32);
-
-impl From<u32> for Failure {
-    fn from(errno: u32) -> Failure {
-        Failure(errno)
-    }
-}
-
-impl From<Errno> for Failure {
-    fn from(errno: Errno) -> Failure {
-        Failure(errno.number() as u32)
-    }
-}
-
-impl Failure {
-    /// Returns the error number.
-    pub fn errno(self) -> u32 {
-        self.0
-    }
-}
 
 /// Outcome of a system call; `None` if the call belongs to another family.
 pub type Outcome = Option<Result<Value, Failure>>;

@@ -1,7 +1,8 @@
 //! `poll`, `ppoll` and `select`: a thread waits for several files at once.
 
-use super::{Call, Failure, Outcome, Value, time};
+use super::{Call, Outcome};
 use crate::cpu::clock;
+use crate::failure::{Failure, Value};
 use crate::files::OpenFile;
 use crate::process::scheduler::{self, Event, Woken};
 use alloc::sync::Arc;
@@ -20,7 +21,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
             let after = (milliseconds >= 0).then_some(milliseconds as u64 * 1_000_000);
             poll(call, fds, count, after)
         }
-        __NR_ppoll => time::read_optional(call.mm, timeout).and_then(|after| {
+        __NR_ppoll => call.mm.read_time_if_given(timeout).and_then(|after| {
             super::signals::set_mask_for_wait(call, mask)?;
             poll(call, fds, count, after)
         }),
@@ -85,7 +86,7 @@ fn select(call: &Call<'_>) -> Result<Value, Failure> {
     }
     let after = match (timeout, call.number) {
         (0, _) => None,
-        (_, __NR_pselect6) => Some(time::read(call.mm, timeout)?),
+        (_, __NR_pselect6) => Some(call.mm.read_time(timeout)?),
         _ => {
             let [seconds, us]: [u64; 2] = call.mm.read_array(timeout)?;
             Some(

@@ -1,6 +1,7 @@
 //! System calls for processes and threads.
 
-use super::{Call, Failure, Outcome, Value};
+use super::{Call, Outcome};
+use crate::failure::{Failure, Value};
 use crate::files::open::Object;
 use crate::files::{OpenFile, proc};
 use crate::memory::space;

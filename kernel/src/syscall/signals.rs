@@ -1,7 +1,8 @@
 //! System calls for signals.
 
-use super::{Call, Failure, Outcome, Value, time};
+use super::{Call, Outcome};
 use crate::cpu::clock;
+use crate::failure::{Failure, Value};
 use crate::process::scheduler::{self, Event};
 use crate::process::signal::{
     self, Action, HandlerStack, SIGNALS, SigInfo, UNSTOPPABLE, give_back,
@@ -120,7 +121,10 @@ fn pause() -> Result<Value, Failure> {
 fn wait(call: &Call<'_>) -> Result<Value, Failure> {
     let [set, info, timeout, ..] = call.args;
     let set: u64 = call.mm.read_value(set)?;
-    let deadline = time::read_optional(call.mm, timeout)?.map(|t| clock::now().saturating_add(t));
+    let deadline = call
+        .mm
+        .read_time_if_given(timeout)?
+        .map(|t| clock::now().saturating_add(t));
     // During the wait, the signals of the set must wake this thread.
     let before = call.thread.signals.lock().mask;
     call.thread.signals.lock().mask = before & !set;

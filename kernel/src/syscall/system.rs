@@ -1,8 +1,9 @@
 //! System calls for the machine and for resource limits.
 
-use super::{Call, Failure, Outcome, Value};
+use super::{Call, Outcome};
 use crate::console;
 use crate::cpu;
+use crate::failure::{Failure, Value};
 use crate::files::open::fill_randomly;
 use crate::memory::{check, frames, reclaim, space, swap};
 use crate::process::{exec, scheduler};

@@ -1,7 +1,8 @@
 //! System calls for clocks and timers.
 
-use super::{Call, Failure, Outcome, Value};
+use super::{Call, Outcome};
 use crate::cpu::clock;
+use crate::failure::{Failure, Value};
 use crate::memory::Mm;
 use crate::process::alarm;
 use crate::process::scheduler::{self, Event, Woken};
@@ -10,29 +11,6 @@ use linux_raw_sys::general::*;
 
 const SECOND: u64 = 1_000_000_000;
 const TIMER_ABSTIME: u64 = 1;
-
-/// Reads a `struct timespec` and converts it to nanoseconds.
-///
-/// # Errors
-/// EINVAL for an invalid time; EFAULT.
-pub fn read(mm: &Mm, addr: u64) -> Result<u64, Failure> {
-    let [seconds, nanoseconds]: [u64; 2] = mm.read_array(addr)?;
-    match nanoseconds < SECOND && seconds >> 63 == 0 {
-        true => Ok(seconds.saturating_mul(SECOND).saturating_add(nanoseconds)),
-        false => Err(EINVAL.into()),
-    }
-}
-
-/// Like [`read`], but returns `None` if the address is 0.
-///
-/// # Errors
-/// EINVAL; EFAULT.
-pub fn read_optional(mm: &Mm, addr: u64) -> Result<Option<u64>, Failure> {
-    match addr {
-        0 => Ok(None),
-        _ => read(mm, addr).map(Some),
-    }
-}
 
 fn timespec(nanoseconds: u64) -> [u64; 2] {
     [nanoseconds / SECOND, nanoseconds % SECOND]
@@ -58,8 +36,10 @@ pub fn call(call: &Call<'_>) -> Outcome {
             let ticks = clock::now() / (SECOND / 100);
             mm.write_if_wanted(a, &[0u64; 4]).map(|()| ticks)
         }
-        __NR_nanosleep => read(mm, a).and_then(|time| sleep(mm, clock::now() + time, b)),
-        __NR_clock_nanosleep => read(mm, c).and_then(|time| match b & TIMER_ABSTIME {
+        __NR_nanosleep => mm
+            .read_time(a)
+            .and_then(|time| sleep(mm, clock::now() + time, b)),
+        __NR_clock_nanosleep => mm.read_time(c).and_then(|time| match b & TIMER_ABSTIME {
             0 => sleep(mm, clock::now().saturating_add(time), d),
             _ => sleep(mm, time, 0),
         }),

@@ -1,6 +1,7 @@
 //! System calls with path names: opening and examining files, and changing directories.
 
-use super::{Call, Failure, Outcome, Value, memory};
+use super::{Call, Outcome, memory};
+use crate::failure::{Failure, Value};
 use crate::files::open::{Object, OpenFile};
 use crate::files::path::{self, Last};
 use crate::files::proc::{self, Found};

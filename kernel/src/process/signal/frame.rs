@@ -10,10 +10,10 @@
 
 use super::{Action, SigInfo, UNSTOPPABLE};
 use crate::cpu::Registers;
+use crate::failure::Failure;
 use crate::memory::mm::TASK_SIZE;
 use crate::process::Thread;
 use crate::process::thread::VectorState;
-use crate::syscall::Failure;
 use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{SA_ONSTACK, SS_DISABLE};
 

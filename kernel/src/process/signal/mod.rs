@@ -10,6 +10,7 @@ pub use frame::give_back;
 
 use super::{Process, Thread, current_thread, exit, scheduler};
 use crate::cpu::Registers;
+use crate::failure::RESTART;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::EINTR;
@@ -19,11 +20,6 @@ use linux_raw_sys::general::{
 };
 use spin::Mutex;
 
-/// Internal result of a system call that was interrupted by a signal and may be restarted.
-///
-/// If a handler without `SA_RESTART` runs, the call fails with EINTR instead of being restarted.
-/// Linux calls this result `ERESTARTSYS`; programs never see it.
-pub const RESTART: u32 = 512;
 /// Number of signals.
 pub const SIGNALS: u32 = 64;
 const SI_KERNEL: i32 = 128;

@@ -3,7 +3,7 @@
 //! The kernel is compiled with frame pointers: `rbp` points to the saved `rbp` of the caller, and the
 //! return address is next to it. `run.sh` translates the addresses to functions and lines.
 
-use crate::memory::frames::is_direct;
+use crate::cpu::direct_map::is_direct;
 use crate::say;
 
 /// Maximum number of return addresses that are printed.

@@ -1,9 +1,10 @@
 //! Trap handling: page faults, exceptions and interrupts.
 
-use super::{Registers, apic};
+use crate::cpu::{self, Registers, apic};
+use crate::files::terminal;
 use crate::memory::mm::BadAccess;
 use crate::process::signal::{self, SigInfo};
-use crate::process::{self, scheduler};
+use crate::process::{self, alarm, scheduler};
 use linux_raw_sys::general::{
     BUS_ADRALN, BUS_ADRERR, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS,
     SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_BRKPT,
@@ -35,7 +36,7 @@ extern "C" fn trap(registers: &mut Registers) {
         PAGE_FAULT => page_fault(registers),
         apic::TIMER => {
             apic::end_of_interrupt();
-            scheduler::tick();
+            tick();
             scheduler::schedule();
         }
         apic::WAKE => apic::end_of_interrupt(),
@@ -49,7 +50,7 @@ fn trap_in_kernel(registers: &Registers) {
         // An idle CPU was waiting for this interrupt, or a kernel thread has enabled interrupts.
         apic::TIMER => {
             apic::end_of_interrupt();
-            scheduler::tick();
+            tick();
         }
         apic::WAKE => apic::end_of_interrupt(),
         vector => panic!(
@@ -62,9 +63,21 @@ fn trap_in_kernel(registers: &Registers) {
     }
 }
 
+/// Sends due alarms, receives typed bytes and ends sleeps whose deadline has passed.
+fn tick() {
+    if cpu::number() != 0 {
+        return;
+    }
+    alarm::ring();
+    if terminal::receive() {
+        process::interrupt_all();
+    }
+    scheduler::wake_due();
+}
+
 /// Delivers pending signals, which may end the thread, before the thread returns to user mode.
 #[unsafe(no_mangle)]
-pub extern "C" fn leave_kernel(registers: &mut Registers) {
+extern "C" fn leave_kernel(registers: &mut Registers) {
     signal::deliver(registers);
 }
 

@@ -1,6 +1,6 @@
 //! The information that the boot loader passes (PVH): memory, the initramfs and the command line.
 
-use crate::memory::frames::{direct, pointer_to};
+use crate::cpu::direct_map::{direct, pointer_to};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ffi::CStr;

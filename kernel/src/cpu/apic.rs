@@ -1,7 +1,7 @@
 //! The local interrupt controller (APIC): its timer, inter-processor interrupts, and CPU startup.
 
+use super::direct_map::pointer_to;
 use super::{MAX_CPUS, clock, online};
-use crate::memory::frames::pointer_to;
 use alloc::boxed::Box;
 use alloc::vec;
 use x86_64::instructions::port::Port;

@@ -1,4 +1,7 @@
-//! The processor: per-CPU data, and the segment and trap tables.
+//! The processor: its number, and the segment and trap tables.
+//!
+//! `entry.s` calls the handlers of traps and system calls, which higher modules define, by their
+//! symbols: `trap` and `leave_kernel` (`traps`), `system_call` and `finish_switch`.
 //!
 //! Interrupts are off in the kernel, except while a CPU is idle or a kernel thread yields its CPU.
 //! A thread therefore keeps its CPU until the thread yields, and holders of spin locks do not have
@@ -6,8 +9,8 @@
 
 pub mod apic;
 pub mod clock;
+pub mod direct_map;
 pub mod registers;
-pub mod traps;
 
 pub use registers::Registers;
 

@@ -6,10 +6,8 @@
 use crate::console::{self, CONSOLE};
 use crate::failure::Failure;
 use crate::process::scheduler::{self, Event};
-use crate::process::{self, signal};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use linux_raw_sys::general::SIGINT;
 use spin::Mutex;
 
 const INTERRUPT: u8 = 3;
@@ -66,12 +64,13 @@ pub fn read(to: &mut [u8]) -> Option<Result<usize, Failure>> {
     Some(Ok(len))
 }
 
-/// Receives typed bytes from the serial line; called by the timer interrupt.
-pub fn receive() {
+/// Receives typed bytes from the serial line; returns true if the user typed the interrupt key.
+pub fn receive() -> bool {
     let mut complete = false;
+    let mut interrupted = false;
     while let Some(byte) = console::poll() {
         if byte == INTERRUPT {
-            interrupt();
+            interrupted = true;
         } else {
             complete |= type_byte(&mut INPUT.lock(), byte);
         }
@@ -80,6 +79,7 @@ pub fn receive() {
         scheduler::wake(event(), usize::MAX);
         scheduler::wake(Event::AnyFile, usize::MAX);
     }
+    interrupted
 }
 
 /// Handles one typed byte; returns true if it completes a line or ends the input.
@@ -109,12 +109,5 @@ fn type_byte(input: &mut Input, byte: u8) -> bool {
             false
         }
         _ => false,
-    }
-}
-
-/// Sends SIGINT to every process except the first one.
-fn interrupt() {
-    for process in process::all().iter().filter(|p| p.pid != process::INIT) {
-        signal::send(process, signal::SigInfo::of_kernel(SIGINT));
     }
 }

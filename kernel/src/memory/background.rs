@@ -4,8 +4,8 @@
 //! `/sys/kernel/mm/ksm/run`. In Linux, writing to the second file starts a thread that runs until
 //! it is stopped.
 
-use super::frames::{self, pointer_to};
-use super::{mm, platform, reclaim, space};
+use super::{frames, mm, platform, reclaim, space};
+use crate::cpu::direct_map::pointer_to;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;

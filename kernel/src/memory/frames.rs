@@ -1,35 +1,18 @@
-//! Physical page frames: a fixed pool, and the direct map through which the kernel accesses them.
+//! Physical page frames: a fixed pool.
 //!
 //! The free frames form a linked list; each link is stored in the first bytes of a free frame.
 //! Frames that have never been used are taken from the unused part of the pool. [`Frame`] owns one
 //! frame and returns it to the pool when dropped.
 
+use crate::cpu::direct_map::pointer_to;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use spin::Mutex;
 
-/// Address at which the direct map starts; physical address 0 is mapped there.
-const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 /// Size of a frame in bytes.
 pub const FRAME_SIZE: usize = 4096;
 
 /// The bytes of one page.
 pub type Page = [u8; FRAME_SIZE];
-
-/// Returns the direct-map address of a physical address below 4 GiB.
-pub fn direct(physical: u64) -> u64 {
-    debug_assert!(physical >> 32 == 0);
-    DIRECT_MAP + physical
-}
-
-/// True if an address is in the direct map.
-pub fn is_direct(addr: u64) -> bool {
-    addr.wrapping_sub(DIRECT_MAP) >> 32 == 0
-}
-
-/// Returns a pointer to a physical address below 4 GiB.
-pub fn pointer_to<T>(physical: u64) -> *mut T {
-    direct(physical) as *mut T
-}
 
 struct Pool {
     /// Physical address of the first free frame on the list; 0 if the list is empty.

@@ -3,9 +3,10 @@
 //! The core assigns frame numbers itself; [`FRAMES`] maps a frame number to a physical frame. If no
 //! physical frame is free when a frame number needs one, the core's page fault or call fails.
 
-use super::frames::{Frame, pointer_to};
+use super::frames::Frame;
 use super::mmu::{Hardware, address_of};
 use super::swap;
+use crate::cpu::direct_map::pointer_to;
 use crate::files::mapped;
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;

@@ -3,7 +3,8 @@
 //! The core counts the references to each slot and determines which slots are in use; the device
 //! only stores the pages' contents.
 
-use super::frames::{FRAME_SIZE, Page, pointer_to};
+use super::frames::{FRAME_SIZE, Page};
+use crate::cpu::direct_map::pointer_to;
 use core::ops::Range;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use spin::Once;

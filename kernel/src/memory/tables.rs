@@ -5,7 +5,8 @@
 //! A table is created when one of its entries is first set, and lives as long as the address space,
 //! so the address of an entry is stable.
 
-use super::frames::{Frame, pointer_to};
+use super::frames::Frame;
+use crate::cpu::direct_map::pointer_to;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use spin::Mutex;
 

@@ -24,7 +24,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGKILL};
+use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGINT, SIGKILL};
 use signal::{Actions, SigInfo};
 use spin::Mutex;
 use vmarea::types::MmId;
@@ -364,6 +364,13 @@ impl Process {
     pub fn parent_number(&self) -> u32 {
         // ORDERING: Relaxed; the table's lock orders changes.
         self.parent.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends SIGINT to every process except the first one, for the terminal's interrupt key.
+pub fn interrupt_all() {
+    for process in all().iter().filter(|p| p.pid != INIT) {
+        signal::send(process, SigInfo::of_kernel(SIGINT));
     }
 }
 

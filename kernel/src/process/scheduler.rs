@@ -321,12 +321,7 @@ pub fn end_thread(thread: Arc<Thread>) -> ! {
 }
 
 /// Wakes the threads whose deadlines have passed; called by the timer interrupt.
-pub fn tick() {
-    if cpu::number() != 0 {
-        return;
-    }
-    super::alarm::ring();
-    crate::files::terminal::receive();
+pub fn wake_due() {
     let now = clock::now();
     with_queues(|queues| queues.wake(usize::MAX, Woken::Timeout, |s| s.deadline <= now));
 }

@@ -11,10 +11,10 @@ pub mod system;
 pub mod time;
 pub mod tree;
 
-use crate::cpu::{Registers, traps};
+use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
 use crate::memory::{Mm, reclaim};
-use crate::process::{Thread, current_thread};
+use crate::process::{Thread, current_thread, signal};
 use crate::say;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub fn trace() {
 extern "C" fn system_call(registers: &mut Registers) {
     let result = perform(registers);
     registers.rax = result;
-    traps::leave_kernel(registers);
+    signal::deliver(registers);
 }
 
 fn perform(registers: &mut Registers) -> u64 {

@@ -27,6 +27,7 @@ mod failure;
 mod files;
 mod memory;
 mod process;
+mod scheduler;
 mod syscall;
 mod traps;
 
@@ -44,8 +45,8 @@ use linux_raw_sys::general::O_RDWR;
 use memory::{check, frames, heap, mm, mmu, platform, reclaim, swap};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
-use process::thread::{Thread, VectorState, new_stack};
-use process::{Inherited, Process, scheduler};
+use process::{Inherited, Process, Thread};
+use scheduler::task::{VectorState, new_stack};
 use vmarea::policy::Policy;
 
 /// Divisor that determines the heap's size: the heap gets `1 / HEAP_SHARE` of the memory.

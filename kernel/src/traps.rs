@@ -4,7 +4,8 @@ use crate::cpu::{self, Registers, apic};
 use crate::files::terminal;
 use crate::memory::mm::BadAccess;
 use crate::process::signal::{self, SigInfo};
-use crate::process::{self, alarm, scheduler};
+use crate::process::{self, alarm};
+use crate::scheduler;
 use linux_raw_sys::general::{
     BUS_ADRALN, BUS_ADRERR, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS,
     SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_BRKPT,

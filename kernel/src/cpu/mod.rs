@@ -14,12 +14,9 @@ pub mod registers;
 
 pub use registers::Registers;
 
-use crate::process::Thread;
 use alloc::boxed::Box;
-use alloc::sync::Arc;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use vmarea::types::MmId;
 use x86_64::VirtAddr;
 use x86_64::instructions::port::Port;
 use x86_64::registers::model_specific::Msr;
@@ -36,7 +33,7 @@ const DOUBLE_FAULT: u64 = 8;
 const NMI: u64 = 2;
 const BREAKPOINT: u64 = 3;
 
-/// Per-CPU data; `gs` points to it while the CPU is in the kernel.
+/// The processor's own data about a CPU; `gs` points to it while the CPU is in the kernel.
 ///
 /// `entry.s` depends on the offsets of the first three fields.
 #[repr(C)]
@@ -45,14 +42,6 @@ pub struct Cpu {
     user_rsp: Cell<u64>,
     kernel_stack: Cell<u64>,
     number: usize,
-    /// The thread that runs on this CPU; `None` while the CPU is idle.
-    current: UnsafeCell<Option<Arc<Thread>>>,
-    /// The thread that the CPU is switching away from, during a thread switch.
-    pub previous: Cell<Option<Arc<Thread>>>,
-    /// Stack pointer of the idle loop while a thread runs on this CPU.
-    pub idle_rsp: Cell<u64>,
-    /// The address space whose page tables are loaded.
-    pub loaded: Cell<Option<MmId>>,
     task: UnsafeCell<TaskStateSegment>,
     segments: UnsafeCell<GlobalDescriptorTable>,
     trap_stacks: [[u8; TRAP_STACK]; 2],
@@ -87,20 +76,26 @@ pub fn online() -> usize {
     ONLINE.load(Ordering::Acquire)
 }
 
+/// A value for each CPU, which only that CPU uses.
+pub struct PerCpu<T>([T; MAX_CPUS]);
+
+// SAFETY: `get` returns only the value of the CPU that calls it. Interrupts are off in the kernel,
+// so a thread keeps its CPU while it uses the value.
+unsafe impl<T> Sync for PerCpu<T> {}
+
+impl<T> PerCpu<T> {
+    /// Creates the values for all CPUs.
+    pub const fn new(values: [T; MAX_CPUS]) -> Self {
+        PerCpu(values)
+    }
+
+    /// Returns this CPU's value, which the caller must not use after it has called the scheduler.
+    pub fn get(&self) -> &T {
+        &self.0[number()]
+    }
+}
+
 impl Cpu {
-    /// Returns the thread that runs on this CPU.
-    pub fn current(&self) -> Option<Arc<Thread>> {
-        // SAFETY: only this CPU uses the cell, with interrupts off, and no reference outlives the
-        // call.
-        unsafe { (*self.current.get()).clone() }
-    }
-
-    /// Sets the thread that runs on this CPU; returns the one that ran before.
-    pub fn set_current(&self, thread: Option<Arc<Thread>>) -> Option<Arc<Thread>> {
-        // SAFETY: as in `current`.
-        unsafe { core::mem::replace(&mut *self.current.get(), thread) }
-    }
-
     /// Sets the stack on which the kernel handles this CPU's next trap from user mode.
     pub fn set_kernel_stack(&self, top: u64) {
         self.kernel_stack.set(top);
@@ -161,10 +156,6 @@ pub unsafe fn start() {
         user_rsp: Cell::new(0),
         kernel_stack: Cell::new(0),
         number,
-        current: UnsafeCell::new(None),
-        previous: Cell::new(None),
-        idle_rsp: Cell::new(0),
-        loaded: Cell::new(None),
         task: UnsafeCell::new(TaskStateSegment::new()),
         segments: UnsafeCell::new(GlobalDescriptorTable::new()),
         trap_stacks: [[0; TRAP_STACK]; 2],

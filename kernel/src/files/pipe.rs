@@ -1,8 +1,8 @@
 //! Pipes: bytes that one process writes and another process reads.
 
 use crate::failure::Failure;
-use crate::process::scheduler::{self, Event};
 use crate::process::{self, signal};
+use crate::scheduler::{self, Event};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::EPIPE;

@@ -5,7 +5,7 @@
 
 use crate::console::{self, CONSOLE};
 use crate::failure::Failure;
-use crate::process::scheduler::{self, Event};
+use crate::scheduler::{self, Event};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use spin::Mutex;

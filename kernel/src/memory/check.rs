@@ -7,7 +7,8 @@
 use super::frames::{free_frames, total_frames};
 use super::{mm, mmu, platform, space};
 use crate::files::{Inode, inode, mapped};
-use crate::process::{self, scheduler};
+use crate::process;
+use crate::scheduler;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;

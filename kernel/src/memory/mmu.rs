@@ -14,9 +14,10 @@ use super::platform;
 use super::tables::{
     ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, Tables, USER, WRITABLE, kernel_root,
 };
-use crate::cpu::{self, apic};
+use crate::cpu::{self, MAX_CPUS, PerCpu, apic};
 use crate::files::mapped;
 use alloc::boxed::Box;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::mmu::{MappedPage, Mmu, Translation};
@@ -220,8 +221,12 @@ fn flush_others(cpus: u64) {
     }
 }
 
-/// Switches this CPU from one address space to another; `None` stands for the kernel's page tables.
-pub fn switch(from: Option<MmId>, to: Option<MmId>) {
+/// The address space whose page tables each CPU has loaded.
+static LOADED: PerCpu<Cell<Option<MmId>>> = PerCpu::new([const { Cell::new(None) }; MAX_CPUS]);
+
+/// Switches this CPU to an address space; `None` stands for the kernel's page tables.
+pub fn switch(to: Option<MmId>) {
+    let from = LOADED.get().replace(to);
     if from == to {
         return;
     }

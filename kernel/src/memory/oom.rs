@@ -6,8 +6,9 @@
 
 use super::mm::{BadAccess, Usage};
 use super::{frames, reclaim, space, swap};
-use crate::process::{self, Process, scheduler};
+use crate::process::{self, Process};
 use crate::say;
+use crate::scheduler;
 use alloc::sync::Arc;
 use core::fmt;
 

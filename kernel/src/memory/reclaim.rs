@@ -14,8 +14,7 @@
 
 use super::frames;
 use super::space;
-use crate::process::Thread;
-use crate::process::scheduler::{self, Event};
+use crate::scheduler::{self, Event};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::RwLock;
 use vmarea::mm::Retained;
@@ -117,7 +116,7 @@ pub fn stop() {
 pub fn start(always: bool) {
     // ORDERING: Relaxed; set before the thread runs.
     ALWAYS.store(always, Ordering::Relaxed);
-    scheduler::add(Thread::of_kernel(background));
+    scheduler::start_kernel_thread(background);
 }
 
 /// The kernel thread.

@@ -1,11 +1,11 @@
 //! `fork`, `vfork`, `clone` and `clone3`: new threads and processes.
 
-use super::scheduler::{self, Event};
-use super::thread::new_stack;
 use super::{Process, Thread, current_thread, is_full, new_number};
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
 use crate::memory::heap;
+use crate::scheduler::task::new_stack;
+use crate::scheduler::{self, Event};
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOMEM};
@@ -80,7 +80,7 @@ pub fn clone(registers: &Registers, request: &Request) -> Result<Value, Failure>
     }
     let base = match request.has(CLONE_SETTLS) {
         true => request.tls & ((1 << 47) - 1),
-        false => parent.fs_base(),
+        false => parent.task.fs_base(),
     };
     let signals = {
         let mut signals = parent.signals.lock().for_child();
@@ -94,7 +94,7 @@ pub fn clone(registers: &Registers, request: &Request) -> Result<Value, Failure>
         tid,
         Arc::clone(&process),
         start,
-        parent.vector_state(),
+        parent.task.vector_state(),
         base,
         signals,
     );

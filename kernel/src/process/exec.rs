@@ -12,7 +12,6 @@
 
 use super::elf::{Executable, Segment};
 use super::signal::HandlerStack;
-use super::thread::VectorState;
 use super::{Inherited, Thread};
 use crate::cpu::{self, Registers};
 use crate::failure::Failure;
@@ -20,6 +19,7 @@ use crate::files::{Inode, mapped, path};
 use crate::memory::mm::TASK_SIZE;
 use crate::memory::user::bytes_of;
 use crate::memory::{Mm, mmu, space};
+use crate::scheduler::task::VectorState;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -438,11 +438,11 @@ pub fn execute(
     thread.signals.lock().stack = HandlerStack::default();
     // ORDERING: Relaxed; only this thread uses the value.
     thread.clear_tid.store(0, Ordering::Relaxed);
-    thread.set_fs_base(0);
-    thread.set_vector_state(VectorState::initial());
+    thread.task.set_fs_base(0);
+    thread.task.set_vector_state(VectorState::initial());
     let id = Some(loaded.mm.id());
     let old = process.replace_mm(Some(loaded.mm));
-    mmu::switch(cpu::this().loaded.replace(id), id);
+    mmu::switch(id);
     drop(old);
     process.return_memory();
     *registers = Registers::at_start(loaded.entry, loaded.stack);

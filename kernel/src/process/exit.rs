@@ -1,12 +1,11 @@
 //! Termination of threads and processes.
 
-use super::scheduler::{self, Event};
 use super::signal::{self, Action, SigInfo};
 use super::{Process, Thread, all, current_thread, find, forget, futex};
 use crate::console;
-use crate::cpu;
 use crate::memory::mmu;
 use crate::say;
+use crate::scheduler::{self, Event};
 use core::sync::atomic::Ordering;
 use linux_raw_sys::general::{CLD_EXITED, CLD_KILLED, SA_NOCLDWAIT, SIGCHLD};
 
@@ -53,7 +52,7 @@ fn end_process(process: &Process) {
 
 /// Makes this CPU stop using the current process's address space.
 fn leave_memory() {
-    mmu::switch(cpu::this().loaded.replace(None), None);
+    mmu::switch(None);
 }
 
 fn tell_parent(process: &Process) {

@@ -9,20 +9,21 @@ pub mod elf;
 pub mod exec;
 pub mod exit;
 pub mod futex;
-pub mod scheduler;
 pub mod signal;
 pub mod thread;
 pub mod wait;
 
 pub use thread::Thread;
 
-use crate::cpu;
 use crate::files::FileTable;
 use crate::memory::Mm;
+use crate::scheduler;
+use crate::scheduler::task::RunState;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGINT, SIGKILL};
 use signal::{Actions, SigInfo};
@@ -130,9 +131,12 @@ pub fn new_number() -> u32 {
     NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the current thread.
+/// Returns the current thread, which belongs to a process.
 pub fn current_thread() -> Arc<Thread> {
-    cpu::this().current().expect("a thread runs")
+    let current: Arc<dyn Any + Send + Sync> = scheduler::current();
+    current
+        .downcast()
+        .unwrap_or_else(|_| panic!("a kernel thread runs"))
 }
 
 /// Returns the current thread's process.
@@ -154,7 +158,7 @@ pub fn all() -> Vec<Arc<Process>> {
 pub fn others_sleep() -> bool {
     let current = current_thread();
     let sleeps = |thread: &Arc<Thread>| {
-        Arc::ptr_eq(thread, &current) || thread.state() == thread::RunState::Asleep
+        Arc::ptr_eq(thread, &current) || thread.task.state() == RunState::Asleep
     };
     all().iter().all(|process| {
         let threads = process.threads();
@@ -185,46 +189,21 @@ impl Process {
         inherited: Inherited,
     ) -> Arc<Process> {
         let process = Arc::new(Process {
+            pid,
             parent: AtomicU32::new(parent),
             exit_signal,
-            mm: Mutex::new(Some(mm)),
-            ..Process::without_memory(pid, files, actions, inherited)
-        });
-        PROCESSES.lock().insert(pid, Arc::clone(&process));
-        process
-    }
-
-    /// Returns the process that the kernel threads belong to. It is not in the process table.
-    fn of_kernel() -> Arc<Process> {
-        let files = Arc::new(FileTable::default());
-        Arc::new(Process::without_memory(
-            0,
-            files,
-            Arc::default(),
-            Inherited::first(),
-        ))
-    }
-
-    fn without_memory(
-        pid: u32,
-        files: Arc<FileTable>,
-        actions: Arc<Actions>,
-        inherited: Inherited,
-    ) -> Process {
-        Process {
-            pid,
-            parent: AtomicU32::new(0),
-            exit_signal: 0,
             files,
             inherited: Mutex::new(inherited),
             actions: Mutex::new(actions),
             pending: Mutex::new(Vec::new()),
-            mm: Mutex::new(None),
+            mm: Mutex::new(Some(mm)),
             threads: Mutex::new(Vec::new()),
             exit: AtomicU64::new(0),
             borrows_memory: AtomicU32::new(0),
             only_thread: AtomicU32::new(0),
-        }
+        });
+        PROCESSES.lock().insert(pid, Arc::clone(&process));
+        process
     }
 
     /// Adds a thread and makes it runnable, unless the process is ending.
@@ -299,7 +278,9 @@ impl Process {
             .compare_exchange(0, exit, Ordering::AcqRel, Ordering::Acquire)
             .is_ok();
         if begun {
-            self.threads().iter().for_each(|t| scheduler::interrupt(t));
+            self.threads()
+                .iter()
+                .for_each(|t| scheduler::interrupt(&t.task));
         }
         begun
     }
@@ -350,7 +331,7 @@ impl Process {
             .is_ok();
         if won {
             let others = self.threads().into_iter().filter(|t| t.tid != tid);
-            others.for_each(|thread| scheduler::interrupt(&thread));
+            others.for_each(|thread| scheduler::interrupt(&thread.task));
             while self.threads.lock().len() > 1 {
                 scheduler::pause();
             }

@@ -14,14 +14,17 @@
 //!   └────────────────────────────────────────────────┘
 //! ```
 
-use super::thread::{RunState, Thread};
-use crate::cpu::{self, apic, clock, fs_base};
+pub mod task;
+
+use crate::cpu::{self, MAX_CPUS, PerCpu, apic, clock, fs_base};
 use crate::memory::mmu;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
+use task::{KernelThread, RunState, Runnable, Task, Woken};
 use x86_64::instructions::interrupts;
 
 /// Event that a thread can sleep for.
@@ -43,19 +46,8 @@ pub enum Event {
     Nothing,
 }
 
-/// Why a thread woke.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Woken {
-    /// The event happened.
-    Event,
-    /// The deadline passed.
-    Timeout,
-    /// A signal is pending.
-    Signal,
-}
-
 struct Sleeper {
-    thread: Arc<Thread>,
+    thread: Arc<dyn Runnable>,
     event: Event,
     /// For a futex, the mask bits of the wake-ups that wake this sleeper.
     mask: u32,
@@ -63,7 +55,7 @@ struct Sleeper {
 }
 
 struct Queues {
-    ready: VecDeque<Arc<Thread>>,
+    ready: VecDeque<Arc<dyn Runnable>>,
     sleepers: Vec<Sleeper>,
 }
 
@@ -73,6 +65,25 @@ static QUEUES: Mutex<Queues> = Mutex::new(Queues {
 });
 /// The idle CPUs, one bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
+
+/// What runs on one CPU.
+struct Here {
+    current: UnsafeCell<Option<Arc<dyn Runnable>>>,
+    /// The thread that the CPU is switching away from, during a thread switch.
+    previous: Cell<Option<Arc<dyn Runnable>>>,
+    /// Stack pointer of the idle loop while a thread runs on this CPU.
+    idle_rsp: Cell<u64>,
+}
+
+static HERE: PerCpu<Here> = PerCpu::new(
+    [const {
+        Here {
+            current: UnsafeCell::new(None),
+            previous: Cell::new(None),
+            idle_rsp: Cell::new(0),
+        }
+    }; MAX_CPUS],
+);
 
 unsafe extern "C" {
     fn switch_stacks(save: *mut u64, to: u64);
@@ -94,17 +105,17 @@ impl Queues {
                 continue;
             }
             let thread = self.sleepers.remove(at).thread;
-            thread.set_woken(why);
+            thread.task().set_woken(why);
             woken += 1;
-            if thread.set_state(RunState::Running) == RunState::Asleep {
+            if thread.task().set_state(RunState::Running) == RunState::Asleep {
                 self.make_ready(thread);
             }
         }
         woken
     }
 
-    fn make_ready(&mut self, thread: Arc<Thread>) {
-        thread.set_state(RunState::Ready);
+    fn make_ready(&mut self, thread: Arc<dyn Runnable>) {
+        thread.task().set_state(RunState::Ready);
         self.ready.push_back(thread);
     }
 }
@@ -131,8 +142,30 @@ fn with_queues<R>(f: impl FnOnce(&mut Queues) -> R) -> R {
     result
 }
 
+/// Returns the thread that runs on this CPU; `None` while the CPU is idle.
+///
+/// The reference must not be used any more once the CPU switches to another thread.
+fn running() -> &'static Option<Arc<dyn Runnable>> {
+    // SAFETY: only this CPU uses the cell, with interrupts off, and `switch` changes it when no
+    // reference to the old value is used any more.
+    unsafe { &*HERE.get().current.get() }
+}
+
+/// Returns the current thread.
+///
+/// # Panics
+/// Panics if the CPU is idle.
+pub fn current() -> Arc<dyn Runnable> {
+    running().clone().expect("a thread runs")
+}
+
+/// Creates a thread of the kernel that runs `main`.
+pub fn start_kernel_thread(main: extern "C" fn() -> !) {
+    add(Arc::new(KernelThread::new(main)));
+}
+
 /// Lets a new thread run.
-pub fn add(thread: Arc<Thread>) {
+pub fn add(thread: Arc<dyn Runnable>) {
     with_queues(|queues| queues.make_ready(thread));
 }
 
@@ -155,16 +188,16 @@ pub fn requeue(from: Event, to: Event, limit: usize) -> usize {
 }
 
 /// Wakes a thread from any wait, because a signal is pending or the thread must end.
-pub fn interrupt(thread: &Thread) {
-    let is_it = |s: &mut Sleeper| core::ptr::eq(&*s.thread, thread);
+pub fn interrupt(task: &Task) {
+    let is_it = |s: &mut Sleeper| core::ptr::eq(s.thread.task(), task);
     with_queues(|queues| queues.wake(1, Woken::Signal, is_it));
 }
 
 /// Registers the current thread as a sleeper while it still runs.
 pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
-    let thread = super::current_thread();
+    let thread = current();
     let mut queues = QUEUES.lock();
-    thread.set_state(RunState::Dozing);
+    thread.task().set_state(RunState::Dozing);
     queues.sleepers.push(Sleeper {
         thread,
         event,
@@ -175,26 +208,26 @@ pub fn doze(event: Event, mask: u32, deadline: Option<u64>) {
 
 /// Ends the current thread's registration as a sleeper; returns true if it was already woken.
 pub fn stop_dozing() -> bool {
-    let thread = super::current_thread();
+    let thread = current();
     let mut queues = QUEUES.lock();
     let at = queues
         .sleepers
         .iter()
         .position(|s| Arc::ptr_eq(&s.thread, &thread));
     let sleeper = at.map(|at| queues.sleepers.remove(at));
-    thread.set_state(RunState::Running);
+    thread.task().set_state(RunState::Running);
     drop(queues);
     sleeper.is_none()
 }
 
 /// Sleeps until the current thread, which is registered as a sleeper, is woken.
 pub fn sleep() -> Woken {
-    let thread = super::current_thread();
+    let thread = current();
     if thread.has_signal() && !stop_dozing() {
         return Woken::Signal;
     }
     schedule();
-    thread.woken()
+    thread.task().woken()
 }
 
 /// Sleeps until `ready` returns a value, the deadline passes or a signal arrives.
@@ -221,11 +254,10 @@ pub fn wait<T>(
 
 /// Switches to a ready thread, or else to the idle loop if the current thread cannot run.
 pub fn schedule() {
-    let cpu = cpu::this();
     let mut queues = QUEUES.lock();
-    let current = cpu.current();
+    let current = running().clone();
     let next = queues.ready.pop_front();
-    let state = current.as_ref().map(|thread| thread.state());
+    let state = current.as_ref().map(|thread| thread.task().state());
     if next.is_none() && matches!(state, None | Some(RunState::Running)) {
         return;
     }
@@ -233,7 +265,7 @@ pub fn schedule() {
         match state {
             Some(RunState::Running) => queues.make_ready(current),
             Some(RunState::Dozing) => {
-                current.set_state(RunState::Asleep);
+                current.task().set_state(RunState::Asleep);
             }
             _ => {}
         }
@@ -244,30 +276,31 @@ pub fn schedule() {
     finish_switch();
 }
 
-fn switch(next: Option<Arc<Thread>>) {
-    let cpu = cpu::this();
-    let mm = next.as_ref().and_then(|thread| thread.process.mm_id());
-    mmu::switch(cpu.loaded.replace(mm), mm);
-    if let Some(thread) = cpu.current() {
-        thread.save_registers();
+fn switch(next: Option<Arc<dyn Runnable>>) {
+    let here = HERE.get();
+    mmu::switch(next.as_ref().and_then(|thread| thread.address_space()));
+    if let Some(thread) = running() {
+        thread.task().save_registers();
     }
     let to = match &next {
         Some(thread) => {
-            thread.set_state(RunState::Running);
-            thread.restore_registers();
-            fs_base::set(thread.fs_base());
-            cpu.set_kernel_stack(thread.stack_top());
-            thread.stack_pointer()
+            let task = thread.task();
+            task.set_state(RunState::Running);
+            task.restore_registers();
+            fs_base::set(task.fs_base());
+            cpu::this().set_kernel_stack(task.stack_top());
+            task.stack_pointer()
         }
-        None => cpu.idle_rsp.get(),
+        None => here.idle_rsp.get(),
     };
-    let previous = cpu.set_current(next);
+    // SAFETY: as in `running`.
+    let previous = unsafe { core::mem::replace(&mut *here.current.get(), next) };
     let save = match &previous {
-        Some(thread) => thread.stack_pointer_cell(),
-        None => cpu.idle_rsp.as_ptr(),
+        Some(thread) => thread.task().stack_pointer_cell(),
+        None => here.idle_rsp.as_ptr(),
     };
-    cpu.previous.set(previous);
-    // SAFETY: `to` is a stack pointer that `switch_stacks` saved or `Thread::new` made, and the
+    here.previous.set(previous);
+    // SAFETY: `to` is a stack pointer that `switch_stacks` saved or `Task::new` made, and the
     // lock of the queues keeps other CPUs off that stack; `previous` keeps the cell of the old
     // stack pointer in place.
     unsafe { switch_stacks(save, to) };
@@ -276,7 +309,7 @@ fn switch(next: Option<Arc<Thread>>) {
 /// Completes a thread switch, on the stack of the new thread.
 #[unsafe(no_mangle)]
 extern "C" fn finish_switch() {
-    let previous = cpu::this().previous.take();
+    let previous = HERE.get().previous.take();
     // SAFETY: `schedule` has left the queues locked for this thread to unlock.
     unsafe { QUEUES.force_unlock() };
     // This may be the last reference to a thread that has ended.
@@ -313,8 +346,8 @@ pub fn idle() -> ! {
 }
 
 /// Ends the current thread.
-pub fn end_thread(thread: Arc<Thread>) -> ! {
-    thread.set_state(RunState::Ended);
+pub fn end_thread(thread: Arc<dyn Runnable>) -> ! {
+    thread.task().set_state(RunState::Ended);
     drop(thread);
     schedule();
     unreachable!("a thread that has ended runs again");

@@ -187,13 +187,13 @@ fn arch_prctl(call: &Call<'_>) -> Result<Value, Failure> {
     let [code, addr, ..] = call.args;
     match code {
         ARCH_SET_FS if addr >> 47 == 0 => {
-            call.thread.set_fs_base(addr);
+            call.thread.task.set_fs_base(addr);
             Ok(0)
         }
         ARCH_SET_FS => Err(EPERM.into()),
         ARCH_GET_FS => call
             .mm
-            .write_values(addr, &[call.thread.fs_base()])
+            .write_values(addr, &[call.thread.task.fs_base()])
             .map(|()| 0),
         _ => Err(EINVAL.into()),
     }

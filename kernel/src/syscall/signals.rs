@@ -3,11 +3,12 @@
 use super::{Call, Outcome};
 use crate::cpu::clock;
 use crate::failure::{Failure, Value};
-use crate::process::scheduler::{self, Event};
 use crate::process::signal::{
     self, Action, HandlerStack, SIGNALS, SigInfo, UNSTOPPABLE, give_back,
 };
 use crate::process::{self, INIT};
+use crate::scheduler::task::Woken;
+use crate::scheduler::{self, Event};
 use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
 use linux_raw_sys::general::*;
 
@@ -132,7 +133,7 @@ fn wait(call: &Call<'_>) -> Result<Value, Failure> {
     let taken = scheduler::wait(Event::Nothing, deadline, take);
     call.thread.signals.lock().mask = before;
     let taken = taken.map_err(|why| match why {
-        scheduler::Woken::Timeout => EAGAIN,
+        Woken::Timeout => EAGAIN,
         _ => EINTR,
     })?;
     let mut words = [0u64; 16];

@@ -5,7 +5,8 @@ use crate::cpu::clock;
 use crate::failure::{Failure, Value};
 use crate::memory::Mm;
 use crate::process::alarm;
-use crate::process::scheduler::{self, Event, Woken};
+use crate::scheduler::task::Woken;
+use crate::scheduler::{self, Event};
 use linux_raw_sys::errno::{EINTR, EINVAL};
 use linux_raw_sys::general::*;
 

@@ -13,7 +13,7 @@ use crate::cpu::Registers;
 use crate::failure::Failure;
 use crate::memory::mm::TASK_SIZE;
 use crate::process::Thread;
-use crate::process::thread::VectorState;
+use crate::scheduler::task::VectorState;
 use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{SA_ONSTACK, SS_DISABLE};
 
@@ -66,7 +66,7 @@ pub fn push(
     words[INFO] = u64::from(info.number);
     words[INFO + 1] = u64::from(info.code as u32);
     words[INFO + 2..INFO + 4].copy_from_slice(&info.words);
-    mm.write(vector, &thread.vector_state().0)?;
+    mm.write(vector, &thread.task.vector_state().0)?;
     mm.write_values(frame, &words)?;
     thread.signals.lock().mask_after = None;
     registers.rsp = frame;
@@ -124,7 +124,7 @@ pub fn give_back(thread: &Thread, r: &mut Registers) -> Result<(), Failure> {
     if vector != 0 {
         let mut state = VectorState::initial();
         mm.read(vector, &mut state.0)?;
-        thread.set_vector_state(state);
+        thread.task.set_vector_state(state);
     }
     #[rustfmt::skip]
     let [r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, flags, ..] =

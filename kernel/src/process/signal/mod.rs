@@ -8,9 +8,10 @@ mod frame;
 
 pub use frame::give_back;
 
-use super::{Process, Thread, current_thread, exit, scheduler};
+use super::{Process, Thread, current_thread, exit};
 use crate::cpu::Registers;
 use crate::failure::RESTART;
+use crate::scheduler;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::EINTR;
@@ -227,7 +228,7 @@ pub fn send(process: &Process, info: SigInfo) {
     let threads = process.threads();
     let takes = |t: &&Arc<Thread>| t.signals.lock().mask & bit(info.number) == 0;
     if let Some(thread) = threads.iter().find(takes) {
-        scheduler::interrupt(thread);
+        scheduler::interrupt(&thread.task);
     }
 }
 
@@ -241,7 +242,7 @@ pub fn send_to_thread(thread: &Thread, info: SigInfo) {
         return;
     }
     add(&mut thread.signals.lock().pending, info);
-    scheduler::interrupt(thread);
+    scheduler::interrupt(&thread.task);
 }
 
 /// Sends a signal that the current thread has caused.

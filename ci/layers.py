@@ -73,6 +73,8 @@ UNSAFE = (
     "kernel/src/cpu/",
     "kernel/src/memory/",
     "kernel/src/scheduler/",
+    "kernel/src/space/background.rs",
+    "kernel/src/space/user.rs",
     "kernel/src/syscall/mod.rs",
     "kernel/src/backtrace.rs",
     "kernel/src/console.rs",

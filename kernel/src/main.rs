@@ -26,8 +26,10 @@ mod cpu;
 mod failure;
 mod files;
 mod memory;
+mod proc;
 mod process;
 mod scheduler;
+mod space;
 mod syscall;
 mod traps;
 
@@ -42,11 +44,12 @@ use cpu::{Registers, apic};
 use files::open::{Object, OpenFile};
 use files::{FileTable, initramfs, path};
 use linux_raw_sys::general::O_RDWR;
-use memory::{check, frames, heap, mm, mmu, platform, reclaim, swap};
+use memory::{frames, heap, mmu, platform, swap};
 use process::exec::{self, Command};
 use process::signal::{Actions, ThreadSignals};
-use process::{Inherited, Process, Thread};
+use process::{Inherited, Process, Thread, oom};
 use scheduler::task::{VectorState, new_stack};
+use space::{reclaim, shortage};
 use vmarea::policy::Policy;
 
 /// Divisor that determines the heap's size: the heap gets `1 / HEAP_SHARE` of the memory.
@@ -74,7 +77,8 @@ extern "C" fn kernel_main(info: u64) -> ! {
     let Some(policy) = Policy::by_name(&options.policy) else {
         panic!("no policy {}", options.policy);
     };
-    mm::start(policy);
+    space::start(policy);
+    shortage::set_killer(oom::kill);
     initramfs::add_devices();
     // SAFETY: the boot loader has put the archive there, and the pool does not contain it.
     let archive = unsafe { bytes_at(&boot.initramfs) };
@@ -88,7 +92,7 @@ extern "C" fn kernel_main(info: u64) -> ! {
         frames::total_frames(),
         swap::slots(),
     );
-    check::start();
+    proc::check::start();
     if swap::slots() != 0 {
         reclaim::start(options.reclaim_always);
     }

@@ -2,10 +2,10 @@
 
 use crate::cpu::{self, Registers, apic};
 use crate::files::terminal;
-use crate::memory::mm::BadAccess;
 use crate::process::signal::{self, SigInfo};
 use crate::process::{self, alarm};
 use crate::scheduler;
+use crate::space::mm::BadAccess;
 use linux_raw_sys::general::{
     BUS_ADRALN, BUS_ADRERR, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS,
     SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_BRKPT,
@@ -77,9 +77,13 @@ fn tick() {
 }
 
 /// Delivers pending signals, which may end the thread, before the thread returns to user mode.
+///
+/// Does nothing for a new kernel thread, which has no signals.
 #[unsafe(no_mangle)]
 extern "C" fn leave_kernel(registers: &mut Registers) {
-    signal::deliver(registers);
+    if registers.is_from_user() {
+        signal::deliver(registers);
+    }
 }
 
 fn page_fault(registers: &Registers) {

@@ -1,20 +1,16 @@
-//! Files: an in-memory tree of inodes, open files, pipes, the terminal and `/proc`.
+//! Files: an in-memory tree of inodes, open files, pipes and the terminal.
 //!
 //! ```text
 //! table     descriptors of a process ──▶ open ──▶ inode      files, directories, links, devices
 //! path      names ──▶ inodes                      pipe       bytes between processes
-//! mapped    which files have mappings             proc       reports about processes
 //! initramfs the first files                       terminal   the serial line as a device
 //! ```
 
 pub mod initramfs;
 pub mod inode;
-pub mod mapped;
 pub mod open;
 pub mod path;
 pub mod pipe;
-pub mod proc;
-mod proc_maps;
 pub mod table;
 pub mod terminal;
 

@@ -2,21 +2,38 @@
 
 use super::inode::Device;
 use super::pipe::{ReadEnd, WriteEnd};
-use super::proc::ProcFile;
-use super::{Inode, mapped, terminal};
+use super::{Inode, terminal};
 use crate::cpu::clock;
 use crate::failure::{Failure, RESTART};
+use crate::memory::mapped;
 use crate::scheduler::task::Woken;
 use crate::scheduler::{self, Event};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::fmt::Debug;
 use core::sync::atomic::{AtomicU32, Ordering};
-use linux_raw_sys::errno::{EAGAIN, EBADF, EINVAL, EISDIR, ESPIPE};
+use linux_raw_sys::errno::{EACCES, EAGAIN, EBADF, EINVAL, EISDIR, ESPIPE};
 use linux_raw_sys::general::{
     O_ACCMODE, O_APPEND, O_NONBLOCK, O_PATH, O_RDONLY, O_WRONLY, POLLHUP, POLLIN, POLLOUT,
 };
 use spin::Mutex;
 use vmarea::types::FileId;
+
+/// A file whose contents the kernel generates, such as a file of `/proc`.
+pub trait Generated: Debug + Send + Sync {
+    /// Reads bytes at an offset; returns the number of bytes read.
+    ///
+    /// # Errors
+    /// Those of the file.
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure>;
+
+    /// Writes bytes at an offset; returns the number of bytes written.
+    ///
+    /// # Errors
+    /// Those of the file.
+    fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure>;
+}
 
 /// Object that an open file refers to.
 #[derive(Debug)]
@@ -29,8 +46,10 @@ pub enum Object {
     PipeIn(WriteEnd),
     /// A socket of a connected pair: the pipe that it receives from, and the pipe that it sends to.
     Socket(ReadEnd, WriteEnd),
-    /// A file of `/proc`.
-    Proc(ProcFile),
+    /// A file whose contents the kernel generates.
+    Generated(Box<dyn Generated>),
+    /// A pidfd, which refers to the process with this number and cannot be read.
+    PidFd(u32),
 }
 
 /// An open file description.
@@ -130,7 +149,8 @@ impl OpenFile {
                 self.wait(end.event(), || end.read(to))
             }
             Object::PipeIn(_) => Err(EBADF.into()),
-            Object::Proc(file) => self.at(place, |offset| file.read(offset, to)),
+            Object::Generated(file) => self.at(place, |offset| file.read(offset, to)),
+            Object::PidFd(_) => Err(EINVAL.into()),
             Object::Inode(inode) => match inode.as_device() {
                 None if inode.is_directory() => Err(EISDIR.into()),
                 None => self.at(place, |offset| inode.read(offset, to)),
@@ -161,7 +181,8 @@ impl OpenFile {
                 self.wait(end.event(), || end.write(from))
             }
             Object::PipeOut(_) => Err(EBADF.into()),
-            Object::Proc(file) => self.at(place, |offset| file.write(offset, from)),
+            Object::Generated(file) => self.at(place, |offset| file.write(offset, from)),
+            Object::PidFd(_) => Err(EACCES.into()),
             Object::Inode(inode) => match inode.as_device() {
                 None => {
                     if place == Place::Position && self.flags() & O_APPEND != 0 {
@@ -201,7 +222,7 @@ impl OpenFile {
     pub fn seek(&self, offset: i64, whence: u32) -> Result<u64, Failure> {
         let size = match &self.object {
             Object::Inode(inode) if inode.as_device() != Some(Device::Terminal) => inode.size(),
-            Object::Proc(_) => 0,
+            Object::Generated(_) | Object::PidFd(_) => 0,
             _ => return Err(ESPIPE.into()),
         };
         let mut position = self.position.lock();

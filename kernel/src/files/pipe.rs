@@ -1,12 +1,11 @@
 //! Pipes: bytes that one process writes and another process reads.
 
 use crate::failure::Failure;
-use crate::process::{self, signal};
 use crate::scheduler::{self, Event};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::EPIPE;
-use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT, SIGPIPE};
+use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use spin::Mutex;
 
 /// Number of bytes that fit in a pipe.
@@ -94,13 +93,12 @@ impl WriteEnd {
     }
 
     /// Writes bytes to the pipe; returns the number written, or `None` if there is not enough room.
+    ///
+    /// A pipe without readers yields EPIPE, for which the caller sends SIGPIPE.
     pub fn write(&self, from: &[u8]) -> Option<Result<usize, Failure>> {
         let len = {
             let mut state = self.0.0.lock();
             if state.readers == 0 {
-                drop(state);
-                let process = process::current();
-                signal::send(&process, signal::SigInfo::of_kill(SIGPIPE, &process));
                 return Some(Err(EPIPE.into()));
             }
             let room = CAPACITY - state.bytes.len();

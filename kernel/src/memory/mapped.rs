@@ -1,30 +1,26 @@
 //! The table of mapped files, which the core identifies by inode number.
 //!
 //! The core does not report when the last mapping of a file is removed, so this table holds a
-//! reference to each mapped file. When an address space is destroyed, [`sweep`] releases the files
-//! that no VMA maps and that nothing else refers to.
+//! reference to each mapped file. When an address space is destroyed, `space::sweep` releases the
+//! files that no VMA maps and that nothing else refers to.
 
-use super::Inode;
-use super::inode::Device;
-use crate::memory::space;
+use super::file_pages::FilePages;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use linux_raw_sys::general::{F_SEAL_FUTURE_WRITE, F_SEAL_WRITE};
-use spin::{Mutex, RwLock, RwLockReadGuard};
-use vmarea::types::{File, FileId, FileKind};
+use spin::Mutex;
+use vmarea::types::FileId;
 
 /// A mapped file, together with the path with which it was opened.
 struct Kept {
-    inode: Arc<Inode>,
+    /// Pages of the file; `None` for a device, which stays in the table.
+    pages: Option<Arc<FilePages>>,
     path: String,
 }
 
 static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
-/// Read-locked during a fork, so that a sweep does not overlook the child's mappings.
-static FORKS: RwLock<()> = RwLock::new(());
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Returns a new id for an open file description.
@@ -33,9 +29,9 @@ pub fn new_id() -> FileId {
     FileId(NEXT_ID.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns the mapped file with this inode number.
-pub fn file(number: u64) -> Option<Arc<Inode>> {
-    KEPT.lock().get(&number).map(|kept| Arc::clone(&kept.inode))
+/// Returns the pages of the mapped file with this inode number.
+pub fn file(number: u64) -> Option<Arc<FilePages>> {
+    KEPT.lock().get(&number)?.pages.clone()
 }
 
 /// Returns the path with which the mapped file with this inode number was opened.
@@ -46,68 +42,38 @@ pub fn path(number: u64) -> String {
         .unwrap_or_default()
 }
 
-/// Adds a file that is about to be mapped to the table, and describes the file to the core.
-pub fn keep(
-    inode: &Arc<Inode>,
-    path: &str,
-    id: FileId,
-    (readable, writable): (bool, bool),
-) -> File {
+/// Adds a file that is about to be mapped to the table; a device has no pages.
+pub fn keep(number: u64, pages: Option<&Arc<FilePages>>, path: &str) {
     let kept = Kept {
-        inode: Arc::clone(inode),
+        pages: pages.cloned(),
         path: path.into(),
     };
-    drop(KEPT.lock().insert(inode.number, kept));
-    File {
-        id,
-        inode: inode.number,
-        kind: match inode.as_device() {
-            Some(Device::Zero) => FileKind::DevZero,
-            _ => FileKind::Shmem,
-        },
-        readable,
-        writable,
-        noexec: false,
-        append_only: false,
-        write_sealed: inode.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE),
-    }
+    drop(KEPT.lock().insert(number, kept));
 }
 
 /// Creates the file behind a shared anonymous mapping.
 pub fn create_nameless(number: u64, pages: u64) {
     let kept = Kept {
-        inode: Inode::nameless(number, pages << 12),
+        pages: Some(Arc::new(FilePages::of_size(pages << 12))),
         path: "/dev/zero (deleted)".into(),
     };
     KEPT.lock().insert(number, kept);
 }
 
-/// Returns a guard that prevents sweeps while an address space is being copied.
-pub fn forking() -> RwLockReadGuard<'static, ()> {
-    FORKS.read()
+/// Returns the inode numbers of the files to which only this table refers.
+pub fn only_kept_here() -> BTreeSet<u64> {
+    let is_last = |pages: &Arc<FilePages>| Arc::strong_count(pages) == 1;
+    let kept = KEPT.lock();
+    let kept = kept
+        .iter()
+        .filter(|(_, kept)| kept.pages.as_ref().is_some_and(is_last));
+    kept.map(|(&number, _)| number).collect()
 }
 
-/// Releases the files that no VMA maps and that nothing else refers to.
-pub fn sweep() {
-    let Some(_gate) = FORKS.try_write() else {
-        return;
-    };
-    let is_unused =
-        |(&number, kept): (&u64, &Kept)| (Arc::strong_count(&kept.inode) == 1).then_some(number);
-    let mut unused: BTreeSet<u64> = KEPT.lock().iter().filter_map(is_unused).collect();
-    if unused.is_empty() {
-        return;
-    }
-    for mm in crate::memory::mm::all() {
-        if let Some(r) = space().mmap_read_lock(mm) {
-            r.vmas().filter_map(|vma| vma.body.file).for_each(|file| {
-                let number = file.inode;
-                unused.remove(&number);
-            });
-        }
-    }
+/// Removes files from the table, which frees the pages of those to which nothing else refers.
+pub fn release(numbers: &BTreeSet<u64>) {
     let mut kept = KEPT.lock();
-    let gone: Vec<_> = unused
+    let gone: Vec<_> = numbers
         .iter()
         .filter_map(|number| kept.remove(number))
         .collect();

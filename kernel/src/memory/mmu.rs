@@ -10,17 +10,16 @@
 //! M2  a CPU whose bit in `active` is clear has no translation of the address space: the bit is set
 //!     before the tables are loaded, and cleared after others were
 
-use super::platform;
+use super::frame_numbers::address_of;
 use super::tables::{
     ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, Tables, USER, WRITABLE, kernel_root,
 };
 use crate::cpu::{self, MAX_CPUS, PerCpu, apic};
-use crate::files::mapped;
 use alloc::boxed::Box;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use spin::Mutex;
-use vmarea::types::mmu::{MappedPage, Mmu, Translation};
+use vmarea::types::mmu::{Mmu, Translation};
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmFlags, VmRange};
 
 /// Maximum number of address spaces at one time.
@@ -45,19 +44,6 @@ static SLOTS: [Slot; MAX_MMS] = [const {
 /// The processors' page tables and TLBs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hardware;
-
-/// Returns the physical address of a page, or 0 if the page has no frame.
-pub fn address_of(page: MappedPage) -> u64 {
-    match page {
-        MappedPage::Zero => platform::zero_page(),
-        MappedPage::Frame(frame) => platform::physical_address(frame),
-        MappedPage::File { inode, index } => {
-            let file = mapped::file(inode);
-            file.and_then(|file| file.page_address(index.0))
-                .unwrap_or(0)
-        }
-    }
-}
 
 /// Returns the page tables of an address space, or `None` if it does not exist.
 fn tables(mm: MmId) -> Option<&'static Tables> {

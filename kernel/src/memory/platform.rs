@@ -1,17 +1,15 @@
 //! The core's platform: frames and their contents, and file pages in the page cache.
 //!
-//! The core assigns frame numbers itself; [`FRAMES`] maps a frame number to a physical frame. If no
-//! physical frame is free when a frame number needs one, the core's page fault or call fails.
+//! If no physical frame is free when one of the core's frame numbers needs one ([`frame_numbers`]),
+//! the core's page fault or call fails.
 
+use super::frame_numbers::{address_of, fill, physical_address};
 use super::frames::Frame;
-use super::mmu::{Hardware, address_of};
-use super::swap;
+use super::mmu::Hardware;
+use super::{frame_numbers, mapped, swap};
 use crate::cpu::direct_map::pointer_to;
-use crate::files::mapped;
-use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicU64, Ordering};
-use spin::Once;
+use core::sync::atomic::Ordering;
 use vmarea::types::mmu::MappedPage;
 use vmarea::types::page_bytes::PageBytes;
 use vmarea::types::platform::Environment;
@@ -48,55 +46,6 @@ impl Environment for Machine {
     type Wait = Spin;
 }
 
-/// Number of frame numbers that the core may use beyond one for each physical frame.
-///
-/// They are needed because each of the core's lanes holds some unused numbers in reserve.
-const SPARE_NUMBERS: usize = 1 << 16;
-
-/// Physical address for each frame number; 0 if the number is not in use.
-static FRAMES: Once<Vec<AtomicU64>> = Once::new();
-static ZERO_PAGE: Once<Frame> = Once::new();
-
-/// Initializes the frame table; called once, before the core is used.
-pub fn start() {
-    let numbers = super::frames::total_frames() + SPARE_NUMBERS;
-    FRAMES.call_once(|| (0..numbers).map(|_| AtomicU64::new(0)).collect());
-    ZERO_PAGE.call_once(|| Frame::zeroed().expect("memory for the zero page"));
-}
-
-/// Returns the physical address of the shared zero page.
-pub fn zero_page() -> u64 {
-    ZERO_PAGE.get().map_or(0, Frame::address)
-}
-
-fn place(frame: FrameId) -> Option<&'static AtomicU64> {
-    FRAMES.get()?.get(frame.index())
-}
-
-/// Returns the physical address of one of the core's frames, or 0 if the frame is not in use.
-pub fn physical_address(frame: FrameId) -> u64 {
-    // ORDERING: Acquire, pairs with the Release in `fill`.
-    place(frame).map_or(0, |at| at.load(Ordering::Acquire))
-}
-
-/// Returns the number of the core's frames that have a physical frame.
-pub fn frames_in_use() -> usize {
-    // ORDERING: Relaxed; a count.
-    let is_used = |at: &&AtomicU64| at.load(Ordering::Relaxed) != 0;
-    FRAMES
-        .get()
-        .map_or(0, |all| all.iter().filter(is_used).count())
-}
-
-/// Assigns a physical frame to one of the core's frames; fails if `frame` is `None`.
-fn fill(id: FrameId, frame: Option<Frame>) -> Result<(), Errno> {
-    let place = place(id).ok_or(Errno::ENOMEM)?;
-    let frame = frame.ok_or(Errno::ENOMEM)?;
-    // ORDERING: Release, pairs with the Acquire in `physical_address`.
-    place.store(frame.into_address(), Ordering::Release);
-    Ok(())
-}
-
 /// The machine's physical memory, as the core uses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory;
@@ -116,11 +65,7 @@ impl Platform for Memory {
     }
 
     fn free(&self, frame: FrameId) {
-        let Some(place) = place(frame) else { return };
-        // ORDERING: AcqRel; nothing uses the frame after this.
-        let address = place.swap(0, Ordering::AcqRel);
-        // SAFETY: `fill` gave up the ownership, and the swap returns the address only once.
-        drop(unsafe { Frame::from_address(address) });
+        drop(frame_numbers::take(frame));
     }
 
     fn same(&self, one: FrameId, other: FrameId) -> bool {

@@ -4,11 +4,13 @@
 //! owner: the core, a file's page cache or a page table. The frames that have no such owner when
 //! the first program starts belong to the kernel; their number must not change afterwards.
 
-use super::frames::{free_frames, total_frames};
-use super::{mm, mmu, platform, space};
-use crate::files::{Inode, inode, mapped};
+use crate::files::{Inode, inode};
+use crate::memory::file_pages::FilePages;
+use crate::memory::frames::{free_frames, total_frames};
+use crate::memory::{frame_numbers, mapped, mmu};
 use crate::process;
 use crate::scheduler;
+use crate::space::{self, space};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -67,8 +69,8 @@ pub fn report() -> String {
 
 fn count() -> Census {
     let used = total_frames() - free_frames();
-    let core = platform::frames_in_use();
-    let tables = mm::all().into_iter().map(mmu::count_table_frames).sum();
+    let core = frame_numbers::frames_in_use();
+    let tables = space::all().into_iter().map(mmu::count_table_frames).sum();
     let files = pages_of_files();
     Census {
         core,
@@ -82,18 +84,24 @@ fn count() -> Census {
 fn pages_of_files() -> usize {
     let mut files = BTreeMap::new();
     add_below(&inode::root(), &mut files);
-    let open = process::all().into_iter().flat_map(|p| p.files.inodes());
-    let vmas = mm::all().into_iter().flat_map(|mm| space().maps(mm));
-    let mapped = vmas.filter_map(|vma| mapped::file(vma.body.file?.inode));
-    for file in open.chain(mapped) {
-        files.insert(file.number, file);
+    for file in process::all().into_iter().flat_map(|p| p.files.inodes()) {
+        add(&file, &mut files);
+    }
+    let vmas = space::all().into_iter().flat_map(|mm| space().maps(mm));
+    for file in vmas.filter_map(|vma| vma.body.file) {
+        files.extend(mapped::file(file.inode).map(|pages| (file.inode, pages)));
     }
     files.values().map(|file| file.pages() as usize).sum()
 }
 
-fn add_below(directory: &Inode, files: &mut BTreeMap<u64, Arc<Inode>>) {
+fn add(file: &Inode, files: &mut BTreeMap<u64, Arc<FilePages>>) {
+    let pages = file.file_pages().map(Arc::clone);
+    files.extend(pages.map(|pages| (file.number, pages)));
+}
+
+fn add_below(directory: &Inode, files: &mut BTreeMap<u64, Arc<FilePages>>) {
     for (_, child) in directory.children() {
         add_below(&child, files);
-        files.insert(child.number, child);
+        add(&child, files);
     }
 }

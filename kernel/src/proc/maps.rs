@@ -1,7 +1,7 @@
 //! `/proc/PID/maps` and `smaps`: a process's mappings, as Linux prints them.
 
-use super::mapped;
-use crate::memory::{Mm, space};
+use crate::memory::mapped;
+use crate::space::{Mm, space};
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;

@@ -4,12 +4,17 @@
 //! start. `pagemap` and `mem` are read page by page from the address space that the process had
 //! when the file was opened.
 
-use super::{Inode, proc_maps};
+pub mod check;
+mod maps;
+
 use crate::cpu::clock;
 use crate::failure::Failure;
-use crate::memory::mm::Usage;
-use crate::memory::{Mm, background, check, frames, platform, space, swap};
+use crate::files::open::Generated;
+use crate::files::{Inode, OpenFile};
+use crate::memory::{frame_numbers, frames, swap};
 use crate::process::{self, Process, signal};
+use crate::space::mm::Usage;
+use crate::space::{Mm, background, space};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -25,8 +30,6 @@ pub enum ProcFile {
     Report(Report),
     /// A file that triggers a kernel action when it is written to.
     Control(Control),
-    /// A pidfd, which refers to a process and cannot be read.
-    PidFd(u32),
     /// `pagemap`.
     PageMap(Arc<Mm>),
     /// `mem`.
@@ -118,7 +121,7 @@ pub enum Found {
     /// A symbolic link with this target.
     Link(String),
     /// An open file, found under its name in `/proc/PID/fd`.
-    Descriptor(Arc<super::OpenFile>),
+    Descriptor(Arc<OpenFile>),
 }
 
 /// Returns the object at a path without symbolic links, or `None` if the path is not in `/proc`.
@@ -189,8 +192,8 @@ fn text_of(pid: Option<u32>, name: &str) -> Result<Vec<u8>, Failure> {
 fn text_of_process(process: &Process, name: &str) -> Result<String, Failure> {
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
     Ok(match name {
-        "maps" => proc_maps::maps(&*mm()?),
-        "smaps" => proc_maps::smaps(&*mm()?),
+        "maps" => maps::maps(&*mm()?),
+        "smaps" => maps::smaps(&*mm()?),
         "status" => status(process),
         "stat" => stat(process),
         "statm" => statm(process),
@@ -344,15 +347,15 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
     let word = mm.with_entry(addr, |vma, entry| {
         let frame = |address: u64| address >> 12;
         match entry {
-            Pte::Zero => PRESENT | OF_FILE | frame(platform::zero_page()),
+            Pte::Zero => PRESENT | OF_FILE | frame(frame_numbers::zero_page()),
             Pte::Anon { frame: id, .. } => {
                 let alone = space().frame_mapcount(id) == Some(1);
                 let exclusive = if alone { EXCLUSIVE } else { 0 };
-                PRESENT | exclusive | SOFT_DIRTY | frame(platform::physical_address(id))
+                PRESENT | exclusive | SOFT_DIRTY | frame(frame_numbers::physical_address(id))
             }
-            Pte::Ksm { frame: id } => PRESENT | frame(platform::physical_address(id)),
+            Pte::Ksm { frame: id } => PRESENT | frame(frame_numbers::physical_address(id)),
             Pte::File { .. } => {
-                let to = crate::memory::mm::address_of_page(vma, addr, entry);
+                let to = crate::space::mm::address_of_page(vma, addr, entry);
                 PRESENT | OF_FILE | SOFT_DIRTY | frame(to)
             }
             // Device 0, and the slot; in Linux, slot 0 is the header of the device.
@@ -363,16 +366,16 @@ fn page_word(mm: &Mm, addr: u64) -> u64 {
     word.unwrap_or(0)
 }
 
-impl ProcFile {
+impl Generated for ProcFile {
     /// Reads bytes at an offset; returns the number of bytes read.
     ///
     /// # Errors
     /// EIO for memory that is not mapped; EINVAL for a file that cannot be read, and if a read of
     /// `pagemap` does not consist of whole words.
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
+    fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Report(report) => report.read(offset, to),
-            ProcFile::Control(_) | ProcFile::PidFd(_) => Err(EINVAL.into()),
+            ProcFile::Control(_) => Err(EINVAL.into()),
             ProcFile::PageMap(mm) => {
                 if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
                     return Err(EINVAL.into());
@@ -394,7 +397,7 @@ impl ProcFile {
     ///
     /// # Errors
     /// EACCES for most files; EINVAL for a value out of range; EIO for memory that cannot be written.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
+    fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         match self {
             ProcFile::Memory(mm) => {
                 mm.write(offset, from).map_err(|_| EIO)?;
@@ -405,7 +408,7 @@ impl ProcFile {
                 control.write(from);
                 Ok(from.len())
             }
-            ProcFile::PageMap(_) | ProcFile::PidFd(_) => Err(EACCES.into()),
+            ProcFile::PageMap(_) => Err(EACCES.into()),
         }
     }
 }

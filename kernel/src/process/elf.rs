@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::files::Inode;
-use crate::memory::mm::TASK_SIZE;
+use crate::space::TASK_SIZE;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;

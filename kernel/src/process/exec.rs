@@ -15,11 +15,12 @@ use super::signal::HandlerStack;
 use super::{Inherited, Thread};
 use crate::cpu::{self, Registers};
 use crate::failure::Failure;
-use crate::files::{Inode, mapped, path};
-use crate::memory::mm::TASK_SIZE;
-use crate::memory::user::bytes_of;
-use crate::memory::{Mm, mmu, space};
+use crate::files::{Inode, path};
+use crate::memory::{mapped, mmu};
 use crate::scheduler::task::VectorState;
+use crate::space::TASK_SIZE;
+use crate::space::user::bytes_of;
+use crate::space::{Mm, space};
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -268,7 +269,9 @@ fn map_interpreter(mm: &Mm, interpreter: &Image) -> Result<(u64, u64), Failure> 
 }
 
 fn map_segments(mm: &Mm, image: &Image, bias: u64) -> Result<(), Failure> {
-    let mapped = mapped::keep(&image.file, &image.path, mapped::new_id(), (true, false));
+    let mapped = image
+        .file
+        .describe(&image.path, mapped::new_id(), (true, false));
     for segment in &image.executable.segments {
         map_segment(mm, &mapped, segment, bias)?;
     }

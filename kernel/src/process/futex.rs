@@ -4,9 +4,9 @@
 
 use crate::cpu::clock;
 use crate::failure::{Failure, RESTART, Value};
-use crate::memory::Mm;
 use crate::scheduler::task::Woken;
 use crate::scheduler::{self, Event};
+use crate::space::Mm;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOSYS, ETIMEDOUT};
 use linux_raw_sys::general::{
     FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_PRIVATE_FLAG, FUTEX_REQUEUE, FUTEX_WAIT,

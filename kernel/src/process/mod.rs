@@ -1,4 +1,4 @@
-//! Processes: threads, their scheduler, signals, and the calls that create and end processes.
+//! Processes: threads, signals, and the calls that create and end processes.
 //!
 //! When its last thread ends, a process's memory and open files are freed. The process remains in
 //! the process table as a zombie until its parent has waited for it.
@@ -9,6 +9,7 @@ pub mod elf;
 pub mod exec;
 pub mod exit;
 pub mod futex;
+pub mod oom;
 pub mod signal;
 pub mod thread;
 pub mod wait;
@@ -16,9 +17,9 @@ pub mod wait;
 pub use thread::Thread;
 
 use crate::files::FileTable;
-use crate::memory::Mm;
 use crate::scheduler;
 use crate::scheduler::task::RunState;
+use crate::space::Mm;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;

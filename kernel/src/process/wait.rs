@@ -2,9 +2,9 @@
 
 use super::{Process, all, current, exit, forget};
 use crate::failure::{Failure, RESTART, Value};
-use crate::memory::Mm;
 use crate::scheduler::task::Woken;
 use crate::scheduler::{self, Event};
+use crate::space::Mm;
 use alloc::sync::Arc;
 use linux_raw_sys::errno::{ECHILD, EINVAL};
 use linux_raw_sys::general::{P_ALL, P_PGID, P_PID, SIGCHLD, WEXITED, WNOHANG, WNOWAIT};

@@ -4,8 +4,9 @@
 //! `/sys/kernel/mm/ksm/run`. In Linux, writing to the second file starts a thread that runs until
 //! it is stopped.
 
-use super::{frames, mm, platform, reclaim, space};
+use super::{reclaim, space};
 use crate::cpu::direct_map::pointer_to;
+use crate::memory::{frame_numbers, frames};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -14,7 +15,7 @@ use vmarea::types::{FrameId, MmId, PAGE_SIZE, VmFlags, VmRange};
 
 /// Moves every anonymous page to another frame; returns the number of pages moved.
 pub fn migrate_all() -> usize {
-    let frames = mm::all().into_iter().flat_map(frames_of);
+    let frames = super::all().into_iter().flat_map(frames_of);
     let moved = frames.filter(|&frame| frames::free_frames() >= reclaim::MIN && migrate(frame));
     moved.count()
 }
@@ -39,7 +40,7 @@ fn frames_of(mm: MmId) -> Vec<FrameId> {
 pub fn merge_equal() -> usize {
     let mut first: BTreeMap<u64, (MmId, u64)> = BTreeMap::new();
     let mut merged = 0;
-    for mm in mm::all() {
+    for mm in super::all() {
         for (addr, sum) in mergeable_pages(mm) {
             let other = *first.entry(sum).or_insert((mm, addr));
             if other != (mm, addr) && frames::free_frames() >= reclaim::MIN {
@@ -69,7 +70,7 @@ fn mergeable_pages(mm: MmId) -> Vec<(u64, u64)> {
 
 /// Returns a checksum of a frame, which a program may be changing at the same time.
 fn checksum(frame: FrameId) -> u64 {
-    let address = platform::physical_address(frame);
+    let address = frame_numbers::physical_address(frame);
     if address == 0 {
         return 0;
     }

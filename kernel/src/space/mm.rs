@@ -1,61 +1,22 @@
 //! `Mm`: an address space in the core, shared by the threads of a process.
 
-use super::{frames, heap, mmu, oom, platform, reclaim, swap};
-use crate::files::mapped;
-use alloc::collections::BTreeSet;
+use super::shortage::{self, Short};
+use super::{ALL, TASK_SIZE, reclaim, space, sweep};
+use crate::memory::{frame_numbers, heap, mmu};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::ops::ControlFlow;
-use spin::{Mutex, Once};
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::mapped::Mapped;
 use vmarea::mm::{Layout, Limits};
 use vmarea::page::Pte;
-use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
 use vmarea::types::call_flags::MapFlags;
 use vmarea::types::{Errno, MmId, PAGE_SIZE, VmRange};
 use vmarea::vma::VmaView;
-use vmarea::{HugePages, Overcommit, Space, System};
-
-use super::oom::Short;
-use super::platform::{Machine, Memory};
-
-static SPACE: Once<Space<Machine>> = Once::new();
-
-/// Ids of all address spaces.
-static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
-
-/// First address above user memory.
-pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
 
 /// Maximum number of times that a page fault is repeated because a page could not be allocated.
 const MAX_SHORTAGES: u32 = 16;
-
-/// Creates the core's `Space`; must be called only once.
-pub fn start(policy: Policy) {
-    platform::start();
-    let system = System {
-        task_size: TASK_SIZE,
-        huge_pages: HugePages::Never,
-        overcommit: Overcommit::Guess((frames::total_frames() + swap::slots()) as u64),
-        swap: swap::slots() != 0,
-        swap_slots: swap::slots() as u32,
-        ..System::default()
-    };
-    SPACE.call_once(|| Space::in_environment(policy, system, Memory));
-}
-
-/// Returns the core's `Space`.
-pub fn space() -> &'static Space<Machine> {
-    SPACE.get().expect("the core has started")
-}
-
-/// Returns the ids of all address spaces.
-pub fn all() -> Vec<MmId> {
-    ALL.lock().iter().copied().collect()
-}
 
 /// An address space. Its mappings and frames are freed when the last reference is dropped.
 #[derive(Debug)]
@@ -119,7 +80,7 @@ impl Mm {
     /// Those of the core's `fork`; ENOMEM.
     pub fn fork(&self) -> Result<Arc<Mm>, Errno> {
         check_memory()?;
-        let _gate = mapped::forking();
+        let _gate = sweep::forking();
         space().fork(self.0).map(Mm::of)
     }
 
@@ -186,10 +147,12 @@ pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, 
     let mut shortages = 0;
     loop {
         reclaim::check();
-        if heap::is_exhausted() {
-            oom::make_room(Short::Heap)?;
-        } else if !reclaim::free_frames(reclaim::MIN) {
-            oom::make_room(Short::Frames)?;
+        let has_room = match heap::is_exhausted() {
+            true => shortage::make_room(Short::Heap),
+            false => reclaim::free_frames(reclaim::MIN) || shortage::make_room(Short::Frames),
+        };
+        if !has_room {
+            return Err(BadAccess::NoMemory);
         }
         return Err(match access() {
             Ok(done) => return Ok(done),
@@ -200,7 +163,10 @@ pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, 
                 shortages += 1;
                 continue;
             }
-            Err(Faulted::OutOfMemory) => oom::end_current(),
+            Err(Faulted::OutOfMemory) => {
+                shortage::end_current();
+                BadAccess::NoMemory
+            }
             Err(Faulted::Retry | Faulted::NeedPage) => {
                 core::hint::spin_loop();
                 continue;
@@ -214,7 +180,7 @@ impl Drop for Mm {
     fn drop(&mut self) {
         ALL.lock().remove(&self.0);
         let _ = space().mm_exit(self.0);
-        mapped::sweep();
+        sweep::sweep();
     }
 }
 
@@ -244,5 +210,5 @@ fn check_memory() -> Result<(), Errno> {
 /// Returns the physical address of the page that an entry maps, or 0 if the entry maps no page.
 pub fn address_of_page(vma: &VmaView, addr: u64, entry: Pte) -> u64 {
     let to = Mapped::of(vma, addr, entry).translation();
-    to.map_or(0, |to| mmu::address_of(to.page))
+    to.map_or(0, |to| frame_numbers::address_of(to.page))
 }

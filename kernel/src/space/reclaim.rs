@@ -12,8 +12,8 @@
 //! # Linux
 //! `mm/vmscan.c` `kswapd`, `balance_pgdat`, `try_to_free_pages`.
 
-use super::frames;
 use super::space;
+use crate::memory::frames;
 use crate::scheduler::{self, Event};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spin::RwLock;

@@ -3,7 +3,8 @@
 //! The kernel never accesses a program's address directly. The core faults the page in as if the
 //! program accessed it, and the platform copies through the direct map.
 
-use super::mm::{Mm, complete, space};
+use super::mm::{Mm, complete};
+use super::space;
 use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EFAULT, EINVAL, ENAMETOOLONG};

@@ -5,10 +5,11 @@ use crate::failure::{Failure, Value};
 use crate::files::inode::{Device, Inode};
 use crate::files::open::{Object, OpenFile, Place};
 use crate::files::pipe;
+use crate::process::signal::{self, SigInfo};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
-use linux_raw_sys::errno::{EBADF, EINVAL, ENOTTY, EPERM};
+use linux_raw_sys::errno::{EBADF, EINVAL, ENOTTY, EPERM, EPIPE};
 use linux_raw_sys::general::*;
 
 /// Maximum number of bytes that one step of a transfer copies.
@@ -84,6 +85,16 @@ enum Direction {
     Out,
 }
 
+/// Writes bytes to a file; sends SIGPIPE to the process if the file is a pipe without readers.
+fn write(call: &Call<'_>, file: &OpenFile, place: Place, from: &[u8]) -> Result<usize, Failure> {
+    let written = file.write(place, from);
+    if written == Err(EPIPE.into()) {
+        let process = &call.thread.process;
+        signal::send(process, SigInfo::of_kill(SIGPIPE, process));
+    }
+    written
+}
+
 /// Transfers data between a file and the program in steps; ends after an incomplete step.
 fn transfer(
     call: &Call<'_>,
@@ -109,7 +120,7 @@ fn transfer(
             }),
             Direction::Out => {
                 let read = call.mm.read(addr.wrapping_add(done), part);
-                read.and_then(|()| file.write(place, part))
+                read.and_then(|()| write(call, file, place, part))
             }
         };
         match result {
@@ -156,7 +167,7 @@ fn send_file(call: &Call<'_>) -> Result<Value, Failure> {
     let [out, from, offset, count, ..] = call.args;
     let files = &call.thread.process.files;
     let (out, from) = (files.get(out as u32)?, files.get(from as u32)?);
-    if matches!(from.object, Object::Proc(_)) {
+    if matches!(from.object, Object::Generated(_) | Object::PidFd(_)) {
         return Err(EINVAL.into());
     }
     let mut at = match offset {
@@ -176,7 +187,7 @@ fn send_file(call: &Call<'_>) -> Result<Value, Failure> {
         }
         let mut written = 0;
         while written < read {
-            written += out.write(Place::Position, &buffer[written..read])?;
+            written += write(call, &out, Place::Position, &buffer[written..read])?;
         }
         at = at.map(|at| at + read as u64);
         done += read as u64;
@@ -220,14 +231,15 @@ fn fcntl(call: &Call<'_>) -> Result<Value, Failure> {
             Ok(0)
         }
         F_GET_SEALS | F_ADD_SEALS => {
-            let inode = file.inode().filter(|inode| inode.is_file()).ok_or(EINVAL)?;
+            let pages = file.inode().and_then(|inode| inode.file_pages());
+            let pages = pages.ok_or(EINVAL)?;
             if command as u32 == F_GET_SEALS {
-                return Ok(inode.seals().into());
+                return Ok(pages.seals().into());
             }
-            if inode.has_seal(F_SEAL_SEAL) || !file.is_writable() {
+            if pages.has_seal(F_SEAL_SEAL) || !file.is_writable() {
                 return Err(EPERM.into());
             }
-            inode.set_seals(inode.seals() | argument as u32);
+            pages.set_seals(pages.seals() | argument as u32);
             Ok(0)
         }
         _ => Err(EINVAL.into()),
@@ -305,8 +317,10 @@ fn memfd(call: &Call<'_>) -> Result<Value, Failure> {
             _ => failure,
         })?;
     let inode: Arc<Inode> = Inode::file(0o777, &[]);
-    if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0 {
-        inode.set_seals(0);
+    if flags & (MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL) != 0
+        && let Some(pages) = inode.file_pages()
+    {
+        pages.set_seals(0);
     }
     let path = format!("/memfd:{name} (deleted)");
     let file = OpenFile::new(Object::Inode(inode), path, O_RDWR | O_LARGEFILE);

@@ -3,10 +3,11 @@
 use super::{Call, Outcome};
 use crate::failure::{Failure, Value};
 use crate::files::inode::Device;
-use crate::files::{Inode, OpenFile, mapped};
-use crate::memory::mm::TASK_SIZE;
-use crate::memory::{Mm, space};
+use crate::files::{Inode, OpenFile};
+use crate::memory::mapped;
 use crate::process::find;
+use crate::space::TASK_SIZE;
+use crate::space::{Mm, space};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EBADF, EINVAL, ENODEV, ENOMEM, EPERM, ESRCH};
@@ -99,7 +100,7 @@ fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
     }
     let can_map = |inode: &&Arc<Inode>| inode.is_file() || inode.as_device() == Some(Device::Zero);
     let inode = file.inode().filter(can_map).ok_or(ENODEV)?;
-    Ok(mapped::keep(inode, &file.path, file.id, access))
+    Ok(inode.describe(&file.path, file.id, access))
 }
 
 /// `mincore`: writes one byte per page, which tells whether the page is in memory.
@@ -204,13 +205,14 @@ fn process_mrelease(call: &Call<'_>) -> Result<Value, Failure> {
 /// # Errors
 /// EINVAL if this is not a file or the size is negative; EACCES; EPERM.
 pub fn truncate(file: &Inode, size: u64) -> Result<Value, Failure> {
-    if size >> 63 != 0 || !file.is_file() {
-        return Err(EINVAL.into());
-    }
+    let pages = file
+        .file_pages()
+        .filter(|_| size >> 63 == 0)
+        .ok_or(EINVAL)?;
     if file.mode() & 0o222 == 0 && file.mode() & 0o444 == 0 {
         return Err(EACCES.into());
     }
-    let gone = file.resize(size)?;
+    let gone = pages.resize(size)?;
     let first = size.div_ceil(PAGE_SIZE);
     space().unmap_mapping(file.number, first, u64::MAX, Copies::Go);
     // The pages are freed only now that no TLB maps them any more.
@@ -225,26 +227,27 @@ pub fn truncate(file: &Inode, size: u64) -> Result<Value, Failure> {
 pub fn fallocate(file: &OpenFile, mode: u32, offset: u64, len: u64) -> Result<Value, Failure> {
     const KEEP_SIZE: u32 = 1;
     const PUNCH_HOLE: u32 = 2;
-    let inode = file.inode().filter(|inode| inode.is_file()).ok_or(ENODEV)?;
+    let inode = file.inode().ok_or(ENODEV)?;
+    let pages = inode.file_pages().ok_or(ENODEV)?;
     let end = offset
         .checked_add(len)
         .filter(|&end| len != 0 && end >> 63 == 0)
         .ok_or(EINVAL)?;
     match mode {
         0 | KEEP_SIZE => {
-            if mode == 0 && end > inode.size() {
-                inode.resize(end)?;
+            if mode == 0 && end > pages.size() {
+                pages.resize(end)?;
             }
             Ok(0)
         }
         mode if mode == KEEP_SIZE | PUNCH_HOLE => {
-            if inode.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) {
+            if pages.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE) {
                 return Err(EPERM.into());
             }
             let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
             if first < last {
                 space().unmap_mapping(inode.number, first, last, Copies::Stay);
-                inode.punch_hole(first, last);
+                pages.punch_hole(first, last);
             }
             Ok(0)
         }

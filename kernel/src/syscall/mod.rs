@@ -13,9 +13,9 @@ pub mod tree;
 
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
-use crate::memory::{Mm, reclaim};
 use crate::process::{Thread, current_thread, signal};
 use crate::say;
+use crate::space::{Mm, reclaim};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, Ordering};
 use linux_raw_sys::errno::{EFAULT, ENOSYS};

@@ -2,13 +2,14 @@
 
 use super::{Call, Outcome};
 use crate::failure::{Failure, Value};
+use crate::files::OpenFile;
 use crate::files::open::Object;
-use crate::files::{OpenFile, proc};
-use crate::memory::space;
-use crate::memory::user::PATH_MAX;
+use crate::proc;
 use crate::process::exec::{self, Command};
 use crate::process::futex::{self, futex};
 use crate::process::{self, Inherited, Process, clone, wait};
+use crate::space::space;
+use crate::space::user::PATH_MAX;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -206,7 +207,7 @@ fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
         return Err(EINVAL.into());
     }
     process::find(pid as u32).ok_or(ESRCH)?;
-    let object = Object::Proc(proc::ProcFile::PidFd(pid as u32));
+    let object = Object::PidFd(pid as u32);
     let file = OpenFile::new(object, "anon_inode:[pidfd]".into(), O_RDWR);
     Ok(call.thread.process.files.add(file, 0, true)?.into())
 }
@@ -217,7 +218,7 @@ fn pidfd_open(call: &Call<'_>) -> Result<Value, Failure> {
 /// EBADF.
 pub fn process_of_pidfd(call: &Call<'_>, fd: u32) -> Result<u32, Failure> {
     match &call.thread.process.files.get(fd)?.object {
-        Object::Proc(proc::ProcFile::PidFd(pid)) => Ok(*pid),
+        Object::PidFd(pid) => Ok(*pid),
         _ => Err(EBADF.into()),
     }
 }

@@ -3,10 +3,10 @@
 use super::{Call, Outcome};
 use crate::cpu::clock;
 use crate::failure::{Failure, Value};
-use crate::memory::Mm;
 use crate::process::alarm;
 use crate::scheduler::task::Woken;
 use crate::scheduler::{self, Event};
+use crate::space::Mm;
 use linux_raw_sys::errno::{EINTR, EINVAL};
 use linux_raw_sys::general::*;
 

@@ -4,8 +4,9 @@ use super::{Call, Outcome, memory};
 use crate::failure::{Failure, Value};
 use crate::files::open::{Object, OpenFile};
 use crate::files::path::{self, Last};
-use crate::files::proc::{self, Found};
 use crate::files::{Inode, inode};
+use crate::proc::{self, Found};
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -154,7 +155,7 @@ fn open(call: &Call<'_>, fd: u32, addr: u64, flags: u32, mode: u32) -> Result<Va
     let object = match find_name(&base, &name, last) {
         Ok(_) if flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL => return Err(EEXIST.into()),
         Ok(Target::Inode(inode)) => Object::Inode(inode),
-        Ok(Target::Proc(Found::File(file))) => Object::Proc(file),
+        Ok(Target::Proc(Found::File(file))) => Object::Generated(Box::new(file)),
         Ok(Target::Proc(Found::Directory(path))) => {
             let file = OpenFile::new(Object::Inode(Inode::directory(0o555)), path, flags);
             return Ok(process.files.add(file, 0, flags & O_CLOEXEC != 0)?.into());
@@ -191,13 +192,16 @@ fn open(call: &Call<'_>, fd: u32, addr: u64, flags: u32, mode: u32) -> Result<Va
 /// Writes a `struct stat`.
 fn stat(call: &Call<'_>, target: &Target, to: u64) -> Result<Value, Failure> {
     let (number, mode, device, size, pages) = match target {
-        Target::Inode(i) => (i.number, i.mode(), i.device_number(), i.size(), i.pages()),
+        Target::Inode(i) => {
+            let pages = i.file_pages().map_or(0, |pages| pages.pages());
+            (i.number, i.mode(), i.device_number(), i.size(), pages)
+        }
         Target::Proc(Found::Link(path)) => (1, S_IFLNK | 0o777, 0, path.len() as u64, 0),
         Target::Proc(Found::Descriptor(_)) => (1, S_IFLNK | 0o700, 0, 64, 0),
         Target::Proc(Found::Directory(_)) => (1, S_IFDIR | 0o555, 0, 0, 0),
         Target::Proc(Found::File(_)) => (1, S_IFREG | 0o444, 0, 0, 0),
         Target::Open(file) => match file.object {
-            Object::Proc(_) => (1, S_IFREG | 0o444, 0, 0, 0),
+            Object::Generated(_) | Object::PidFd(_) => (1, S_IFREG | 0o444, 0, 0, 0),
             _ => (1, S_IFIFO | 0o600, 0, 0, 0),
         },
     };

@@ -11,9 +11,9 @@
 use super::{Action, SigInfo, UNSTOPPABLE};
 use crate::cpu::Registers;
 use crate::failure::Failure;
-use crate::memory::mm::TASK_SIZE;
 use crate::process::Thread;
 use crate::scheduler::task::VectorState;
+use crate::space::TASK_SIZE;
 use linux_raw_sys::errno::EFAULT;
 use linux_raw_sys::general::{SA_ONSTACK, SS_DISABLE};
 

@@ -1,0 +1,59 @@
+//! The core and its address spaces, which sleep, swap pages out and end processes when memory is short.
+//!
+//! ```text
+//! user      copies between the kernel and programs, checked by faults
+//! mm        one address space of the core, and what a fault means for a thread
+//! sweep     releases files that are no longer mapped     background  compaction and KSM
+//! shortage  ends a process if reclaim does not help
+//! reclaim   swaps out unused pages when frames are short
+//! ```
+
+pub mod background;
+pub mod mm;
+pub mod reclaim;
+pub mod shortage;
+mod sweep;
+pub mod user;
+
+pub use mm::Mm;
+
+use crate::memory::platform::{Machine, Memory};
+use crate::memory::{frame_numbers, frames, swap};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use spin::{Mutex, Once};
+use vmarea::policy::Policy;
+use vmarea::types::MmId;
+use vmarea::{HugePages, Overcommit, Space, System};
+
+static SPACE: Once<Space<Machine>> = Once::new();
+
+/// Ids of all address spaces.
+static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
+
+/// First address above user memory.
+pub const TASK_SIZE: u64 = 0x7fff_ffff_f000;
+
+/// Creates the core's `Space`; must be called only once.
+pub fn start(policy: Policy) {
+    frame_numbers::start();
+    let system = System {
+        task_size: TASK_SIZE,
+        huge_pages: HugePages::Never,
+        overcommit: Overcommit::Guess((frames::total_frames() + swap::slots()) as u64),
+        swap: swap::slots() != 0,
+        swap_slots: swap::slots() as u32,
+        ..System::default()
+    };
+    SPACE.call_once(|| Space::in_environment(policy, system, Memory));
+}
+
+/// Returns the core's `Space`.
+pub fn space() -> &'static Space<Machine> {
+    SPACE.get().expect("the core has started")
+}
+
+/// Returns the ids of all address spaces.
+pub fn all() -> Vec<MmId> {
+    ALL.lock().iter().copied().collect()
+}

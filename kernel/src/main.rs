@@ -1,14 +1,27 @@
 //! A small x86-64 kernel whose address spaces are those of the `vmarea` crate.
 //!
 //! The kernel boots under QEMU through PVH on one or more CPUs, unpacks an initramfs and runs
-//! static Linux programs. Its purpose is to show the core on a real MMU. The module `memory`
-//! contains everything that an embedder has to provide; the other modules contain what programs
-//! need in order to run.
+//! static Linux programs. Its purpose is to show the core on a real MMU. The modules `memory` and
+//! `space` contain everything that an embedder has to provide; the other modules contain what
+//! programs need in order to run.
+//!
+//! The modules are in an order, and each uses only those below it; `ci/layers.py` finds modules
+//! that use each other. Higher modules reach lower ones by three more ways: traits that they
+//! implement (`scheduler::task::Runnable`, `files::open::Generated`), symbols that the entry code
+//! calls, and the function that `space::shortage` calls to kill a process.
 //!
 //! ```text
-//! boot ─▶ memory ─▶ files ─▶ process ─▶ syscall
-//!          │ frames, tables, mmu, platform ◀── the core (vmarea)
-//!         cpu: per-CPU data, traps, interrupts, time      console: the serial line
+//! main       starts everything        boot: the boot loader's information, backtrace: for a panic
+//! traps      page faults, exceptions, the timer interrupt
+//! syscall    system calls by number
+//! proc       the files of /proc
+//! process    processes, threads, signals
+//! files      inodes, open files, pipes, the terminal
+//! space      the core (vmarea) and its address spaces, faults, reclaim
+//! scheduler  thread switches, sleeping and waking
+//! memory     frames, tables, the page cache, and what the core needs from below: platform, mmu
+//! cpu        per-CPU data, entry code, interrupts, time          console: the serial line
+//! failure    results of system calls
 //! ```
 #![no_std]
 #![no_main]

@@ -2,13 +2,13 @@
 
 use crate::cpu::{self, Registers, apic};
 use crate::files::terminal;
-use crate::process::signal::{self, SigInfo};
-use crate::process::{self, alarm};
+use crate::process::signal::SigInfo;
+use crate::process::{self, alarm, delivery, send};
 use crate::scheduler;
 use crate::space::mm::BadAccess;
 use linux_raw_sys::general::{
     BUS_ADRALN, BUS_ADRERR, FPE_INTDIV, ILL_ILLOPN, SEGV_ACCERR, SEGV_MAPERR, SI_KERNEL, SIGBUS,
-    SIGFPE, SIGILL, SIGSEGV, SIGTRAP, TRAP_BRKPT,
+    SIGFPE, SIGILL, SIGINT, SIGSEGV, SIGTRAP, TRAP_BRKPT,
 };
 use vmarea::fault::Access;
 use x86_64::registers::control::Cr2;
@@ -41,7 +41,7 @@ extern "C" fn trap(registers: &mut Registers) {
             scheduler::schedule();
         }
         apic::WAKE => apic::end_of_interrupt(),
-        vector => signal::force(exception(vector, registers.rip)),
+        vector => send::force(exception(vector, registers.rip)),
     }
     leave_kernel(registers);
 }
@@ -71,7 +71,7 @@ fn tick() {
     }
     alarm::ring();
     if terminal::receive() {
-        process::interrupt_all();
+        send::to_all(SigInfo::of_kernel(SIGINT));
     }
     scheduler::wake_due();
 }
@@ -82,7 +82,7 @@ fn tick() {
 #[unsafe(no_mangle)]
 extern "C" fn leave_kernel(registers: &mut Registers) {
     if registers.is_from_user() {
-        signal::deliver(registers);
+        delivery::deliver(registers);
     }
 }
 
@@ -106,7 +106,7 @@ fn page_fault(registers: &Registers) {
         // `oom` has made the process end.
         BadAccess::NoMemory => return,
     };
-    signal::force(SigInfo::fault(number, code as i32, addr));
+    send::force(SigInfo::fault(number, code as i32, addr));
 }
 
 /// Returns the signal for an exception at `rip`.

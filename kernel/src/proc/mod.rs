@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::files::open::Generated;
 use crate::files::{Inode, OpenFile};
 use crate::memory::{frame_numbers, frames, swap};
-use crate::process::{self, Process, signal};
+use crate::process::{self, Process};
 use crate::space::mm::Usage;
 use crate::space::{Mm, background, space};
 use alloc::format;
@@ -296,7 +296,7 @@ fn status(process: &Process) -> String {
         }
     }
     let (pending, blocked) = threads.first().map_or((0, 0), |thread| {
-        (signal::pending_set(thread), thread.signals.lock().mask)
+        (thread.pending_signals(), thread.signals.lock().mask)
     });
     text + &format!(
         "Threads:\t{}\nSigPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n",

@@ -1,6 +1,7 @@
 //! `alarm` and the real-time interval timer, which send SIGALRM after a given time.
 
-use super::signal::{self, SigInfo};
+use super::send;
+use super::signal::SigInfo;
 use crate::cpu::clock;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -51,7 +52,7 @@ pub fn ring() {
     });
     for pid in due {
         if let Some(process) = super::find(pid) {
-            signal::send(&process, SigInfo::of_kernel(SIGALRM));
+            send::to_process(&process, SigInfo::of_kernel(SIGALRM));
         }
     }
 }

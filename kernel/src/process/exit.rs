@@ -1,7 +1,7 @@
 //! Termination of threads and processes.
 
-use super::signal::{self, Action, SigInfo};
-use super::{Process, Thread, all, current_thread, find, forget, futex};
+use super::signal::{Action, SigInfo};
+use super::{Process, Thread, all, current_thread, find, forget, futex, send};
 use crate::console;
 use crate::memory::mmu;
 use crate::say;
@@ -65,7 +65,7 @@ fn tell_parent(process: &Process) {
         forget(process.pid);
     } else if process.exit_signal != 0 {
         let status = process.zombie_status().unwrap_or(0);
-        signal::send(&parent, child_info(process, process.exit_signal, status));
+        send::to_process(&parent, child_info(process, process.exit_signal, status));
     }
     scheduler::wake(Event::Child(parent.pid), usize::MAX);
 }

@@ -2,14 +2,26 @@
 //!
 //! When its last thread ends, a process's memory and open files are freed. The process remains in
 //! the process table as a zombie until its parent has waited for it.
+//!
+//! ```text
+//! clone, exec, wait   the calls that create processes, and wait for them     elf   executable files
+//! delivery            handlers and default actions of signals
+//! exit                the end of threads and processes
+//! alarm, futex, oom   reasons to send a signal, to sleep, to kill a process
+//! send                signals to processes and threads
+//! thread              a thread of a process
+//! signal              actions and pending signals
+//! ```
 
 pub mod alarm;
 pub mod clone;
+pub mod delivery;
 pub mod elf;
 pub mod exec;
 pub mod exit;
 pub mod futex;
 pub mod oom;
+pub mod send;
 pub mod signal;
 pub mod thread;
 pub mod wait;
@@ -26,7 +38,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGINT, SIGKILL};
+use linux_raw_sys::general::{RLIM_NLIMITS, RLIMIT_STACK, SIGKILL};
 use signal::{Actions, SigInfo};
 use spin::Mutex;
 use vmarea::types::MmId;
@@ -346,13 +358,6 @@ impl Process {
     pub fn parent_number(&self) -> u32 {
         // ORDERING: Relaxed; the table's lock orders changes.
         self.parent.load(Ordering::Relaxed)
-    }
-}
-
-/// Sends SIGINT to every process except the first one, for the terminal's interrupt key.
-pub fn interrupt_all() {
-    for process in all().iter().filter(|p| p.pid != INIT) {
-        signal::send(process, SigInfo::of_kernel(SIGINT));
     }
 }
 

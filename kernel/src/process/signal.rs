@@ -1,32 +1,18 @@
-//! Signals: their actions, pending signals, and calls to handlers.
+//! Signals: their numbers, their actions, and those that are pending.
 //!
-//! A signal that the process ignores is discarded when it is sent. Stopping and continuing a
-//! process is not implemented; the signals for this do nothing. [`frame`] builds the stack frame
-//! for a handler.
+//! `send` sends a signal, and `delivery` calls its handler. Stopping and continuing a process is not
+//! implemented; the signals for this do nothing.
 
-mod frame;
-
-pub use frame::give_back;
-
-use super::{Process, Thread, current_thread, exit};
-use crate::cpu::Registers;
-use crate::failure::RESTART;
-use crate::scheduler;
-use alloc::sync::Arc;
+use super::Process;
 use alloc::vec::Vec;
-use linux_raw_sys::errno::EINTR;
 use linux_raw_sys::general::{
-    SA_NODEFER, SA_RESETHAND, SA_RESTART, SI_USER, SIGCHLD, SIGCONT, SIGKILL, SIGSEGV, SIGSTOP,
-    SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
+    SI_USER, SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
 };
 use spin::Mutex;
 
 /// Number of signals.
 pub const SIGNALS: u32 = 64;
 const SI_KERNEL: i32 = 128;
-/// Length of the `syscall` instruction in bytes.
-const CALL_LEN: u64 = 2;
-
 /// Returns the bit that represents a signal in a signal set.
 pub fn bit(number: u32) -> u64 {
     1 << (number - 1)
@@ -100,7 +86,8 @@ impl Action {
     /// Value of `handler` for ignoring the signal.
     pub const IGNORE: u64 = 1;
 
-    fn has(&self, flag: u32) -> bool {
+    /// True if the action has a flag (`SA_`).
+    pub fn has(&self, flag: u32) -> bool {
         self.flags & u64::from(flag) != 0
     }
 }
@@ -143,7 +130,8 @@ impl Actions {
         copy
     }
 
-    fn ignores(&self, number: u32) -> bool {
+    /// True if the signal has no effect: the process ignores it, or does so by default.
+    pub fn ignores(&self, number: u32) -> bool {
         match self.get(number).handler {
             Action::IGNORE => true,
             Action::DEFAULT => matches!(
@@ -173,7 +161,8 @@ pub struct ThreadSignals {
     pub mask_after: Option<u64>,
     /// The alternate stack for handlers.
     pub stack: HandlerStack,
-    pending: Vec<SigInfo>,
+    /// Pending signals that only this thread may handle.
+    pub pending: Vec<SigInfo>,
 }
 
 impl ThreadSignals {
@@ -186,160 +175,14 @@ impl ThreadSignals {
     }
 }
 
-fn set_of(pending: &[SigInfo]) -> u64 {
+/// Returns the set of the given signals.
+pub fn set_of(pending: &[SigInfo]) -> u64 {
     pending.iter().fold(0, |set, info| set | bit(info.number))
 }
 
-/// Returns the set of signals that are pending for a thread or its process.
-pub fn pending_set(thread: &Thread) -> u64 {
-    set_of(&thread.signals.lock().pending) | set_of(&thread.process.pending.lock())
-}
-
-/// True if a signal is pending that the thread does not block.
-pub fn is_pending(thread: &Thread) -> bool {
-    let set = pending_set(thread);
-    set & !thread.signals.lock().mask != 0
-}
-
-fn add(pending: &mut Vec<SigInfo>, info: SigInfo) {
+/// Adds a signal to the pending ones, unless the same signal is pending already.
+pub fn add(pending: &mut Vec<SigInfo>, info: SigInfo) {
     if set_of(pending) & bit(info.number) == 0 {
         pending.push(info);
-    }
-}
-
-fn is_dropped(process: &Process, number: u32) -> bool {
-    // The first process is not ended by a signal that it does not catch.
-    let actions = process.actions.lock();
-    let default_of_init =
-        process.pid == super::INIT && actions.get(number).handler == Action::DEFAULT;
-    actions.ignores(number) || default_of_init
-}
-
-/// Sends a signal to a process.
-pub fn send(process: &Process, info: SigInfo) {
-    if is_dropped(process, info.number) {
-        return;
-    }
-    if info.number == SIGKILL {
-        process.begin_exit(SIGKILL);
-        return;
-    }
-    add(&mut process.pending.lock(), info);
-    let threads = process.threads();
-    let takes = |t: &&Arc<Thread>| t.signals.lock().mask & bit(info.number) == 0;
-    if let Some(thread) = threads.iter().find(takes) {
-        scheduler::interrupt(&thread.task);
-    }
-}
-
-/// Sends a signal to a thread.
-pub fn send_to_thread(thread: &Thread, info: SigInfo) {
-    if is_dropped(&thread.process, info.number) {
-        return;
-    }
-    if info.number == SIGKILL {
-        thread.process.begin_exit(SIGKILL);
-        return;
-    }
-    add(&mut thread.signals.lock().pending, info);
-    scheduler::interrupt(&thread.task);
-}
-
-/// Sends a signal that the current thread has caused.
-///
-/// If the thread blocks or ignores the signal, the process ends.
-pub fn force(info: SigInfo) {
-    let thread = current_thread();
-    let blocked = thread.signals.lock().mask & bit(info.number) != 0;
-    let ignored = thread.process.actions.lock().get(info.number).handler == Action::IGNORE;
-    if blocked || ignored {
-        thread.process.begin_exit(info.number);
-        return;
-    }
-    add(&mut thread.signals.lock().pending, info);
-}
-
-/// Removes and returns a pending signal in `wanted`; those sent to the thread itself come first.
-fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
-    let take_from = |pending: &mut Vec<SigInfo>| {
-        let at = pending
-            .iter()
-            .position(|info| wanted & bit(info.number) != 0)?;
-        Some(pending.remove(at))
-    };
-    let own = take_from(&mut thread.signals.lock().pending);
-    own.or_else(|| take_from(&mut thread.process.pending.lock()))
-}
-
-/// Removes and returns a pending signal in `set`, for `sigtimedwait`.
-pub fn take_of_set(thread: &Thread, set: u64) -> Option<SigInfo> {
-    take(thread, set)
-}
-
-/// Delivers the current thread's pending signals; ends the thread if it must end.
-pub fn deliver(registers: &mut Registers) {
-    let interrupted =
-        registers.vector == Registers::SYSTEM_CALL && registers.rax == (-i64::from(RESTART)) as u64;
-    let mut repeat = interrupted;
-    loop {
-        let thread = current_thread();
-        if thread.is_ending() {
-            drop(thread);
-            exit::end_current();
-        }
-        let mask = thread.signals.lock().mask;
-        let Some(info) = take(&thread, !mask) else {
-            break;
-        };
-        let action = thread.process.actions.lock().get(info.number);
-        match action.handler {
-            Action::IGNORE => {}
-            Action::DEFAULT => {
-                if !is_dropped(&thread.process, info.number) {
-                    thread.process.begin_exit(info.number);
-                }
-            }
-            _ => {
-                if repeat {
-                    repeat = false;
-                    match action.has(SA_RESTART) {
-                        true => repeat_call(registers),
-                        false => registers.rax = (-i64::from(EINTR)) as u64,
-                    }
-                }
-                call_handler(&thread, registers, &info, &action);
-            }
-        }
-    }
-    if repeat {
-        repeat_call(registers);
-    }
-    let thread = current_thread();
-    let mut signals = thread.signals.lock();
-    if let Some(mask) = signals.mask_after.take() {
-        signals.mask = mask;
-    }
-}
-
-/// Makes the thread repeat its system call.
-fn repeat_call(registers: &mut Registers) {
-    registers.rip -= CALL_LEN;
-    registers.rax = registers.error_or_call;
-}
-
-fn call_handler(thread: &Thread, registers: &mut Registers, info: &SigInfo, action: &Action) {
-    if frame::push(thread, registers, info, action).is_err() {
-        // The program's stack has no room for the frame.
-        thread.process.begin_exit(SIGSEGV);
-        return;
-    }
-    let mut signals = thread.signals.lock();
-    signals.mask |= action.mask & !UNSTOPPABLE;
-    if !action.has(SA_NODEFER) {
-        signals.mask |= bit(info.number);
-    }
-    if action.has(SA_RESETHAND) {
-        let actions = thread.process.actions.lock();
-        actions.set(info.number, Action::default());
     }
 }

@@ -1,10 +1,11 @@
 //! `Thread`: a thread of a process.
 
 use super::Process;
-use super::signal::ThreadSignals;
+use super::signal::{SigInfo, ThreadSignals, bit, set_of};
 use crate::cpu::Registers;
 use crate::scheduler::task::{Runnable, Stack, Task, VectorState};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::MmId;
@@ -38,7 +39,7 @@ impl Runnable for Thread {
     }
 
     fn has_signal(&self) -> bool {
-        self.is_ending() || super::signal::is_pending(self)
+        self.is_ending() || self.pending_signals() & !self.signals.lock().mask != 0
     }
 }
 
@@ -61,6 +62,23 @@ impl Thread {
             task: Task::new(stack, registers, vector, fs_base),
             ending: AtomicU64::new(0),
         })
+    }
+
+    /// Returns the set of signals that are pending for the thread or its process.
+    pub fn pending_signals(&self) -> u64 {
+        set_of(&self.signals.lock().pending) | set_of(&self.process.pending.lock())
+    }
+
+    /// Removes and returns a pending signal in `wanted`; those sent to the thread itself come first.
+    pub fn take_signal(&self, wanted: u64) -> Option<SigInfo> {
+        let take_from = |pending: &mut Vec<SigInfo>| {
+            let at = pending
+                .iter()
+                .position(|info| wanted & bit(info.number) != 0)?;
+            Some(pending.remove(at))
+        };
+        let own = take_from(&mut self.signals.lock().pending);
+        own.or_else(|| take_from(&mut self.process.pending.lock()))
     }
 
     /// Makes the thread end before it returns to user mode.

@@ -1,4 +1,4 @@
-//! The core and its address spaces, which sleep, swap pages out and end processes when memory is short.
+//! Address spaces: the core's `Space`, and what the kernel does with it for a thread.
 //!
 //! ```text
 //! user      copies between the kernel and programs, checked by faults

@@ -21,8 +21,9 @@ pub enum Victim {
     Current,
 }
 
-/// Kills a process for the given reason; returns false if there is none to kill, or if the current
-/// process is ending.
+/// Kills a process for the given reason.
+///
+/// Returns false if there is none to kill, or if the current process is ending.
 pub type Killer = fn(Victim, &dyn fmt::Display) -> bool;
 
 static KILLER: Once<Killer> = Once::new();

@@ -5,7 +5,8 @@ use crate::failure::{Failure, Value};
 use crate::files::inode::{Device, Inode};
 use crate::files::open::{Object, OpenFile, Place};
 use crate::files::pipe;
-use crate::process::signal::{self, SigInfo};
+use crate::process::send;
+use crate::process::signal::SigInfo;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -90,7 +91,7 @@ fn write(call: &Call<'_>, file: &OpenFile, place: Place, from: &[u8]) -> Result<
     let written = file.write(place, from);
     if written == Err(EPIPE.into()) {
         let process = &call.thread.process;
-        signal::send(process, SigInfo::of_kill(SIGPIPE, process));
+        send::to_process(process, SigInfo::of_kill(SIGPIPE, process));
     }
     written
 }

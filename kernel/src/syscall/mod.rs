@@ -13,7 +13,7 @@ pub mod tree;
 
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
-use crate::process::{Thread, current_thread, signal};
+use crate::process::{Thread, current_thread, delivery};
 use crate::say;
 use crate::space::{Mm, reclaim};
 use alloc::sync::Arc;
@@ -51,7 +51,7 @@ pub fn trace() {
 extern "C" fn system_call(registers: &mut Registers) {
     let result = perform(registers);
     registers.rax = result;
-    signal::deliver(registers);
+    delivery::deliver(registers);
 }
 
 fn perform(registers: &mut Registers) -> u64 {

@@ -3,10 +3,9 @@
 use super::{Call, Outcome};
 use crate::cpu::clock;
 use crate::failure::{Failure, Value};
-use crate::process::signal::{
-    self, Action, HandlerStack, SIGNALS, SigInfo, UNSTOPPABLE, give_back,
-};
-use crate::process::{self, INIT};
+use crate::process::delivery::give_back;
+use crate::process::signal::{Action, HandlerStack, SIGNALS, SigInfo, UNSTOPPABLE};
+use crate::process::{self, INIT, send};
 use crate::scheduler::task::Woken;
 use crate::scheduler::{self, Event};
 use linux_raw_sys::errno::{EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH};
@@ -32,7 +31,7 @@ pub fn call(call: &mut Call<'_>) -> Outcome {
             Ok(call.registers.rax)
         }
         __NR_rt_sigpending => {
-            let set = signal::pending_set(call.thread) & call.thread.signals.lock().mask;
+            let set = call.thread.pending_signals() & call.thread.signals.lock().mask;
             call.mm.write_values(a, &[set]).map(|()| 0)
         }
         __NR_rt_sigsuspend => set_mask_for_wait(call, a).and_then(|()| pause()),
@@ -129,7 +128,7 @@ fn wait(call: &Call<'_>) -> Result<Value, Failure> {
     // During the wait, the signals of the set must wake this thread.
     let before = call.thread.signals.lock().mask;
     call.thread.signals.lock().mask = before & !set;
-    let take = || signal::take_of_set(call.thread, set);
+    let take = || call.thread.take_signal(set);
     let taken = scheduler::wait(Event::Nothing, deadline, take);
     call.thread.signals.lock().mask = before;
     let taken = taken.map_err(|why| match why {
@@ -195,7 +194,7 @@ fn kill(call: &Call<'_>, pid: i32, number: u32) -> Result<Value, Failure> {
         }
         found = true;
         if number != 0 {
-            signal::send(&process, SigInfo::of_kill(number, own));
+            send::to_process(&process, SigInfo::of_kill(number, own));
         }
     }
     match found {
@@ -217,7 +216,7 @@ fn kill_thread(
     }
     if number != 0 {
         let info = SigInfo::of_process(number, SI_TKILL, &call.thread.process);
-        signal::send_to_thread(&thread, info);
+        send::to_thread(&thread, info);
     }
     Ok(0)
 }

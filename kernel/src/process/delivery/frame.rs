@@ -8,10 +8,10 @@
 //! high  512 bytes     vector registers, at a multiple of 64
 //! ```
 
-use super::{Action, SigInfo, UNSTOPPABLE};
 use crate::cpu::Registers;
 use crate::failure::Failure;
 use crate::process::Thread;
+use crate::process::signal::{Action, SigInfo, UNSTOPPABLE};
 use crate::scheduler::task::VectorState;
 use crate::space::TASK_SIZE;
 use linux_raw_sys::errno::EFAULT;

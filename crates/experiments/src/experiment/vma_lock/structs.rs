@@ -50,99 +50,67 @@ fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-modelled! {
+/// Models the VMA with `before` and `after`, the fields that move, around those that stay in place.
+macro_rules! modelled_vma {
+    ($(#[$doc:meta])* $name:ident {
+        before: { $($before:ident: $before_kind:ty),* },
+        after: { $($after:ident: $after_kind:ty),* }
+    }) => {
+        modelled! {
+            $(#[$doc])*
+            $name {
+                vm_start_vm_end: [u64; 2],
+                vm_mm: u64,
+                vm_page_prot: u64,
+                vm_flags: u64,
+                detached: bool,
+                vm_lock_seq: u32,
+                $($before: $before_kind,)*
+                anon_vma_chain: [u64; 2],
+                anon_vma: u64,
+                vm_ops: u64,
+                vm_pgoff: u64,
+                vm_file: u64,
+                vm_private_data: u64,
+                swap_readahead_info: u64,
+                vm_policy: u64,
+                $($after: $after_kind,)*
+            }
+        }
+    };
+}
+
+modelled_vma! {
     /// The VMA before the series; its lock is a separate slab object.
     Before {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        vm_lock_pointer: u64,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
+        before: { vm_lock_pointer: u64, shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 
-modelled! {
+modelled_vma! {
     /// The VMA with the semaphore among its other fields, as before the lock became a separate
     /// object.
     Unaligned {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        vm_lock: RwSemaphore,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
+        before: { vm_lock: RwSemaphore, shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 
-modelled! {
+modelled_vma! {
     /// The VMA after the second patch: the semaphore is on a cache line of its own.
     Aligned {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
-        _align: [Line; 0],
-        vm_lock: RwSemaphore,
+        before: { shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0], _align: [Line; 0], vm_lock: RwSemaphore }
     }
 }
 
-modelled! {
+modelled_vma! {
     /// The VMA after the fourth patch: the lock is an atomic on a cache line with rarely used
     /// fields.
     After {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        _align: [Line; 0],
-        vm_lock: u32,
-        shared: [u64; 4],
-        vm_userfaultfd_ctx: [u8; 0],
+        before: {},
+        after: { _align: [Line; 0], vm_lock: u32, shared: [u64; 4], vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The VMA and its lock in four states of the patch series, in the memory layout that C prescribes.
 //!
-//! The names, sizes and order of the fields are those in the listing in the series' cover letter
-//! (for the state after the series) and in Linux 6.12 (for the state before it), on 64-bit x86 with
-//! NUMA, swap and per-VMA locks, and without userfaultfd. Only the positions of the fields matter;
-//! their values are never used.
+//! The names, sizes and order of the fields are taken from the listing in the series' cover letter
+//! for the state after the series, and from Linux 6.12 for the state before it. The configuration
+//! is 64-bit x86 with NUMA, swap and per-VMA locks, but without userfaultfd. Only the positions of
+//! the fields matter; their values are never used.
 
 use serde::Serialize;
 use std::mem::{align_of, offset_of, size_of};
@@ -89,7 +89,7 @@ modelled_vma! {
 }
 
 modelled_vma! {
-    /// The VMA with the semaphore among its other fields, as before the lock became a separate
+    /// The VMA with the semaphore among its fields, as it was before the lock became a separate
     /// object.
     Unaligned {
         before: { vm_lock: RwSemaphore, shared: [u64; 4] },
@@ -190,7 +190,7 @@ pub struct State {
     pub lock: Lock,
 }
 
-/// Returns the four states, in order from before the series to after it.
+/// Returns the four states, from the state before the series to the state after it.
 pub fn states() -> [State; 4] {
     let state = |name, vma, lock| State { name, vma, lock };
     let apart = Lock::Allocated(size_of::<RwSemaphore>());
@@ -207,7 +207,7 @@ pub fn objects_per_slab(size: usize, pages: usize) -> usize {
     pages * 4096 / size
 }
 
-/// Returns the number of pages for `objects` objects of `size` bytes in slabs of `pages` pages.
+/// Returns the number of pages needed for `objects` objects of `size` bytes in `pages`-page slabs.
 pub fn pages_for(objects: usize, size: usize, pages: usize) -> usize {
     objects.div_ceil(objects_per_slab(size, pages)) * pages
 }

@@ -7,24 +7,25 @@ import sys
 
 HEAD = """# Moves and page faults in an emulator
 
-`ci/kernel-figures.sh` measures the same static program in `kernel/` and in Debian's Linux 6.12, both under QEMU, and
-prints this page. The spacing test is that of the thesis "VMA merging in Linux" (Jakub Matěna, tables 4.2 and 4.3): mappings
-of one page with gaps between them are moved next to each other; the thesis's kernel and the policies `thesis` and `vmarea`
-then merge them. Page faults write to pages of anonymous memory for the first time.
+`ci/kernel-figures.sh` runs the same static program in `kernel/` and in Debian's Linux 6.12, both under QEMU, and
+prints this page. The spacing test is taken from the thesis "VMA merging in Linux" (Jakub Matěna, tables 4.2 and 4.3):
+one-page mappings with gaps between them are moved next to each other. The thesis's kernel and the policies `thesis` and
+`vmarea` then merge these mappings. The page-fault test writes to each page of new anonymous memory once.
 
-Instructions are those of the whole machine, on one CPU (`-icount shift=0`), so two threads take turns. In `kernel/`
-only the program runs, and the figures are the same from run to run. In Linux, kernel threads run in between, so its
-figures vary: those of its spacing test by up to a factor of two, so the difference between the two columns of its row,
-and between their ratios, is noise. Times are counts of the time stamp counter with 2 emulated CPUs; they depend on the
-machine and on its load, and say little if the machine does other work. The second number is the ratio to Linux.
+Instructions are counted in the whole machine, which then has one CPU (`-icount shift=0`), so two threads take turns. In
+`kernel/` only the program runs, and every run gives the same figures. In Linux, kernel threads also run, so its figures
+vary: in the spacing test by up to a factor of two. The difference between the two figures of Linux there, and therefore
+between the ratios in the two columns, is noise. Times are read from the time stamp counter with 2 emulated CPUs; they
+depend on the machine and on its load. The second number in each cell is the ratio to Linux, and a number in parentheses
+is the number of mappings at the end.
 
-Linux does more at each system call and page fault than this kernel: accounting, control groups, auditing, memory
-policies. QEMU counts each repetition of a string instruction: this kernel clears a page in 512 repetitions, and Linux,
-where it clears by bytes (`rep stosb`), in 4,096, which is a part of its page faults.
+At each system call and page fault, Linux does work that this kernel does not: accounting, control groups, auditing, memory
+policies. QEMU counts each repetition of a string instruction. This kernel clears a page in 512 repetitions; Linux needs
+4,096 if it clears the page byte by byte (`rep stosb`), and these are included in the figures for its page faults.
 """
 
 TITLES = {
-    "spacing": "Spacing test: {} mappings are moved next to each other; in parentheses, the mappings that remain",
+    "spacing": "Spacing test: {} mappings moved next to each other",
     "faults": "Page faults: {} pages of each thread",
 }
 NAMES = {

@@ -1,4 +1,4 @@
-//! Names the shared library as programs look for it: by its major version.
+//! Sets the shared library's soname, which contains the major version.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libvmarea.so.0");

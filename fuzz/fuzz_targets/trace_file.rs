@@ -1,4 +1,4 @@
-//! Reads arbitrary bytes as a trace file; the result must be events, then at most one error.
+//! Reads arbitrary bytes as a trace file; the reader must return events, then at most one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

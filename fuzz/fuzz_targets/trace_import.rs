@@ -1,4 +1,4 @@
-//! Imports arbitrary text in each format; the result must be valid events, then at most one error.
+//! Imports arbitrary text in each format; this must give valid events, then at most one error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -141,7 +141,7 @@ void vmarea_panic(const char *message, size_t length);
 // `vmarea_file.kind`: memfd_secret.
 #define VMAREA_FILE_SECRET 6
 
-// Verdict: a call on one of the two mappings merges them.
+// Verdict: mergeable; a system call on one of the two mappings merges them.
 #define VMAREA_MERGES 0
 
 // Verdict: one of the mappings is special and never merges.
@@ -156,7 +156,7 @@ void vmarea_panic(const char *message, size_t length);
 // Verdict: different permissions.
 #define VMAREA_APART_PROTECTION 4
 
-// Verdict: different flags other than permissions.
+// Verdict: flags other than permissions differ.
 #define VMAREA_APART_FLAGS 5
 
 // Verdict: only one of the mappings is sealed.
@@ -171,13 +171,13 @@ void vmarea_panic(const char *message, size_t length);
 // Verdict: different names.
 #define VMAREA_APART_NAME 9
 
-// Verdict: different anon_vmas, or one inherited from a parent.
+// Verdict: different anon_vmas, or an anon_vma inherited from a parent.
 #define VMAREA_APART_ANON_VMA 10
 
 // Verdict: page offsets of anonymous memory that are not contiguous.
 #define VMAREA_APART_PAGE_OFFSET 11
 
-// Verdict: pages that would have to change are pinned.
+// Verdict: the merge would change pages that are pinned.
 #define VMAREA_APART_PINNED 12
 
 // Verdict: offsets in the file that are not contiguous.
@@ -195,7 +195,7 @@ struct vmarea_needed {
   uint64_t inode;
   // Number of the page in the file.
   uint64_t index;
-  // Names the mapping to vmarea_fault_again. Not 0.
+  // Identifies the mapping for vmarea_fault_again. Not 0.
   uint64_t ticket;
 };
 
@@ -205,7 +205,7 @@ struct vmarea_mapping {
   uint64_t start;
   // First address after the mapping.
   uint64_t end;
-  // Offset in the file, in pages; for anonymous memory, the number that merging compares.
+  // Offset in the file, in pages; for anonymous memory, the page offset that merging compares.
   uint64_t pgoff;
   // Linux's VM_ flags: 1 read, 2 write, 4 execute, 8 shared.
   uint64_t flags;
@@ -225,7 +225,7 @@ struct vmarea_process {
   uint64_t legacy_base;
   // Start of the heap (brk).
   uint64_t start_brk;
-  // RLIMIT_AS in bytes; UINT64_MAX for no limit, here and below.
+  // RLIMIT_AS in bytes. For this and the other limits, UINT64_MAX means unlimited.
   uint64_t limit_as;
   // RLIMIT_DATA in bytes.
   uint64_t limit_data;
@@ -243,13 +243,13 @@ struct vmarea_process {
 struct vmarea_page {
   // One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
   uint32_t kind;
-  // Allowed accesses, as PROT_ bits. Any allowed access allows loads, too, as on x86-64.
+  // Allowed accesses, as PROT_ bits. Loads are allowed if any access is, as on x86-64.
   uint32_t prot;
   // Protection key of the mapping.
   uint32_t pkey;
   // Always 0.
   uint32_t reserved;
-  // The frame: a small number, to be used as an array index. It is reused after `free`.
+  // Number of the frame: small, so that it can index an array, and reused after `free`.
   uint64_t frame;
   // Inode number of the file.
   uint64_t inode;
@@ -259,13 +259,13 @@ struct vmarea_page {
 
 // Properties of the machine. vmarea_system_init sets Linux's defaults.
 struct vmarea_system {
-  // First address that no process may map, at most 2^63.
+  // End of user addresses: the first address that no process may map, at most 2^63.
   uint64_t task_size;
   // vm.mmap_min_addr, in bytes.
   uint64_t mmap_min_addr;
   // Size of the gap below a stack, in bytes.
   uint64_t stack_guard_gap;
-  // With vm.overcommit_memory = 2: the limit of committed pages; otherwise UINT64_MAX.
+  // Limit of committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
   uint64_t commit_limit;
   // vm.max_map_count.
   uint32_t max_map_count;
@@ -279,10 +279,10 @@ struct vmarea_system {
 
 // An open file that a program maps.
 struct vmarea_file {
-  // Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
-  // never merge. It must not be reused while a mapping has it (vmarea_maps shows them).
+  // Number of the open file description: not 0, and below 2^62. Mappings of different
+  // descriptions never merge. A number must not be reused while vmarea_maps shows it.
   uint64_t id;
-  // Inode number, below 2^62, which callbacks get for the pages of the file.
+  // Inode number, below 2^62, by which callbacks identify the file.
   uint64_t inode;
   // VMAREA_FILE_REGULAR or another kind.
   uint32_t kind;
@@ -292,22 +292,22 @@ struct vmarea_file {
 
 // The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 //
-// A frame and a swap slot are small numbers, to be used as array indices; those in use are not
-// contiguous. A callback may refuse a number that is too large with -ENOMEM.
+// Frame and swap slot numbers are small, so that they can index arrays; those in use need not be
+// contiguous. A callback may reject too large a number with -ENOMEM.
 //
-// An `int` is 0, or a negative errno if the callback failed; for a predicate it is 1 or 0. `zero`,
-// `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
+// Callbacks of type `int` return 0, or a negative errno on failure; predicates return 1 or 0.
+// `zero`, `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
 //
-// A callback that fails has allocated and changed nothing. A system call then returns its errno,
+// A callback that fails must leave everything unchanged. A system call then fails with this errno,
 // except for MADV_PAGEOUT and for pages that mmap and brk prefault, as in Linux. A fault returns
-// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN (VMAREA_FAULT_NEED_PAGE
-// from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
+// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_NEED_PAGE for -EAGAIN from `copy_file` or
+// `file_bring`, VMAREA_FAULT_RETRY for any other -EAGAIN, and VMAREA_FAULT_NO_PAGE otherwise.
 struct vmarea_platform {
   // sizeof(struct vmarea_platform).
   size_t size;
   // Passed to every callback.
   void *context;
-  // Allocates the frame, filled with zeros.
+  // Allocates `frame`, filled with zeros.
   int (*zero)(void *context, uint64_t frame);
   // Allocates the frame `to`, as a copy of `from`.
   int (*copy)(void *context, uint64_t to, uint64_t from);
@@ -315,34 +315,34 @@ struct vmarea_platform {
   int (*copy_file)(void *context, uint64_t to, uint64_t inode, uint64_t index);
   // Frees the frame.
   void (*free)(void *context, uint64_t frame);
-  // Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
+  // Checks whether two frames have equal bytes. If NULL, none are, so KSM shares nothing.
   int (*same)(void *context, uint64_t one, uint64_t other);
-  // Copies a frame to a swap slot. Needed, like the next two, if `vmarea_system.swap` is 1.
+  // Copies `frame` to `slot`. If `vmarea_system.swap` is 1, the swap callbacks are required.
   int (*swap_out)(void *context, uint32_t slot, uint64_t frame);
-  // Allocates the frame, with the bytes of a slot, which keeps them.
+  // Allocates `frame` as a copy of a swap slot, which stays allocated.
   int (*swap_in)(void *context, uint64_t frame, uint32_t slot);
   // Frees a slot.
   void (*swap_free)(void *context, uint32_t slot);
   // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
-  // is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
+  // is needed as long as any vmarea_maps shows its inode number. If NULL, no file is created.
   int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
-  // Zeroes pages `first` up to `end` of a file. NULL: MADV_REMOVE gives -EOPNOTSUPP.
+  // Zeroes pages `first` up to `end` of a file. If NULL, MADV_REMOVE gives -EOPNOTSUPP.
   int (*punch_hole)(void *context, uint64_t inode, uint64_t first, uint64_t end);
-  // Checks whether the page cache contains a page. NULL: always.
+  // Checks whether the page cache contains a page. If NULL, every page is cached.
   int (*file_is_cached)(void *context, uint64_t inode, uint64_t index);
-  // Notifies that a page of a file is about to be mapped. NULL: it needs no preparation.
+  // Notifies that a page of a file is about to be mapped. If NULL, no preparation is needed.
   int (*file_bring)(void *context, uint64_t inode, uint64_t index);
-  // Checks whether a file contains a page; beyond its end an access raises SIGBUS. NULL: always.
+  // Checks whether a file has a page; if not, accesses raise SIGBUS. If NULL, all pages exist.
   int (*file_holds)(void *context, uint64_t inode, uint64_t index);
-  // Describes the file that `mmap` names by a descriptor. NULL: every descriptor gives -EBADF.
+  // Describes the file of a descriptor passed to mmap. If NULL, every descriptor gives -EBADF.
   int (*describe_file)(void *context, int fd, struct vmarea_file *file);
 };
 
 // Hardware page tables and TLBs, or an emulator's translations. A callback may be NULL.
 //
 // Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
-// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which
-// makes the call or the fault fail.
+// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM; -ENOMEM
+// makes the system call or the fault fail.
 struct vmarea_mmu {
   // sizeof(struct vmarea_mmu).
   size_t size;
@@ -350,15 +350,15 @@ struct vmarea_mmu {
   void *context;
   // Creates the tables of an address space.
   int (*mm_created)(void *context, uint64_t mm);
-  // Frees the tables of an address space, which map nothing any more.
+  // Frees the tables of an address space, which no longer map anything.
   void (*mm_gone)(void *context, uint64_t mm);
   // Maps the page `to` at an address, after a fault.
   int (*set_entry)(void *context, uint64_t mm, uint64_t addr, const struct vmarea_page *to);
   // Removes the entries in a range. TLBs may hold them until `flush`.
   void (*clear)(void *context, uint64_t mm, uint64_t start, uint64_t end);
-  // Removes permissions that `prot` lacks from a range. TLBs may hold them until `flush`.
+  // Removes from a range the permissions that `prot` lacks. TLBs may hold them until `flush`.
   void (*protect)(void *context, uint64_t mm, uint64_t start, uint64_t end, uint32_t prot);
-  // Returns when no TLB holds what `clear` or `protect` removed from a range.
+  // Returns once no TLB holds what `clear` or `protect` removed from a range.
   void (*flush)(void *context, uint64_t mm, uint64_t start, uint64_t end);
   // Frees the tables that map nothing outside of the range.
   void (*free_tables)(void *context, uint64_t mm, uint64_t start, uint64_t end);
@@ -378,7 +378,7 @@ struct vmarea_options {
   const struct vmarea_mmu *mmu;
   // Buffer for a message that says why creation failed.
   char *message;
-  // Bytes in `message`. A longer message is cut.
+  // Size of `message` in bytes. A longer message is truncated.
   size_t message_size;
 };
 
@@ -386,38 +386,38 @@ struct vmarea_options {
 extern "C" {
 #endif // __cplusplus
 
-// Handles a fault of an access, such as VMAREA_READ. Returns VMAREA_FAULT_DONE or another result.
+// Handles a fault caused by an `access`, such as VMAREA_READ. Returns a VMAREA_FAULT_ constant.
 //
-// Errors: -ESRCH; -EINVAL for another kind of access.
+// Errors: -ESRCH; -EINVAL for an unknown `access`.
 int vmarea_fault(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access);
 
 // Tells which page an access to `addr` needs, after a fault returned VMAREA_FAULT_NEED_PAGE.
 //
-// Errors: -ESRCH; -ENOENT if no file is mapped there any more: repeat the access.
+// Errors: -ESRCH; -ENOENT if no file is mapped there any more; repeat the access then.
 int vmarea_needed_page(const struct vmarea_space *space, uint64_t mm, uint64_t addr, struct vmarea_needed *page);
 
-// Goes on with a fault after the page that it needed was read, or with a callback that fails after
-// it could not be read. Returns what vmarea_fault returns. If the mapping of the ticket is gone or
-// does not allow the access, the fault starts again, and may need another page.
+// Resumes a fault once the needed page has been read, or could not be read (`copy_file` or
+// `file_bring` then fails). Returns what vmarea_fault returns. If the ticket's mapping is gone or
+// does not allow the access, the fault starts again and may need another page.
 int vmarea_fault_again(const struct vmarea_space *space, uint64_t mm, uint64_t addr, uint32_t access, uint64_t ticket);
 
-// Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
-// them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
-// of one call are of one moment.
+// Writes up to `capacity` of the mappings that end above `from` to the array `mappings`, in
+// address order, and returns their number. To continue, pass the `end` of the last mapping as
+// `from`. Each call returns a consistent snapshot.
 int64_t vmarea_maps(const struct vmarea_space *space,
                     uint64_t mm,
                     uint64_t from,
                     struct vmarea_mapping *mappings,
                     size_t capacity);
 
-// Sets the values of a process on x86-64 without address randomization.
+// Sets `*process` to the values of an x86-64 process without address randomization.
 int vmarea_process_init(struct vmarea_process *process);
 
-// Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
-// be NULL for the values of vmarea_process_init, with `mmap_base` and `legacy_base` at most
+// Creates an empty address space and stores its number, which is not 0, in `*mm`. If `process` is
+// NULL, the values of vmarea_process_init apply, with `mmap_base` and `legacy_base` limited to
 // `task_size`.
 //
-// Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
+// Errors: -ENOMEM; -EINVAL for an invalid member of `process`; those of the callback `mm_created`.
 int vmarea_mm_create(const struct vmarea_space *space, const struct vmarea_process *process, uint64_t *mm);
 
 // Copies the address space `parent` copy-on-write and stores the number of the copy in `*child`.
@@ -425,12 +425,12 @@ int vmarea_mm_create(const struct vmarea_space *space, const struct vmarea_proce
 // Errors: -ESRCH, -ENOMEM; those of the callback `mm_created`.
 int vmarea_fork(const struct vmarea_space *space, uint64_t parent, uint64_t *child);
 
-// Unmaps everything and ends an address space. No other function may use it at that time.
+// Unmaps everything and ends an address space, which no other function may use meanwhile.
 int vmarea_exit(const struct vmarea_space *space, uint64_t mm);
 
-// Describes the page at `addr`. The answer may be out of date when this function returns: an
-// embedder with several threads keeps its own table of translations, which `set_entry`, `clear`
-// and `protect` change under a lock, and copies bytes under that lock.
+// Describes the page at `addr`. The answer may be out of date when this function returns. An
+// embedder with several threads therefore keeps its own table of translations, which `set_entry`,
+// `clear` and `protect` change under a lock, and copies bytes under that lock.
 //
 // Errors: -ESRCH if the address space has ended.
 int vmarea_page_at(const struct vmarea_space *space, uint64_t mm, uint64_t addr, struct vmarea_page *page);
@@ -447,18 +447,18 @@ int vmarea_system_init(struct vmarea_system *system);
 // Errors: -EINVAL for a wrong policy, value or structure size, explained in `options->message`.
 int vmarea_space_create(const struct vmarea_options *options, struct vmarea_space **space);
 
-// Destroys a space without address spaces. No other function may use the space at that time or
+// Destroys a space that has no address spaces left. No other function may use it meanwhile or
 // later. NULL is allowed.
 //
 // Errors: -EBUSY if an address space has not ended; the space then stays as it is.
 int vmarea_space_destroy(struct vmarea_space *space);
 
-// Checks every invariant of a space that no other thread uses. If one does not hold, writes it to
-// `message`, which has `size` bytes, and returns -EIO.
+// Checks every invariant of a space that no other thread uses. If an invariant does not hold,
+// describes it in `message`, which has `size` bytes, and returns -EIO.
 int vmarea_validate(const struct vmarea_space *space, char *message, size_t size);
 
-// Removes pages `first` up to `end` of a file from all mappings, because the file was truncated
-// (`private_copies` is 1: private copies go, too) or got a hole (0).
+// Removes pages `first` up to `end` of a file from all mappings. `private_copies` is 1 if the file
+// was truncated (private copies are removed, too), and 0 if a hole was punched.
 int vmarea_unmap_mapping(const struct vmarea_space *space,
                          uint64_t inode,
                          uint64_t first,
@@ -467,12 +467,12 @@ int vmarea_unmap_mapping(const struct vmarea_space *space,
 
 // Makes a system call of x86-64 and returns what the kernel returns: a value or a negative errno.
 //
-// Known are mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
-// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the options
-// of prctl that concern memory. For a file that mmap names, the callback `describe_file` is asked.
+// Supports mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
+// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the
+// options of prctl that concern memory. To map a file, mmap calls `describe_file`.
 //
-// Errors: those of the call; -ESRCH; -ENOSYS for another number, and for calls whose arguments are
-// in the program's memory (mbind, process_madvise) or name a segment (shmat).
+// Errors: those of the system call; -ESRCH; -ENOSYS for other numbers, and for calls whose
+// arguments are in the program's memory (mbind, process_madvise) or name a segment (shmat).
 int64_t vmarea_syscall(const struct vmarea_space *space,
                        uint64_t mm,
                        uint64_t number,
@@ -483,8 +483,8 @@ int64_t vmarea_syscall(const struct vmarea_space *space,
                        uint64_t e,
                        uint64_t f);
 
-// Decides whether the two mappings that meet at `boundary` can be merged under the policy of the
-// space, and changes nothing. Returns VMAREA_MERGES, or the reason why they stay apart.
+// Checks whether the two mappings that meet at `boundary` can be merged under the space's policy.
+// Changes nothing. Returns VMAREA_MERGES, or the reason why they stay apart.
 //
 // Errors: -ESRCH; -ENOENT if no two mappings meet there.
 int vmarea_merge_verdict(const struct vmarea_space *space, uint64_t mm, uint64_t boundary);

@@ -1,25 +1,25 @@
 //! Checks of what C passes: pointers, lengths and texts.
 //!
-//! A check finds a pointer that is NULL or misaligned, and a length that no object has. It cannot
-//! find a pointer to memory of another kind; there the header's contract holds.
+//! A check rejects a pointer that is NULL or misaligned, and a length that no object can have. It
+//! cannot detect a pointer to an object of another type; the header forbids callers to pass one.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use vmarea::types::Errno;
 
-/// Returns a result as C gets it: a value, or a negative errno.
+/// Converts a result to what C receives: a value, or a negative errno.
 pub fn status(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|errno| -errno.number())
 }
 
-/// Returns a result as a system call returns it: a value, or a negative errno.
+/// Converts a result to what a system call returns: a value, or a negative errno.
 pub fn register(result: Result<u64, Errno>) -> i64 {
     // An address or a length is below 2^63.
     result.map_or_else(|errno| -i64::from(errno.number()), |value| value as i64)
 }
 
-/// Converts the status that a callback returned: 0, or a negative errno. Another value stands for
+/// Converts the status that a callback returned: 0, or a negative errno. Any other value becomes
 /// EIO.
 pub fn done(status: c_int) -> Result<(), Errno> {
     match status {
@@ -58,7 +58,7 @@ pub unsafe fn required<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
     unsafe { optional(pointer) }?.ok_or(Errno::EFAULT)
 }
 
-/// A structure whose size the embedder writes into it, so that another version of it is refused.
+/// A structure that begins with its size, so that a structure from another version is rejected.
 ///
 /// # Safety
 /// The first member is a `usize`.
@@ -88,8 +88,9 @@ pub unsafe fn sized<'a, T: WithSize>(pointer: *const T) -> Result<Option<&'a T>,
     unsafe { optional(pointer) }
 }
 
-/// Returns the address at which C expects a result, of a function that runs callbacks: until the
-/// result is written, they may use the memory.
+/// Returns the address to which a function that runs callbacks writes its result for C.
+///
+/// Returns no reference, because callbacks may use the memory until the result is written.
 ///
 /// # Errors
 /// EFAULT if the pointer is NULL or misaligned.
@@ -99,7 +100,7 @@ pub fn destination<T>(pointer: *mut T) -> Result<NonNull<T>, Errno> {
         .ok_or(Errno::EFAULT)
 }
 
-/// Returns the place at `pointer`, in which C expects a result.
+/// Returns the memory at `pointer`, to which a result for C is written.
 ///
 /// # Errors
 /// EFAULT if the pointer is NULL or misaligned.
@@ -113,7 +114,7 @@ pub unsafe fn place<'a, T>(pointer: *mut T) -> Result<&'a mut MaybeUninit<T>, Er
     slice.first_mut().ok_or(Errno::EFAULT)
 }
 
-/// Returns the `count` places at `pointer`, in which C expects results.
+/// Returns the memory at `pointer`, to which `count` results for C are written.
 ///
 /// # Errors
 /// EFAULT if the pointer is NULL or misaligned and the count is not 0, or if so many places cannot
@@ -156,7 +157,7 @@ pub unsafe fn text<'a>(pointer: *const c_char) -> Result<Option<&'a str>, Errno>
     text.to_str().map(Some).map_err(|_| Errno::EINVAL)
 }
 
-/// Copies as much of `text` as fits into a buffer of C, with a NUL at the end.
+/// Copies as much of `text` as fits into a C buffer, with a NUL at the end.
 pub fn copy_text(text: &str, buffer: &mut [MaybeUninit<c_char>]) {
     let Some(room) = buffer.len().checked_sub(1) else {
         return;

@@ -1,6 +1,6 @@
-//! Calls of the embedder's functions.
+//! Calls to the embedder's functions.
 
-/// Calls a callback with the embedder's context, or gives another value if the callback is NULL.
+/// Calls a callback with the embedder's context, or returns `$other` if the callback is NULL.
 macro_rules! call {
     ($of:expr, $callback:ident($($argument:expr),*), else $other:expr) => {
         match $of.$callback {

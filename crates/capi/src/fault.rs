@@ -40,7 +40,7 @@ pub struct NeededPage {
     pub inode: u64,
     /// Number of the page in the file.
     pub index: u64,
-    /// Names the mapping to vmarea_fault_again. Not 0.
+    /// Identifies the mapping for vmarea_fault_again. Not 0.
     pub ticket: u64,
 }
 
@@ -57,7 +57,7 @@ fn access_of(number: u32) -> Result<Access, Errno> {
     }
 }
 
-/// Returns the number of a result.
+/// Converts the result of a fault to its `VMAREA_FAULT_` constant.
 fn number(faulted: Faulted) -> c_int {
     match faulted {
         Faulted::Done => VMAREA_FAULT_DONE,
@@ -72,9 +72,9 @@ fn number(faulted: Faulted) -> c_int {
     }
 }
 
-/// Handles a fault of an access, such as VMAREA_READ. Returns VMAREA_FAULT_DONE or another result.
+/// Handles a fault caused by an `access`, such as VMAREA_READ. Returns a VMAREA_FAULT_ constant.
 ///
-/// Errors: -ESRCH; -EINVAL for another kind of access.
+/// Errors: -ESRCH; -EINVAL for an unknown `access`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_fault(
     space: *const SpaceHandle,
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn vmarea_fault(
 
 /// Tells which page an access to `addr` needs, after a fault returned VMAREA_FAULT_NEED_PAGE.
 ///
-/// Errors: -ESRCH; -ENOENT if no file is mapped there any more: repeat the access.
+/// Errors: -ESRCH; -ENOENT if no file is mapped there any more; repeat the access then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_needed_page(
     space: *const SpaceHandle,
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn vmarea_needed_page(
     }))
 }
 
-/// Goes on with a fault after the page that it needed was read, or with a callback that fails after
-/// it could not be read. Returns what vmarea_fault returns. If the mapping of the ticket is gone or
-/// does not allow the access, the fault starts again, and may need another page.
+/// Resumes a fault once the needed page has been read, or could not be read (`copy_file` or
+/// `file_bring` then fails). Returns what vmarea_fault returns. If the ticket's mapping is gone or
+/// does not allow the access, the fault starts again and may need another page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_fault_again(
     space: *const SpaceHandle,

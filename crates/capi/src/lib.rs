@@ -1,8 +1,8 @@
 //! The C interface of the core: machines and address spaces for programs in C and C++.
 //!
-//! The crate is built as `libvmarea.a` and `libvmarea.so`; `include/vmarea.h` describes every
-//! function for their users. Each function checks what C passes, converts it to the core's types
-//! and calls one method of [`vmarea::Space`]. Nothing is decided here.
+//! The crate is built as `libvmarea.a` and `libvmarea.so`, whose functions are documented in
+//! `include/vmarea.h`. Each function checks what C passes, converts it to the core's types and
+//! calls one method of [`vmarea::Space`]. The crate itself makes no decisions.
 //!
 //! # Picture
 //! ```text

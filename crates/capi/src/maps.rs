@@ -13,7 +13,7 @@ pub struct Mapping {
     pub start: u64,
     /// First address after the mapping.
     pub end: u64,
-    /// Offset in the file, in pages; for anonymous memory, the number that merging compares.
+    /// Offset in the file, in pages; for anonymous memory, the page offset that merging compares.
     pub pgoff: u64,
     /// Linux's VM_ flags: 1 read, 2 write, 4 execute, 8 shared.
     pub flags: u64,
@@ -39,9 +39,9 @@ impl From<VmaView> for Mapping {
     }
 }
 
-/// Writes the mappings that end above `from` to `mappings`, in address order, at most `capacity` of
-/// them, and returns their number. To go on, pass the `end` of the last one as `from`. The mappings
-/// of one call are of one moment.
+/// Writes up to `capacity` of the mappings that end above `from` to the array `mappings`, in
+/// address order, and returns their number. To continue, pass the `end` of the last mapping as
+/// `from`. Each call returns a consistent snapshot.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_maps(
     space: *const SpaceHandle,

@@ -25,7 +25,7 @@ pub struct Process {
     pub legacy_base: u64,
     /// Start of the heap (brk).
     pub start_brk: u64,
-    /// RLIMIT_AS in bytes; UINT64_MAX for no limit, here and below.
+    /// RLIMIT_AS in bytes. For this and the other limits, UINT64_MAX means unlimited.
     pub limit_as: u64,
     /// RLIMIT_DATA in bytes.
     pub limit_data: u64,
@@ -39,7 +39,7 @@ pub struct Process {
     pub reserved: u32,
 }
 
-/// Returns a process with usual values, also on a machine with smaller address spaces.
+/// Returns the values of `usual`, with `mmap_base` and `legacy_base` limited to `task_size`.
 fn usual_below(task_size: u64) -> Process {
     let process = usual();
     Process {
@@ -49,7 +49,7 @@ fn usual_below(task_size: u64) -> Process {
     }
 }
 
-/// A process on x86-64 without address randomization.
+/// Returns the values of an x86-64 process without address randomization.
 fn usual() -> Process {
     let limits = Limits::default();
     Process {
@@ -103,7 +103,7 @@ impl Process {
     }
 }
 
-/// Sets the values of a process on x86-64 without address randomization.
+/// Sets `*process` to the values of an x86-64 process without address randomization.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_process_init(process: *mut Process) -> c_int {
     // SAFETY: as the header demands.
@@ -113,11 +113,11 @@ pub unsafe extern "C" fn vmarea_process_init(process: *mut Process) -> c_int {
     }))
 }
 
-/// Creates an empty address space and stores its number, which is not 0, in `*mm`. `process` may
-/// be NULL for the values of vmarea_process_init, with `mmap_base` and `legacy_base` at most
+/// Creates an empty address space and stores its number, which is not 0, in `*mm`. If `process` is
+/// NULL, the values of vmarea_process_init apply, with `mmap_base` and `legacy_base` limited to
 /// `task_size`.
 ///
-/// Errors: -ENOMEM; -EINVAL for a wrong member of `process`; those of the callback `mm_created`.
+/// Errors: -ENOMEM; -EINVAL for an invalid member of `process`; those of the callback `mm_created`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_mm_create(
     space: *const SpaceHandle,
@@ -161,14 +161,14 @@ pub unsafe extern "C" fn vmarea_fork(
     }))
 }
 
-/// Counts a new address space and returns its number.
+/// Counts `mm` as an address space of `space`, and returns its number for C.
 fn counted(space: &SpaceHandle, mm: MmId) -> u64 {
     // ORDERING: Relaxed; only `vmarea_space_destroy` reads it, after all other uses of the space.
     space.mms.fetch_add(1, Ordering::Relaxed);
     mm.to_bits()
 }
 
-/// Unmaps everything and ends an address space. No other function may use it at that time.
+/// Unmaps everything and ends an address space, which no other function may use meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_exit(space: *const SpaceHandle, mm: u64) -> c_int {
     // SAFETY: as the header demands.
@@ -182,9 +182,9 @@ pub unsafe extern "C" fn vmarea_exit(space: *const SpaceHandle, mm: u64) -> c_in
     }))
 }
 
-/// Describes the page at `addr`. The answer may be out of date when this function returns: an
-/// embedder with several threads keeps its own table of translations, which `set_entry`, `clear`
-/// and `protect` change under a lock, and copies bytes under that lock.
+/// Describes the page at `addr`. The answer may be out of date when this function returns. An
+/// embedder with several threads therefore keeps its own table of translations, which `set_entry`,
+/// `clear` and `protect` change under a lock, and copies bytes under that lock.
 ///
 /// Errors: -ESRCH if the address space has ended.
 #[unsafe(no_mangle)]

@@ -10,8 +10,8 @@ use vmarea::types::{Errno, MmId, VmFlags, VmRange};
 /// Hardware page tables and TLBs, or an emulator's translations. A callback may be NULL.
 ///
 /// Addresses are page-aligned, and `end` is the first address after the range. The callbacks run
-/// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM, which
-/// makes the call or the fault fail.
+/// with a lock of the address space held. `mm_created` and `set_entry` return 0 or -ENOMEM; -ENOMEM
+/// makes the system call or the fault fail.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Mmu {
@@ -21,7 +21,7 @@ pub struct Mmu {
     pub context: *mut c_void,
     /// Creates the tables of an address space.
     pub mm_created: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64) -> c_int>,
-    /// Frees the tables of an address space, which map nothing any more.
+    /// Frees the tables of an address space, which no longer map anything.
     pub mm_gone: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64)>,
     /// Maps the page `to` at an address, after a fault.
     pub set_entry: Option<
@@ -29,11 +29,11 @@ pub struct Mmu {
     >,
     /// Removes the entries in a range. TLBs may hold them until `flush`.
     pub clear: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64)>,
-    /// Removes permissions that `prot` lacks from a range. TLBs may hold them until `flush`.
+    /// Removes from a range the permissions that `prot` lacks. TLBs may hold them until `flush`.
     pub protect: Option<
         unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64, prot: u32),
     >,
-    /// Returns when no TLB holds what `clear` or `protect` removed from a range.
+    /// Returns once no TLB holds what `clear` or `protect` removed from a range.
     pub flush: Option<unsafe extern "C" fn(context: *mut c_void, mm: u64, start: u64, end: u64)>,
     /// Frees the tables that map nothing outside of the range.
     pub free_tables:

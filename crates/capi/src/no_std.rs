@@ -1,4 +1,4 @@
-//! What the embedder provides where there is no std: memory, and the end of a panic.
+//! What the embedder provides without std: memory allocation and the handling of a panic.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{c_char, c_void};

@@ -11,13 +11,13 @@ use vmarea::types::{Errno, HugePages, Overcommit, PAGE_SIZE};
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct System {
-    /// First address that no process may map, at most 2^63.
+    /// End of user addresses: the first address that no process may map, at most 2^63.
     pub task_size: u64,
     /// vm.mmap_min_addr, in bytes.
     pub mmap_min_addr: u64,
     /// Size of the gap below a stack, in bytes.
     pub stack_guard_gap: u64,
-    /// With vm.overcommit_memory = 2: the limit of committed pages; otherwise UINT64_MAX.
+    /// Limit of committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
     pub commit_limit: u64,
     /// vm.max_map_count.
     pub max_map_count: u32,
@@ -101,14 +101,14 @@ pub struct Options {
     pub mmu: *const Mmu,
     /// Buffer for a message that says why creation failed.
     pub message: *mut c_char,
-    /// Bytes in `message`. A longer message is cut.
+    /// Size of `message` in bytes. A longer message is truncated.
     pub message_size: usize,
 }
 
 // SAFETY: `size` is the first member.
 unsafe impl WithSize for Options {}
 
-/// Options whose parts were checked.
+/// Options whose structures have been checked.
 #[derive(Debug)]
 pub struct Checked {
     pub system: vmarea::System,
@@ -117,7 +117,7 @@ pub struct Checked {
 }
 
 impl Options {
-    /// Checks the structures that the options lead to.
+    /// Checks the structures that the options point to.
     ///
     /// # Errors
     /// EFAULT for a misaligned pointer, EINVAL for a wrong value; with a message.

@@ -18,13 +18,13 @@ pub const VMAREA_PAGE_FILE: u32 = 3;
 pub struct Page {
     /// One of VMAREA_PAGE_NONE, VMAREA_PAGE_ZERO, VMAREA_PAGE_FRAME and VMAREA_PAGE_FILE.
     pub kind: u32,
-    /// Allowed accesses, as PROT_ bits. Any allowed access allows loads, too, as on x86-64.
+    /// Allowed accesses, as PROT_ bits. Loads are allowed if any access is, as on x86-64.
     pub prot: u32,
     /// Protection key of the mapping.
     pub pkey: u32,
     /// Always 0.
     pub reserved: u32,
-    /// The frame: a small number, to be used as an array index. It is reused after `free`.
+    /// Number of the frame: small, so that it can index an array, and reused after `free`.
     pub frame: u64,
     /// Inode number of the file.
     pub inode: u64,
@@ -32,7 +32,7 @@ pub struct Page {
     pub index: u64,
 }
 
-/// Returns the accesses that flags allow, as PROT_ bits: loads, too, if they allow any.
+/// Returns the accesses that `flags` allow, as PROT_ bits; includes loads if any is allowed.
 pub fn allowed_accesses(flags: VmFlags) -> VmFlags {
     let mut allowed = flags & VmFlags::ACCESS;
     allowed.set(VmFlags::READ, flags.is_accessible());

@@ -35,10 +35,10 @@ pub const VMAREA_FILE_SECRET: u32 = 6;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct File {
-    /// Number of the open file description: not 0, and below 2^62. Mappings of two descriptions
-    /// never merge. It must not be reused while a mapping has it (vmarea_maps shows them).
+    /// Number of the open file description: not 0, and below 2^62. Mappings of different
+    /// descriptions never merge. A number must not be reused while vmarea_maps shows it.
     pub id: u64,
-    /// Inode number, below 2^62, which callbacks get for the pages of the file.
+    /// Inode number, below 2^62, by which callbacks identify the file.
     pub inode: u64,
     /// VMAREA_FILE_REGULAR or another kind.
     pub kind: u32,
@@ -78,16 +78,16 @@ impl File {
 
 /// The memory of a machine. `zero`, `copy`, `copy_file` and `free` must be set.
 ///
-/// A frame and a swap slot are small numbers, to be used as array indices; those in use are not
-/// contiguous. A callback may refuse a number that is too large with -ENOMEM.
+/// Frame and swap slot numbers are small, so that they can index arrays; those in use need not be
+/// contiguous. A callback may reject too large a number with -ENOMEM.
 ///
-/// An `int` is 0, or a negative errno if the callback failed; for a predicate it is 1 or 0. `zero`,
-/// `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
+/// Callbacks of type `int` return 0, or a negative errno on failure; predicates return 1 or 0.
+/// `zero`, `copy`, `copy_file`, `free`, `swap_in` and `swap_free` run with a page-table lock held.
 ///
-/// A callback that fails has allocated and changed nothing. A system call then returns its errno,
+/// A callback that fails must leave everything unchanged. A system call then fails with this errno,
 /// except for MADV_PAGEOUT and for pages that mmap and brk prefault, as in Linux. A fault returns
-/// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_RETRY for -EAGAIN (VMAREA_FAULT_NEED_PAGE
-/// from `copy_file` and `file_bring`), and VMAREA_FAULT_NO_PAGE for others.
+/// VMAREA_FAULT_OUT_OF_MEMORY for -ENOMEM, VMAREA_FAULT_NEED_PAGE for -EAGAIN from `copy_file` or
+/// `file_bring`, VMAREA_FAULT_RETRY for any other -EAGAIN, and VMAREA_FAULT_NO_PAGE otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Platform {
@@ -95,7 +95,7 @@ pub struct Platform {
     pub size: usize,
     /// Passed to every callback.
     pub context: *mut c_void,
-    /// Allocates the frame, filled with zeros.
+    /// Allocates `frame`, filled with zeros.
     pub zero: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64) -> c_int>,
     /// Allocates the frame `to`, as a copy of `from`.
     pub copy: Option<unsafe extern "C" fn(context: *mut c_void, to: u64, from: u64) -> c_int>,
@@ -105,33 +105,33 @@ pub struct Platform {
     >,
     /// Frees the frame.
     pub free: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64)>,
-    /// Checks whether two frames have equal bytes. NULL: never equal, so KSM shares nothing.
+    /// Checks whether two frames have equal bytes. If NULL, none are, so KSM shares nothing.
     pub same: Option<unsafe extern "C" fn(context: *mut c_void, one: u64, other: u64) -> c_int>,
-    /// Copies a frame to a swap slot. Needed, like the next two, if `vmarea_system.swap` is 1.
+    /// Copies `frame` to `slot`. If `vmarea_system.swap` is 1, the swap callbacks are required.
     pub swap_out:
         Option<unsafe extern "C" fn(context: *mut c_void, slot: u32, frame: u64) -> c_int>,
-    /// Allocates the frame, with the bytes of a slot, which keeps them.
+    /// Allocates `frame` as a copy of a swap slot, which stays allocated.
     pub swap_in: Option<unsafe extern "C" fn(context: *mut c_void, frame: u64, slot: u32) -> c_int>,
     /// Frees a slot.
     pub swap_free: Option<unsafe extern "C" fn(context: *mut c_void, slot: u32)>,
     /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
-    /// is needed until no vmarea_maps shows its inode number. NULL: such files need not be created.
+    /// is needed as long as any vmarea_maps shows its inode number. If NULL, no file is created.
     pub shared_anon:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, pages: u64) -> c_int>,
-    /// Zeroes pages `first` up to `end` of a file. NULL: MADV_REMOVE gives -EOPNOTSUPP.
+    /// Zeroes pages `first` up to `end` of a file. If NULL, MADV_REMOVE gives -EOPNOTSUPP.
     pub punch_hole: Option<
         unsafe extern "C" fn(context: *mut c_void, inode: u64, first: u64, end: u64) -> c_int,
     >,
-    /// Checks whether the page cache contains a page. NULL: always.
+    /// Checks whether the page cache contains a page. If NULL, every page is cached.
     pub file_is_cached:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, index: u64) -> c_int>,
-    /// Notifies that a page of a file is about to be mapped. NULL: it needs no preparation.
+    /// Notifies that a page of a file is about to be mapped. If NULL, no preparation is needed.
     pub file_bring:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, index: u64) -> c_int>,
-    /// Checks whether a file contains a page; beyond its end an access raises SIGBUS. NULL: always.
+    /// Checks whether a file has a page; if not, accesses raise SIGBUS. If NULL, all pages exist.
     pub file_holds:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, index: u64) -> c_int>,
-    /// Describes the file that `mmap` names by a descriptor. NULL: every descriptor gives -EBADF.
+    /// Describes the file of a descriptor passed to mmap. If NULL, every descriptor gives -EBADF.
     pub describe_file:
         Option<unsafe extern "C" fn(context: *mut c_void, fd: c_int, file: *mut File) -> c_int>,
 }
@@ -176,7 +176,7 @@ impl Memory {
         describe_file: None,
     });
 
-    /// Checks the embedder's structure. Returns a message if it is wrong.
+    /// Checks the embedder's structure. Returns a message if the structure is invalid.
     pub fn new(platform: Platform) -> Result<Memory, &'static str> {
         let Platform {
             zero: Some(_),
@@ -243,12 +243,12 @@ impl vmarea::types::Platform for Memory {
     }
 }
 
-/// Fills pages without bytes with zeros.
+/// Punches a hole into memory without bytes, where there is nothing to zero.
 unsafe extern "C" fn punch_no_bytes(_: *mut c_void, _: u64, _: u64, _: u64) -> c_int {
     0
 }
 
-/// Returns the number of a frame for C.
+/// Returns the number by which C identifies a frame.
 fn number(frame: FrameId) -> u64 {
     frame.index() as u64
 }

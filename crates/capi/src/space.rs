@@ -1,8 +1,8 @@
 //! Creation and destruction of spaces, and the handles that C holds.
 //!
-//! A handle begins with a word that is cleared at the end of the space, so that a pointer to
-//! something else is found. A pointer to a destroyed space must not be passed; the word
-//! finds some of them.
+//! A handle begins with a word that marks it as a handle until the space is destroyed. A check of
+//! the word rejects a pointer to something else, and some pointers to destroyed spaces. It cannot
+//! reject all of the latter, so callers must not pass them.
 
 use crate::boundary::{copy_text, place, places, required, sized, status, text};
 use crate::mmu::Tables;
@@ -54,7 +54,7 @@ pub type Core = vmarea::Space<Embedded>;
 /// First word of the handle of a space that exists.
 const HANDLE: u64 = u64::from_ne_bytes(*b"vmarea:0");
 
-/// A machine: a set of address spaces that fork from each other and share pages.
+/// A machine: a set of address spaces that are forked from each other and share pages.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SpaceHandle {
@@ -169,7 +169,7 @@ unsafe fn create(options: &Options) -> Result<Box<SpaceHandle>, (Errno, String)>
     }))
 }
 
-/// Destroys a space without address spaces. No other function may use the space at that time or
+/// Destroys a space that has no address spaces left. No other function may use it meanwhile or
 /// later. NULL is allowed.
 ///
 /// Errors: -EBUSY if an address space has not ended; the space then stays as it is.
@@ -195,8 +195,8 @@ pub unsafe extern "C" fn vmarea_space_destroy(space: *mut SpaceHandle) -> c_int 
     status(unused)
 }
 
-/// Checks every invariant of a space that no other thread uses. If one does not hold, writes it to
-/// `message`, which has `size` bytes, and returns -EIO.
+/// Checks every invariant of a space that no other thread uses. If an invariant does not hold,
+/// describes it in `message`, which has `size` bytes, and returns -EIO.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_validate(
     space: *const SpaceHandle,
@@ -215,8 +215,8 @@ pub unsafe extern "C" fn vmarea_validate(
     }))
 }
 
-/// Removes pages `first` up to `end` of a file from all mappings, because the file was truncated
-/// (`private_copies` is 1: private copies go, too) or got a hole (0).
+/// Removes pages `first` up to `end` of a file from all mappings. `private_copies` is 1 if the file
+/// was truncated (private copies are removed, too), and 0 if a hole was punched.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_unmap_mapping(
     space: *const SpaceHandle,

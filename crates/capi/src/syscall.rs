@@ -16,12 +16,12 @@ const PRCTL: u32 = 157;
 
 /// Makes a system call of x86-64 and returns what the kernel returns: a value or a negative errno.
 ///
-/// Known are mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
-/// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the options
-/// of prctl that concern memory. For a file that mmap names, the callback `describe_file` is asked.
+/// Supports mmap, munmap, mprotect, pkey_mprotect, mremap, brk, madvise, mlock, mlock2, munlock,
+/// mlockall, munlockall, mseal, remap_file_pages, pkey_alloc, pkey_free, personality and the
+/// options of prctl that concern memory. To map a file, mmap calls `describe_file`.
 ///
-/// Errors: those of the call; -ESRCH; -ENOSYS for another number, and for calls whose arguments are
-/// in the program's memory (mbind, process_madvise) or name a segment (shmat).
+/// Errors: those of the system call; -ESRCH; -ENOSYS for other numbers, and for calls whose
+/// arguments are in the program's memory (mbind, process_madvise) or name a segment (shmat).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_syscall(
     space: *const SpaceHandle,

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int};
 use vmarea::types::Errno;
 use vmarea::vma::merge::{Decision, Refusal};
 
-/// Verdict: a call on one of the two mappings merges them.
+/// Verdict: mergeable; a system call on one of the two mappings merges them.
 pub const VMAREA_MERGES: c_int = 0;
 /// Verdict: one of the mappings is special and never merges.
 pub const VMAREA_APART_SPECIAL: c_int = 1;
@@ -16,7 +16,7 @@ pub const VMAREA_APART_HUGETLB: c_int = 2;
 pub const VMAREA_APART_POLICY: c_int = 3;
 /// Verdict: different permissions.
 pub const VMAREA_APART_PROTECTION: c_int = 4;
-/// Verdict: different flags other than permissions.
+/// Verdict: flags other than permissions differ.
 pub const VMAREA_APART_FLAGS: c_int = 5;
 /// Verdict: only one of the mappings is sealed.
 pub const VMAREA_APART_SEALED: c_int = 6;
@@ -26,11 +26,11 @@ pub const VMAREA_APART_FILE: c_int = 7;
 pub const VMAREA_APART_USERFAULTFD: c_int = 8;
 /// Verdict: different names.
 pub const VMAREA_APART_NAME: c_int = 9;
-/// Verdict: different anon_vmas, or one inherited from a parent.
+/// Verdict: different anon_vmas, or an anon_vma inherited from a parent.
 pub const VMAREA_APART_ANON_VMA: c_int = 10;
 /// Verdict: page offsets of anonymous memory that are not contiguous.
 pub const VMAREA_APART_PAGE_OFFSET: c_int = 11;
-/// Verdict: pages that would have to change are pinned.
+/// Verdict: the merge would change pages that are pinned.
 pub const VMAREA_APART_PINNED: c_int = 12;
 /// Verdict: offsets in the file that are not contiguous.
 pub const VMAREA_APART_FILE_OFFSET: c_int = 13;
@@ -60,8 +60,8 @@ fn code(refusal: Refusal) -> (c_int, &'static CStr) {
     }
 }
 
-/// Decides whether the two mappings that meet at `boundary` can be merged under the policy of the
-/// space, and changes nothing. Returns VMAREA_MERGES, or the reason why they stay apart.
+/// Checks whether the two mappings that meet at `boundary` can be merged under the space's policy.
+/// Changes nothing. Returns VMAREA_MERGES, or the reason why they stay apart.
 ///
 /// Errors: -ESRCH; -ENOENT if no two mappings meet there.
 #[unsafe(no_mangle)]

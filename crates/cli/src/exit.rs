@@ -1,7 +1,7 @@
 //! Exit statuses, and failures that carry one.
 //!
-//! A failure is a chain of causes, printed as one line, and an exit status, which is 1 for most
-//! failures.
+//! A failure has an exit status (1 for most failures) and a chain of causes, which is printed as
+//! one line.
 
 use crate::console::Console;
 use std::fmt;

@@ -118,7 +118,7 @@ impl Outputs {
         Outputs::open_beside(json, &[])
     }
 
-    /// Opens destinations like [`Outputs::open`]; any one of `others` may replace the text instead.
+    /// Opens destinations like [`Outputs::open`]; an output in `others` can also replace the text.
     ///
     /// # Errors
     /// Fails if two outputs go to standard output, or if a file cannot be created.

@@ -22,8 +22,7 @@ fn explained(pid: i32) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON alone")
 }
 
-/// Runs the command as a shell would, with its own journal and a long `--max-pause` (busy
-/// machines).
+/// Runs the command as a shell would, with its own journal and a `--max-pause` for busy machines.
 fn run(command: &str) -> std::process::Output {
     let folder = tempfile::tempdir().unwrap();
     let words = command.strip_prefix("vmarea ").expect("a command of ours");
@@ -40,7 +39,8 @@ fn run(command: &str) -> std::process::Output {
 
 /// True if the kernel's own data about address spaces can be read.
 ///
-/// Without this data `explain` advises no repair, because the reason may be hidden.
+/// Without this data `explain` advises no repair, because the reason for a boundary could be
+/// hidden.
 fn is_all_seen() -> bool {
     let view = vmarea_process::view::KernelView::open();
     view.inspect_err(|error| eprintln!("skipped: {error}"))

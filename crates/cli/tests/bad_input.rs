@@ -13,7 +13,7 @@ use support::vmarea;
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 
-/// Returns the one line with which vmarea failed, without the recorded program's own output.
+/// Returns vmarea's one-line error message, without the recorded program's own output.
 fn complaint(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");
@@ -23,7 +23,7 @@ fn complaint(output: &Output, status: i32) -> String {
     last
 }
 
-/// Writes a made-up trace of two events.
+/// Writes a made-up trace that contains two events.
 fn small_trace(path: &Path, page_size: u32) {
     let header = Header {
         kernel_release: "6.18.0".into(),

@@ -32,12 +32,12 @@ fn program() -> &'static Path {
     })
 }
 
-/// Runs the program in a mode, natively and recorded; `None` if the mode cannot run here.
+/// Runs the program in a mode, both natively and recorded; `None` if the mode cannot run here.
 fn recorded(mode: &str) -> Option<Value> {
     recorded_with(mode, "")
 }
 
-/// Like [`recorded`], with a limit on the recorder's descriptors.
+/// Like [`recorded`], with a limit on the recorder's open file descriptors.
 fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

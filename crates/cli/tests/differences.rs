@@ -1,4 +1,4 @@
-//! The comparison finds differences.
+//! Checks that the comparison detects differences.
 //!
 //! If one value in the recording of a real program is changed, the replay no longer agrees with the
 //! kernel, and the reported difference is that change.

@@ -1,6 +1,6 @@
 //! `vmarea experiment`: the form of its results, and its messages if something is missing.
 //!
-//! Only experiments that need no other program run here. Times are never compared.
+//! These tests run only experiments that need no other program. Times are never compared.
 #![forbid(unsafe_code)]
 
 mod support;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use support::leash::{self, Leashed};
 use support::{Idle, Nobody, text, vmarea};
 
-/// Returns the one line with which the command failed.
+/// Returns the command's one-line error message.
 fn complaint(arguments: &[&str], status: i32) -> String {
     support::complaint(&vmarea(arguments), status)
 }

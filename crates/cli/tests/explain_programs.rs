@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use vmarea_process::view::KernelView;
 use vmarea_test_support::leash::{self, Leashed};
 
-/// Maximum time that a program may take to create its mappings.
+/// Time limit within which a program must create its mappings.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A program that runs until it is dropped.
@@ -138,7 +138,7 @@ fn adds_up(name: &str, said: &Value, maps: &str) {
     assert_eq!(number(&said["joinable"]), fixes, "{name}");
 }
 
-/// Explains the program with and without the kernel's own view.
+/// Explains the program with and without the kernel's own data.
 fn judge(name: &str, program: &Running) {
     program.stop();
     let maps = program.maps();
@@ -165,12 +165,12 @@ fn judge(name: &str, program: &Running) {
     );
 }
 
-/// Compares the reports with and without the kernel's own view.
+/// Compares the reports with and without the kernel's own data.
 ///
-/// With the kernel's view every reason is certain. Without it, the candidates for a likely reason
-/// include the true reason. A reason that is called certain without the kernel's view is either the
-/// true reason, or would suffice alone: then a hidden attribute, which the kernel compares first,
-/// differs as well.
+/// With this data, every reason is certain. Without it, the candidates for a likely reason include
+/// the true reason, if there is one. A reason that is reported as certain without this data is
+/// either the true reason, or sufficient by itself; in the latter case, a hidden attribute that the
+/// kernel compares first also differs.
 fn agree(name: &str, kernel: &Value, proc: &Value) {
     const HIDDEN_FIRST: [(&str, &str); 2] = [("flags", "file"), ("flags", "file_offset")];
     let rows = |said: &Value| said["rows"].as_array().unwrap().clone();

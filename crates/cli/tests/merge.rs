@@ -13,7 +13,7 @@ use support::heap::{self, Heap, complaint, may_merge};
 use support::leash::{self, Leashed};
 use support::{Nobody, VMAREA};
 
-/// Program with 500 mappings that could be one; waits for a line, then checks every byte.
+/// Program with 500 mappings that can become one; waits for a line, then checks every byte.
 const PROGRAM: &str = r#"
 pages = 500
 area = make(pages, 1, lambda p, i: ctypes.memset(p, i % 251, page))
@@ -24,7 +24,7 @@ for line in sys.stdin:
 
 /// Waits until a process is stopped.
 ///
-/// A stop signal takes effect only when the process is next scheduled, which may be a while after
+/// A stop signal takes effect only when the process is next scheduled, which can be a while after
 /// the signal was sent or after a tracer released the process.
 fn wait_until_stopped(heap: &Heap) {
     let status = || std::fs::read_to_string(format!("/proc/{}/status", heap.pid())).unwrap();

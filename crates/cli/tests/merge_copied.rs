@@ -1,15 +1,15 @@
 //! `vmarea merge --by copy`, as on kernels that cannot move pages.
 //!
-//! The tests check which memory is copied, which is not merged, and which is left unchanged. For
-//! both methods, the tests in `merge_running.rs` check that writes are never lost and that a killed
-//! merge can be finished.
+//! The tests check which memory is copied, which is not merged, and which is left unchanged. The
+//! tests in `merge_running.rs` check, for copying and for moving, that writes are never lost and
+//! that a killed merge can be finished.
 #![forbid(unsafe_code)]
 
 mod support;
 
 use support::heap::{Heap, may_merge};
 
-/// Program with 16 mappings of four pages that could be one.
+/// Program with 16 four-page mappings that can become one.
 ///
 /// In each mapping, three pages have been written to and one has only been read. The program obeys
 /// commands and prints what it reads.

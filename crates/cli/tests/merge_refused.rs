@@ -3,7 +3,7 @@
 //! The processes fork, have registered buffers, or are being merged by another command. Their
 //! memory must remain intact, and the dry run must report which mappings will not be merged.
 //!
-//! The tests of `vmarea-repair` check what happens if the kernel refuses each individual call.
+//! The tests of `vmarea-repair` check what happens if the kernel refuses any single call.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use support::heap::{Heap, may_merge};
 use support::{Nobody, VMAREA, leash, text};
 
-/// Program with 400 mappings of one page that could be one. It obeys commands and prints what it
+/// Program with 400 one-page mappings that can become one. It obeys commands and prints what it
 /// reads.
 const PROGRAM: &str = r#"
 pages = 400
@@ -134,7 +134,7 @@ fn registered_buffers_stay_apart_and_a_dry_run_says_so() {
     assert_eq!(heap.ask("wrong"), "0");
 }
 
-/// Runs on x86-64 only, where the registers of an interrupted call can be restored completely.
+/// Runs only on x86-64, where an interrupted call's registers can be completely restored.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn calls_that_wait_are_not_interrupted_by_our_stops() {
@@ -197,7 +197,8 @@ fn a_second_merge_says_who_is_at_work_and_changes_nothing() {
 }
 
 /// The program closes all descriptors, including the merge's userfaultfd, and then opens files of
-/// its own, among them a userfaultfd. One of these gets the same descriptor number.
+/// its own, among them a userfaultfd. One of the new files gets the descriptor number of the
+/// merge's userfaultfd.
 #[test]
 fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
     if !may_merge() {
@@ -267,8 +268,8 @@ fn guards_of_thread_stacks_join_a_neighbour_and_are_counted() {
 }
 
 /// The kernel writes to a thread's `rseq` area after moving the thread to another processor. If the
-/// repair had moved that page out, the thread that it borrows for its calls would wait for the page
-/// forever.
+/// repair had moved the area's page out, the thread that makes the repair's calls would wait for
+/// the page forever.
 #[test]
 fn a_page_that_the_kernel_writes_for_the_borrowed_thread_stays() {
     if !may_merge() {

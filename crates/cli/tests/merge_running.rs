@@ -43,7 +43,7 @@ struct Target {
     child: Leashed,
     out: BufReader<std::process::ChildStdout>,
     folder: tempfile::TempDir,
-    /// Address of the program's memory, after the program has printed it.
+    /// Address of the program's memory, as printed by the program; empty before.
     place: String,
 }
 
@@ -84,7 +84,7 @@ impl Target {
         self.folder.path().join("journals")
     }
 
-    /// Returns the arguments of a merge of the program.
+    /// Returns the arguments of a command that merges the program's mappings.
     fn merge(&self, more: &[&str]) -> Vec<String> {
         let (pid, journal) = (self.pid(), self.journal().display().to_string());
         let fixed = ["merge", "-p", &pid, "--journal", &journal];
@@ -121,7 +121,7 @@ impl Target {
         joined
     }
 
-    /// Returns the program's final output; it must exit successfully.
+    /// Returns the program's final output. The program must exit successfully.
     fn end(mut self) -> HashMap<String, f64> {
         drop(self.child.stdin.take());
         let mut text = String::new();
@@ -147,7 +147,7 @@ fn vmarea(arguments: &[String]) -> Output {
 /// Arguments with a long `--max-pause` for busy machines. These tests do not check pauses.
 const APPLY: [&str; 3] = ["--apply", "--max-pause", "1s"];
 const COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--copy", "10000000"];
-/// Arguments that merge as on a kernel that cannot move pages.
+/// Arguments for a merge that copies pages, as on a kernel that cannot move them.
 const BY_COPY: [&str; 5] = ["--apply", "--max-pause", "1s", "--by", "copy"];
 
 #[test]
@@ -248,7 +248,7 @@ fn the_other_repairs_change_what_they_are_named_for() {
     }
 }
 
-/// Returns the number of guard markers in a process, if the kernel shows them (since 6.15).
+/// Returns the number of guard markers in a range; 0 before Linux 6.15, which does not show them.
 fn guard_markers(pid: &str, at: u64, pages: u64) -> usize {
     const IS_MARKER: u64 = 1 << 58;
     let pagemap = std::fs::File::open(format!("/proc/{pid}/pagemap")).expect("its pages");
@@ -294,7 +294,7 @@ fn a_primed_reservation_is_committed_in_any_order() {
     assert_eq!(target.end()["after"], 1.0);
 }
 
-/// Kills the command before its `step`-th call among `calls`; returns false if it ended earlier.
+/// Kills the command before its `step`-th call among `calls`; returns false if it ended first.
 fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     let mut strace = Command::new("strace");
     strace
@@ -306,7 +306,7 @@ fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
     !leash::output(&mut strace).expect("strace").status.success()
 }
 
-/// Finishes the merge of a killed command, and waits for a successful exit of the target.
+/// Finishes the merge that a killed command began, and waits for the target to exit successfully.
 fn resume(mut target: Target, at: &str) {
     let resumed = vmarea(&target.merge(&["--resume"]));
     // By then the program may have been merged and have ended.
@@ -383,7 +383,7 @@ fn a_stop_of_ours_that_nobody_took_does_not_stop_it_for_good() {
     }
 }
 
-/// Returns the processes of a group, without zombies.
+/// Returns the processes in a process group, except zombies.
 fn members(group: u32) -> Vec<String> {
     let stats = std::fs::read_dir("/proc").expect("/proc").flatten();
     let stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());

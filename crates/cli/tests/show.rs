@@ -1,4 +1,4 @@
-//! `show` as used by people and scripts: formats, exit statuses, and processes that cannot be shown.
+//! `show` as used by people and scripts: formats, exit statuses, processes that cannot be shown.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -20,12 +20,12 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&data(arguments)).expect("one line of JSON")
 }
 
-/// Returns the one line with which the command failed.
+/// Returns the command's one-line error message.
 fn complaint(arguments: &[&str], status: i32) -> String {
     support::complaint(&vmarea(arguments), status)
 }
 
-/// True if the kernel's own view is accessible.
+/// True if this process is permitted to read the kernel's own data.
 fn is_permitted() -> bool {
     let permitted = vmarea_process::view::KernelView::open();
     if let Err(error) = &permitted {

@@ -10,7 +10,7 @@ use support::vmarea;
 
 const VMAREA: &str = env!("CARGO_BIN_EXE_vmarea");
 
-/// Returns the standard error of a command that must end with the given status.
+/// Checks a command's exit status, and returns what the command wrote to standard error.
 fn said(output: &Output, status: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(status), "{text}");

@@ -14,11 +14,11 @@ use vmarea::types::{self, FileId, FileKind, PAGE_SIZE, PMD_SIZE};
 pub const START: u64 = 0x10_0000_0000;
 /// Number of pages in the main part.
 pub const PAGES: u64 = 96;
-/// First address of a part with a large gap below it, so that stacks can grow.
+/// First address of the part that has a large gap below it, into which stacks can grow.
 pub const DEEP: u64 = START + 0x100_0000;
 /// Number of pages in the part at [`DEEP`].
 pub const DEEP_PAGES: u64 = 24;
-/// First address of a part that is large enough for huge pages.
+/// First address of the part that is large enough for huge pages.
 pub const HUGE: u64 = START + 0x200_0000;
 /// Number of huge pages that fit at [`HUGE`].
 pub const HUGE_SLOTS: u64 = 4;
@@ -34,27 +34,29 @@ pub const SPECIAL: u64 = HEAP + 0x1000_0000;
 pub const SPECIAL_END: u64 = SPECIAL + 0x10_0000;
 /// Destination of moved special mappings.
 ///
-/// It is far from accessed memory, because the kernel sets the content of special mappings.
+/// No step accesses memory near this address, because the kernel determines the content of special
+/// mappings.
 pub const SPECIAL_TO: u64 = START - 0x5_0000_0000;
 /// Address hint for mappings of the hugetlb file.
 ///
-/// The address is far from accessed memory, because the machine may have no huge page for the file.
+/// No step accesses memory near this address, because the machine may have no free huge page for
+/// the file.
 pub const POOL: u64 = START - 0x4_0000_0000;
 /// Initial number of pages in each file.
 pub const FILE_PAGES: u64 = 24;
 
-/// Descriptor of the userfaultfd in sequences. Process 0 opens it; a fault in a range that the
-/// userfaultfd watches raises SIGBUS.
+/// Number of the userfaultfd's descriptor in sequences. Process 0 opens the userfaultfd; a fault in
+/// a range that it watches raises SIGBUS.
 pub const USERFAULTFD: u64 = 16;
 /// Sizes in bytes of the System V shared memory segments, indexed by segment number.
 pub const SEGMENTS: [u64; 2] = [6 * PAGE_SIZE, PAGE_SIZE + 100];
-/// Address at which process 0 attaches the segments, which are destroyed when the last process
+/// Address at which process 0 attaches the segments, so that they exist until the last process
 /// exits.
 pub const KEEP: u64 = START - 0x1_0000_0000;
-/// Start address of the filler mappings, which use up all but a few VMAs of the limit.
+/// Start address of the filler mappings, which bring the number of VMAs close to the limit.
 pub const FILL: u64 = START - 0x8000_0000;
 
-/// Kinds of mappable files. The file number in a call is the index in [`KINDS`].
+/// Kind of mappable file. Calls identify a file by the index of its kind in [`KINDS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A file on disk, open for reading and writing.
@@ -69,7 +71,7 @@ pub enum Kind {
     Zero,
     /// A `memfd_secret`.
     Secret,
-    /// A hugetlb memfd. The machine may have no huge page for it.
+    /// A hugetlb memfd. The machine may have no free huge page for it.
     Huge,
 }
 
@@ -175,7 +177,7 @@ fn fill(file: &File, kind: Kind) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the first eight bytes that a page of a file holds before any test writes to it.
+/// Returns the first eight bytes of page `index` in a file's initial content.
 pub fn stamp(kind: Kind, index: u64) -> u64 {
     inode(kind) << 32 | 0x5eed_0000 | index
 }
@@ -211,13 +213,13 @@ pub fn segment_inode(number: usize) -> u64 {
     16 + number as u64
 }
 
-/// Returns the size in bytes of the segment with this inode number; `None` if there is none.
+/// Returns the size in bytes of the segment with this inode number; `None` if no segment has it.
 pub fn segment_len(inode: u64) -> Option<u64> {
     let number = inode.checked_sub(segment_inode(0))?;
     SEGMENTS.get(usize::try_from(number).ok()?).copied()
 }
 
-/// Returns the file with this number, in the form that the core takes.
+/// Returns the file with this number as the core's file type.
 pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;
     let file_kind = match kind {

@@ -18,8 +18,7 @@ use vmarea_trace::sysno;
 const HEAD: &str = include_str!("c_program/head.c");
 const TAIL: &str = include_str!("c_program/tail.c");
 
-/// Returns the C program. `difference` is the difference that it reproduces, and `kept` contains
-/// the kernel's results.
+/// Returns the C program that reproduces `difference`; `kept` contains the kernel's results.
 pub fn c_program(
     steps: &[Step],
     difference: Option<&Difference>,
@@ -109,7 +108,7 @@ fn expectation(op: &Op, gave: Outcome) -> Option<String> {
     }
 }
 
-/// Returns C code for the arena mappings that the process should have at the end.
+/// Returns C code that lists the arena mappings expected in the process at the end.
 fn mapped(kept: Option<&Regression>, process: u8) -> String {
     let lines = kept.and_then(|k| k.mapped.iter().find(|(of, _)| *of == process));
     let Some((_, lines)) = lines else {
@@ -136,7 +135,7 @@ fn mapped(kept: Option<&Regression>, process: u8) -> String {
     text
 }
 
-/// Pseudo descriptor that names the calling process.
+/// Pseudo file descriptor that refers to the calling process.
 const PIDFD_SELF: u64 = -10001_i64 as u64;
 
 fn call_statement(call: &Call) -> String {

@@ -8,21 +8,20 @@ use super::op::Call;
 use vmarea::types::PAGE_SIZE;
 use vmarea_trace::sysno;
 
-/// Maximum `vm.max_map_count` to fill; more VMAs would take too long to create and to list.
+/// Largest `vm.max_map_count` to fill; creating and listing more VMAs would take too long.
 const MOST: u64 = 70_000;
 
 /// Returns how many pages to make readable; `None` if `limit` is unsuitable.
 ///
-/// When these pages are readable, an address space that had `count` VMAs before can create about
-/// `leave` more. A limit is unsuitable if it is above [`MOST`], or less than four VMAs above
-/// `count` plus `leave`.
+/// In an address space with `count` VMAs, making these pages readable leaves room for about `leave`
+/// more VMAs. A limit is unsuitable if it is above [`MOST`] or below `count + leave + 4`.
 pub fn pairs(count: u64, limit: u64, leave: u64) -> Option<u64> {
     let missing = limit.checked_sub(count)?.checked_sub(leave)?;
     (limit <= MOST && missing >= 4).then(|| (missing - 1) / 2)
 }
 
-/// Returns the arguments of the `mmap` that creates the area and of the first `mprotect`; each
-/// further `mprotect` starts two pages above the previous one.
+/// Returns the `mmap` call that creates the area, and the first `mprotect` call; each further
+/// `mprotect` starts two pages above the previous one.
 pub fn calls(pairs: u64) -> [Call; 2] {
     const PRIVATE_FIXED_ANONYMOUS: u64 = 0x32;
     const PROT_READ: u64 = 1;

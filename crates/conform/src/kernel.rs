@@ -29,7 +29,7 @@ pub enum KernelError {
 /// Number of the system call `close`, which no sequence contains.
 const CLOSE: i64 = 3;
 const PIDFD_OPEN: i64 = 434;
-/// Pseudo descriptor that names the calling process.
+/// Pseudo file descriptor that refers to the calling process.
 const PIDFD_SELF: u64 = -10001_i64 as u64;
 
 /// Returns true if the running kernel supports [`PIDFD_SELF`] (6.14).

@@ -71,8 +71,7 @@ impl Surroundings {
         }
     }
 
-    /// Returns the counts of the kernel's background work on pages since the start of the run, on
-    /// the whole machine.
+    /// Returns counts of the background work on pages, for the whole machine since the run's start.
     pub fn work(&self) -> BTreeMap<&'static str, u64> {
         let mut work = counts();
         for (name, count) in &mut work {

@@ -28,7 +28,7 @@ pub struct Call {
     pub data: Vec<u64>,
 }
 
-/// Readable form of a call in files: its name, and numbers in hexadecimal.
+/// Form of a call in stored files: the call's name, and its numbers in hexadecimal.
 #[derive(Serialize, Deserialize)]
 struct CallText {
     name: String,
@@ -113,12 +113,12 @@ pub enum Op {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// Swaps out the page at this address. Linux receives `MADV_PAGEOUT`, which it can ignore.
+    /// Swaps out the page at this address. In the kernel, `MADV_PAGEOUT` requests this; Linux can
+    /// ignore it.
     SwapOut(u64),
     /// Migrates the page at this address to another frame. Only the core does this.
     Migrate(u64),
-    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does this, at a time of its own
-    /// choice.
+    /// Merges equal pages of mergeable mappings. On Linux `ksmd` does this, at unpredictable times.
     MergeEqual,
 }
 
@@ -196,12 +196,12 @@ impl Places {
 }
 
 impl Call {
-    /// Returns the arguments with real addresses.
+    /// Returns the arguments, with symbolic addresses replaced by real addresses.
     pub fn placed(&self, places: Places) -> [u64; 6] {
         self.args.map(|arg| places.placed(arg))
     }
 
-    /// Returns the data with real addresses.
+    /// Returns the data, with symbolic addresses replaced by real addresses.
     pub fn placed_data(&self, places: Places) -> Vec<u64> {
         self.data.iter().map(|&word| places.placed(word)).collect()
     }

@@ -26,7 +26,7 @@ pub struct Report {
     pub seed: u64,
     /// Number of steps that were executed and compared.
     pub compared: u64,
-    /// Number of compared steps that were system calls and not accesses, forks, exits or page work.
+    /// Number of compared steps that were system calls, not accesses, forks, exits or page work.
     pub calls: u64,
     /// Counts of compared steps by kind of step.
     pub steps: BTreeMap<String, Tally>,
@@ -39,9 +39,9 @@ pub struct Report {
     /// Statistics on cases in which the core has fewer VMAs, if its policy merges more than Linux
     /// does.
     pub fewer_vmas: Option<FewerVmas>,
-    /// Page work of the kernel on the whole machine during the run: counts from `/proc/vmstat`.
+    /// The kernel's work on pages of the whole machine during the run: counts from `/proc/vmstat`.
     pub kernel_work: BTreeMap<&'static str, u64>,
-    /// Seconds spent on comparing, without shrinking.
+    /// Seconds spent comparing, excluding shrinking.
     pub seconds: f64,
     /// Features that were not compared, with the reasons.
     pub not_compared: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Found {
 }
 
 impl Report {
-    /// Counts the steps of one more sequence.
+    /// Adds the steps of another sequence to the counts.
     pub(crate) fn count(&mut self, steps: &[(Step, Outcome)]) {
         self.sequences += 1;
         self.compared += steps.len() as u64;

@@ -96,7 +96,7 @@ pub fn run(
     Ok(report)
 }
 
-/// Shrinks the steps that show a difference, if so set, and records the kernel's results.
+/// Shrinks the steps that show a difference, if the settings say so; records the kernel's results.
 fn found(
     environment: &Environment,
     settings: &Settings,
@@ -115,7 +115,7 @@ fn found(
 }
 
 const TOO_LARGE: &str = "more VMAs than can be listed before Linux 6.1";
-/// Appends a read of the bytes that differ, because a test compares only bytes that a step reads.
+/// Appends a read of the bytes that differ: a regression test compares only bytes that are read.
 fn with_witness(mut steps: Vec<Step>, difference: &Difference) -> Vec<Step> {
     if let Some((process, addr)) = difference.bytes_at {
         let op = Op::Read { addr };

@@ -24,7 +24,7 @@ pub struct Difference {
     pub step: usize,
     /// Description of the difference.
     pub what: String,
-    /// Short name of the kind of difference; equal for equal causes.
+    /// Short name of the kind of difference; the same for differences with the same cause.
     pub kind: String,
     /// Process and symbolic address of the bytes that differ.
     pub bytes_at: Option<(u8, u64)>,
@@ -176,8 +176,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Returns a legitimate reason for the kernel and the core to differ at this step, if there is
-    /// one.
+    /// Returns a legitimate reason for the two sides to differ at this step, if there is one.
     fn parting(
         &mut self,
         step: &Step,
@@ -267,7 +266,7 @@ impl<'a> Pair<'a> {
         Ok(all)
     }
 
-    /// Returns the anon_vmas of each real process, as read from the running kernel.
+    /// Returns the anon_vmas of each existing process, as read from the running kernel.
     ///
     /// The list is empty if the kernel does not show anon_vmas.
     ///
@@ -324,8 +323,7 @@ impl<'a> Pair<'a> {
         Ok(None)
     }
 
-    /// Returns the present pages to compare in this step: all, or only an eighth if there are very
-    /// many.
+    /// Returns the present pages to compare in this step: all, or an eighth if there are many.
     fn pages_to_compare(&self, process: usize, look: Look) -> Vec<u64> {
         let mut pages = self.model.present(process, look);
         if pages.len() > MANY_PAGES && look == Look::InMemory {

@@ -43,7 +43,7 @@ pub fn shrink(
     Ok((best, difference))
 }
 
-/// Simplifies single steps: process numbers, values, lengths.
+/// Simplifies the process numbers, values and lengths in single steps.
 fn simplify(
     environment: &Environment,
     best: &mut [Step],

@@ -1,8 +1,9 @@
 //! State of an address space, in the same form for the kernel and the core, and its comparison.
 //!
-//! The kernel and the core number their anon_vmas, files and contexts independently. Therefore
-//! these numbers are compared by one-to-one correspondence, over all processes at one moment: if
-//! two VMAs have the same object on one side, they must have the same object on the other side.
+//! The kernel and the core number their anon_vmas, files and contexts independently. Therefore the
+//! numbers must only correspond one to one, across all processes at the same point in time: if two
+//! VMAs have the same anon_vma, file or context on one side, they must also have the same one on
+//! the other side.
 
 use super::arena;
 use super::op::Places;
@@ -57,7 +58,7 @@ pub struct SpaceState {
 impl SpaceState {
     /// Lists the mappings in the arena, one per line.
     ///
-    /// Page offsets of memory that was moved out of the heap are converted to symbolic addresses.
+    /// For memory that was moved out of the heap, the page offset is converted to a symbolic one.
     pub fn listed(&self, places: Places) -> Vec<String> {
         let pgoff = |v: &VmaState| places.named(v.pgoff << PAGE_SHIFT) >> PAGE_SHIFT;
         self.vmas
@@ -69,7 +70,7 @@ impl SpaceState {
 
     /// Lists the VMAs of the arena and the heap that have an anon_vma, one per line.
     ///
-    /// A line contains the start address and the anon_vma's index in `known`.
+    /// Each line contains the start address and the anon_vma's index in `known`.
     pub fn anon_vmas(&self, places: Places, known: &mut Vec<u64>) -> Vec<String> {
         let mut lines = Vec::new();
         for vma in self.vmas.iter().filter(|v| v.anon_vma != 0) {
@@ -87,7 +88,7 @@ impl SpaceState {
     }
 }
 
-/// One-to-one correspondence between the identities of the two sides.
+/// One-to-one correspondence between the identities in the kernel and in the core.
 #[derive(Debug, Default)]
 pub struct Pairing {
     there: HashMap<u64, u64>,
@@ -106,7 +107,7 @@ impl Pairing {
     }
 }
 
-/// The correspondences for all kinds of objects at one moment.
+/// The correspondences for all kinds of objects at one point in time.
 #[derive(Debug, Default)]
 pub struct Pairings {
     anon: Pairing,

@@ -1,12 +1,12 @@
-//! Comparison under policies that merge more than Linux does: the same ranges in fewer VMAs.
+//! Comparison under policies that merge more than Linux does, so that ranges have fewer VMAs.
 //!
 //! Under such a policy only the number of VMAs that cover a range may differ. For every VMA in
 //! Linux, the core must have a VMA with the same flags, file, policy and context; results and bytes
-//! must be equal. An additional merge can leave only one side of another boundary with pages, and
-//! thereby prevent a later merge that Linux performs; such additional boundaries in the core are
-//! counted. Results may differ only if the core's smaller number of VMAs explains the difference.
-//! Each such difference is counted under its own name and ends the sequence, because the states
-//! differ from then on.
+//! must be equal. A merge that only the core performs can give pages to one side of another
+//! boundary, and thereby prevent a merge that Linux later performs there; such boundaries, which
+//! only the core has, are counted. Results may differ only if the core's smaller number of VMAs
+//! explains the difference. Each such difference is counted under its own name and ends the
+//! sequence, because the states differ from then on.
 //!
 //! # Picture
 //! ```text
@@ -32,7 +32,7 @@ pub enum Comparison {
     FewerVmas,
 }
 
-/// Statistics on address spaces with fewer VMAs in the core, and on the effects.
+/// Statistics on address spaces with fewer VMAs in the core, and on the resulting differences.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FewerVmas {
     /// Number of address spaces that were compared.
@@ -41,8 +41,7 @@ pub struct FewerVmas {
     pub with_fewer: u64,
     /// Number of compared address spaces with more VMAs in the core, because of an earlier merge.
     pub with_more: u64,
-    /// Number of boundaries that only the core has, because an earlier merge gave pages to one
-    /// side.
+    /// Number of boundaries that only the core has: an earlier merge gave pages to only one side.
     pub own_borders: u64,
     /// Counts of the boundaries that only the core has, by the property that prevents the merge.
     pub border_kinds: BTreeMap<&'static str, u64>,
@@ -53,7 +52,7 @@ pub struct FewerVmas {
     /// Number of compared ranges that are still charged (`VM_ACCOUNT`) in the core but no longer in
     /// Linux.
     pub charged_longer: u64,
-    /// Counts of results that differ because of fewer VMAs, by explanation.
+    /// Counts of results that differ because the core has fewer VMAs, by explanation.
     pub results: BTreeMap<String, u64>,
 }
 
@@ -89,8 +88,8 @@ impl FewerVmas {
 
 /// Adapts `policy` to the policy of the running kernel, and selects how strictly to compare.
 ///
-/// The result keeps the merges that `policy` permits beyond Linux's; all other rules are the
-/// kernel's.
+/// The resulting policy permits the merges that `policy` permits beyond Linux's; all its other
+/// rules are the kernel's.
 pub fn on_kernel(policy: Policy, kernel: Policy) -> (Policy, Comparison) {
     if policy.merging == Merging::MAINLINE {
         return (policy, Comparison::Exact);
@@ -203,9 +202,9 @@ fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
 
 /// Returns true if the flags are equal, except for flags that may spread to merged VMAs.
 ///
-/// Linux itself spreads sticky flags over merged VMAs; the core may spread these flags further,
-/// because it merges more VMAs. The charge (`VM_ACCOUNT`) may also spread, or may remain on a VMA
-/// that has an anon_vma; in the core a VMA may get its anon_vma earlier than in Linux.
+/// Linux itself spreads sticky flags over merged VMAs; the core can spread these flags further,
+/// because it merges more VMAs. The charge (`VM_ACCOUNT`) can also spread, or can remain because
+/// the VMA has an anon_vma; in the core, a VMA can get its anon_vma earlier than in Linux.
 fn flags_agree(kernel: u64, ours: u64) -> bool {
     let [kernel, ours] = [kernel, ours].map(VmFlags::from_bits_retain);
     let spreads = VmFlags::STICKY | VmFlags::ACCOUNT;
@@ -231,12 +230,12 @@ pub struct Before<'a> {
 }
 
 /// Returns why a step affects more or less memory in the core than in Linux, if the core's larger
-/// VMAs explain that.
+/// VMAs explain the difference.
 ///
-/// `kernel` is the result in Linux. For example, `MREMAP_DONTUNMAP` unlocks the whole VMA that
-/// contains the moved part. A copy that merges with a VMA registered with a userfaultfd takes over
-/// the registration of that VMA. If Linux fails to move several VMAs, some of them may already have
-/// been moved.
+/// `kernel` is the result in Linux. Three effects of `mremap` depend on the size of VMAs:
+/// `MREMAP_DONTUNMAP` unlocks the whole VMA that contains the moved part; a copy that merges with a
+/// VMA registered with a userfaultfd takes over the registration of that VMA; and if Linux fails to
+/// move several VMAs, some of them may already have been moved.
 pub fn reaches_further(step: &Step, kernel: Outcome, before: &Before<'_>) -> Option<&'static str> {
     const DONTUNMAP: u64 = 4;
     let Op::Call(call) = &step.op else {

@@ -5,7 +5,8 @@
 //! found must show Linux's behaviour.
 //!
 //! The test needs permission to read the running kernel's data, and a compiler for the C program.
-//! If one is missing, the test reports that.
+//! If the permission is missing, the test is skipped; if the compiler is missing, only the C
+//! program is not tested. The test reports either case.
 
 use std::process::Command;
 use vmarea::policy::{OneSided, Policy, Rules};
@@ -54,7 +55,7 @@ fn run_c(source: &str) -> Option<(String, Option<i32>)> {
     Some((text, output.status.code()))
 }
 
-/// Checks that the calls are few, and that they show the difference only under the wrong rule.
+/// Checks that there are few calls, and that they show the difference only under the wrong rule.
 fn check_calls(right: &Environment, wrong: &Environment, found: &Found, call: &str) {
     let calls: Vec<String> = found.steps.iter().map(Step::to_string).collect();
     assert!(calls.len() <= 12, "not short: {calls:#?}");

@@ -1,9 +1,10 @@
 //! Page faults in a single thread under one kind of VMA lock, for counting instructions.
 //!
 //! Without arguments, `one_lock` prints the kinds of lock, one per line. `one_lock KIND PAGES`
-//! writes to PAGES new pages of one VMA with the kind of lock on line KIND, counted from 1. An
-//! instruction counter that is limited to `touch_all` counts only the page faults.
-//! `ci/instructions.sh` uses this to compare the kinds of lock.
+//! creates a VMA whose lock is of the kind on line KIND of that output (counted from 1), and writes
+//! to PAGES untouched pages of the VMA. An instruction counter that is limited to `touch_all`
+//! counts only the page faults. `ci/instructions.sh` runs this program to compare the kinds of
+//! lock.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_lock -- 5 10000

@@ -1,14 +1,17 @@
 //! Replay of one recorded run under a single policy, for measuring what the policy costs.
 //!
 //! `one_policy POLICY TRACE` replays the trace once. An instruction counter that is limited to
-//! `replay` counts the calls and faults under that policy, without reading the trace and without a
-//! comparison with another policy.
+//! `replay` counts only the instructions of the calls and faults under that policy. Reading the
+//! trace is excluded, and no other policy runs.
 //!
-//! `one_policy --times PAIRS TRACE` replays the trace under `linux` and the other policies in turn
-//! and prints the ratios of their times.
+//! `one_policy --times PAIRS TRACE` replays the trace PAIRS times under `linux` and under each of
+//! the other policies, in turn, and prints the ratio of each policy's time to the time under
+//! `linux`.
 //!
 //! `one_policy --spacing POLICY same|diff MAPPINGS PAGES` performs the moves of the spacing
-//! benchmark once. In this mode, limit the instruction counter to `moves`.
+//! benchmark once. There are MAPPINGS mappings of PAGES pages, which all share one anon_vma
+//! (`same`) or each have their own (`diff`). In this mode, limit the instruction counter to
+//! `moves`.
 //!
 //! ```text
 //! cargo run --release -p vmarea-experiments --example one_policy -- vmarea gcc.vmtrace

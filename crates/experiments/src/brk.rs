@@ -1,12 +1,12 @@
 //! The break test: related processes move their break, as in the published AIM7 measurement.
 //!
 //! Children of one parent raise their break page by page; only these calls are measured. Each child
-//! has touched its heap, so the heap has an anon_vma. The lock of the anon_vma is taken either by
-//! every change of a range or only by changes that need it. In current kernels, a heap that grows
-//! after a fork has its own anon_vma (in the kernel of the published measurement, it shared the
-//! parent's anon_vma), so the processes do not contend for one anon_vma lock. They can only contend
-//! with reverse-map walks, so one process is also measured while another thread walks the reverse
-//! map continuously.
+//! has touched its heap, so the heap has an anon_vma. Two rules for the anon_vma's lock are
+//! compared: every change of a range takes the lock, or only a change that needs it does. In the
+//! kernel of the published measurement, the heaps shared the parent's anon_vma. In current kernels,
+//! a heap that grows after a fork has its own anon_vma, so the processes do not contend for one
+//! anon_vma lock. They can contend only with reverse-map walks; therefore one process is also
+//! measured while another thread walks the reverse map continuously.
 
 use super::parallel::{Ratios, Speed, joined, together};
 use super::ratio::median;
@@ -59,10 +59,10 @@ pub enum BrkError {
     Core(&'static str, Errno),
 }
 
-/// Results for one kind of VMA lock and one rule for the reverse-map lock, or for the kernel.
+/// Results for the kernel, or for one kind of VMA lock with one rule for the reverse-map lock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Name of the kind of lock, or of the kernel.
+    /// Name of the kind of lock, or `kernel` for the running kernel.
     pub who: String,
     /// True if every change of a range takes the reverse-map lock; `None` for the kernel.
     pub always: Option<bool>,
@@ -87,7 +87,7 @@ pub struct Report {
     pub setup: Setup,
     /// Two rows for each kind of lock, then one row for the kernel.
     pub rows: Vec<Row>,
-    /// Why the kernel's row is missing.
+    /// Reason why the kernel's row is missing, if it is.
     pub without_kernel: Option<String>,
 }
 
@@ -103,7 +103,7 @@ struct Rounds {
 /// Interface to the core that hides the kind of VMA lock.
 trait Subject {
     fn name(&self) -> &'static str;
-    /// Returns the speed, and how often the reverse-map lock was taken.
+    /// Returns the speed and the number of times that the reverse-map lock was taken.
     fn run(&self, lock: AdjustLock, work: Work, calls: u64) -> Result<(Speed, u64), BrkError>;
 }
 
@@ -264,8 +264,8 @@ fn row(setup: &Setup, who: &str, rounds: &Rounds, always: Option<bool>) -> Row {
 
 /// Measures one process and then two processes on the kernel.
 ///
-/// A thread of this program controls each process. The processor time of the processes is not known
-/// here, so wall-clock time is used instead.
+/// A separate thread of this program controls each process. The processor time of the processes is
+/// not measured; wall-clock time is used instead.
 fn on_kernel(setup: &Setup, to: &mut Rounds) -> Result<(), OracleError> {
     let raise = |oracle: &mut Oracle| {
         let now = oracle.call(0, BRK, [0; 6])?.unwrap_or(0);

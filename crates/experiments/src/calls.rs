@@ -4,8 +4,8 @@
 //! VMAs one by one, split them off one VMA with `mprotect` and merge them again, or move them with
 //! `mremap`. A further test forks an address space with many VMAs. The kernel's times include a
 //! trap into the kernel; the core's times do not, and the core maintains no hardware page table
-//! here. The two times therefore show the cost of such calls to a program and in the core, but not
-//! which code is faster.
+//! here. The comparison therefore shows what such calls cost a program on the kernel and what they
+//! cost in the core, but not which code is faster.
 
 use super::Ratio;
 use super::kernel::{KernelError, all, reserve};
@@ -51,7 +51,7 @@ pub struct CallsError(Errno);
 /// Results for one kind of call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Name of the kind of call, including its effect.
+    /// Name of the call and its effect, for example `mprotect that splits`.
     pub what: String,
     /// Median time of a call in the core, in nanoseconds.
     pub core_ns: f64,
@@ -66,7 +66,7 @@ pub struct Row {
 pub struct Report {
     /// One row per kind of call.
     pub rows: Vec<Row>,
-    /// Why the kernel's times are missing.
+    /// Reason why the kernel's times are missing, if they are.
     pub without_kernel: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Calls on the running kernel, which a child process makes for a measurement.
+//! Calls that a child process makes on the running kernel for a measurement.
 
 use thiserror::Error;
 use vmarea_oracle::{Oracle, OracleError, Series, Went};

@@ -1,7 +1,7 @@
 //! Replay of one recorded run under a single policy, for measuring what the policy costs.
 //!
 //! The replay makes no comparisons and runs no second policy, so an instruction counter sees only
-//! the calls and faults of one world.
+//! the calls and faults under the single policy.
 
 use std::collections::HashSet;
 use std::io::Read;

@@ -4,13 +4,13 @@
 //! the start of the first thread to the end of the last thread. *By the processor*: the work of
 //! each thread divided by its processor time, summed over the threads. If every thread has its own
 //! processor, the two speeds agree. On a busy machine, the speed by the processor still shows how
-//! much threads slow each other down, except while they sleep: a spinning thread consumes processor
-//! time, a sleeping thread does not.
+//! much threads slow each other down. It does not include the time that threads sleep, because a
+//! sleeping thread, unlike a spinning thread, consumes no processor time.
 //!
-//! A measurement takes a few milliseconds. It can take as long for a sleeping thread to wake up, or
-//! for the scheduler to separate two threads that woke up on one processor. Therefore each thread
-//! is pinned to its own processor if there are enough processors, and spins at the start until all
-//! threads are ready.
+//! A measurement takes a few milliseconds. A sleeping thread can take just as long to wake up, and
+//! the scheduler can take just as long to separate two threads that woke up on one processor.
+//! Therefore each thread is pinned to its own processor if there are enough processors, and spins
+//! at the start until all threads are ready.
 
 use super::Ratio;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

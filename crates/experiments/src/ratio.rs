@@ -18,7 +18,7 @@ pub struct Ratio {
     /// Probability that the interval contains the true median of the ratios.
     ///
     /// The interval is the narrowest one for which this probability is at least 0.95. With fewer
-    /// than six pairs, no such interval exists, and the interval extends from the lowest to the
+    /// than six pairs, no such interval exists; the interval then extends from the lowest to the
     /// highest ratio.
     pub confidence: f64,
     /// Number of pairs.
@@ -48,11 +48,11 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
 }
 
-/// Returns the number of sorted values to omit at each end of `n` values, and the confidence.
+/// Returns how many of `n` sorted values to omit at each end of the list, and the confidence.
 ///
 /// If `k` values are omitted at each end, the probability that the true median is below the
-/// interval is that of at most `k` heads in `n` tosses of a coin. The probability that it is above
-/// the interval is the same.
+/// interval equals the probability of at most `k` heads in `n` tosses of a coin. The probability
+/// that it is above the interval is the same.
 pub(crate) fn tail(n: usize) -> Option<(usize, f64)> {
     let all = n.checked_sub(1)?;
     let mut outside = 0.5f64.powi(all as i32);

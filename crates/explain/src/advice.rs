@@ -22,7 +22,7 @@ pub struct Advice {
 pub struct Situation<'a> {
     /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// Command line of the program if it was started for the examination.
+    /// Command line of the program, if the program was started in order to be examined.
     pub command: Option<&'a [String]>,
     /// Number of mappings of the process.
     pub mappings: u64,

@@ -12,11 +12,11 @@ use vmarea_process::{Boundary, Process, Remedy};
 
 /// Nanoseconds to move one page in one direction.
 const PAGE_NS: u64 = 60;
-/// Nanoseconds per mapping in a run, for the mapping's share of setup, swap and teardown.
+/// Nanoseconds per mapping, for the mapping's share of the setup, swap and teardown of its run.
 const MAPPING_NS: u64 = 3_400;
 /// Nanoseconds per call that changes one mapping.
 const CALL_NS: u64 = 6_000;
-/// Longest pause that `merge` allows by default.
+/// Longest pause, in nanoseconds, that `vmarea merge` allows by default.
 const PIECE_NS: u64 = 5_000_000;
 
 /// Mappings that one remedy would save, and the estimated cost.
@@ -24,7 +24,7 @@ const PIECE_NS: u64 = 5_000_000;
 pub struct Saving {
     /// Name of the remedy.
     pub fix: &'static str,
-    /// Number of boundaries removed, each of which saves one mapping.
+    /// Number of boundaries that the remedy removes; each removal saves one mapping.
     pub mappings: u64,
     /// Number of runs of neighbouring mappings, each of which becomes one mapping.
     pub runs: u64,
@@ -93,7 +93,7 @@ fn saving(process: &Process, boundaries: &[Boundary], remedy: Remedy) -> Option<
     Some(saving)
 }
 
-/// Returns the number of resident private bytes in mapping `n`, or its size if that is unknown.
+/// Returns the resident private bytes in mapping `n`; the mapping's size if they are unknown.
 fn movable_bytes(process: &Process, n: usize) -> u64 {
     let mapping = &process.mappings[n];
     let size = mapping.range().len_bytes();
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use vmarea_process::boundaries;
 
-    /// Creates `n` adjacent writable mappings of one page.
+    /// Creates `n` adjacent writable one-page mappings.
     fn process(n: u64) -> Process {
         let line = |k: u64| {
             let start = 0x1000_0000 + k * 0x1000;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use vmarea_process::maps::MapName;
 use vmarea_process::{Boundary, Mapping, Process, Reason};
 
-/// Minimum number of mappings or files that makes a pattern conspicuous.
+/// Minimum number of mappings or files in a conspicuous pattern.
 const MANY: u64 = 1_000;
 
 /// Kind of a finding.
@@ -19,7 +19,7 @@ const MANY: u64 = 1_000;
 pub enum Kind {
     /// Mappings that the program apparently no longer needs.
     Leak,
-    /// Thousands of mapped files that still exist: a leak or a design.
+    /// Thousands of mapped files that still exist, either because of a leak or by design.
     ManyFiles,
     /// One file mapped in thousands of pieces.
     OneFileInPieces,
@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Finding {
     /// Kind of the finding.
     pub kind: Kind,
-    /// Number of mappings concerned.
+    /// Number of mappings that belong to the pattern.
     pub mappings: u64,
     /// Finding as a sentence.
     pub text: String,

@@ -1,4 +1,4 @@
-//! Why the mappings of a process are separate, what this costs, and possible remedies.
+//! Why the mappings of a process are separate, what the separation costs, and possible remedies.
 //!
 //! The crate `process` assigns a reason and a remedy to each boundary between two neighbours. The
 //! reason is *likely* instead of *certain* if `/proc` hides part of the evidence. This crate counts
@@ -52,7 +52,7 @@ pub enum List {
 pub struct ReasonCount {
     /// Short name of the reason.
     pub reason: &'static str,
-    /// Number of boundaries that have this reason, each of which costs one mapping.
+    /// Number of boundaries that have this reason; each such boundary costs one mapping.
     pub mappings: u64,
     /// Number of boundaries for which this reason is certain.
     pub certain: u64,

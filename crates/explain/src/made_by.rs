@@ -1,4 +1,4 @@
-//! Calls that created the boundaries of each reason, and their call sites in the program.
+//! Calls that created the boundaries, by reason, and the call sites in the program.
 
 use super::origins::Origin;
 use super::recorded::Recorded;
@@ -25,7 +25,7 @@ pub struct MadeFrom {
     pub reason: &'static str,
     /// Name of the call.
     pub call: String,
-    /// Number of boundaries created by this call from this call site.
+    /// Number of boundaries created by this call at this call site.
     pub mappings: u64,
     /// Names of the stack frames, innermost first.
     pub stack: Vec<String>,

@@ -27,12 +27,12 @@ pub struct Origin {
     pub stack: Option<u32>,
 }
 
-/// Index of an [`Origin`] in its table.
+/// Index of an [`Origin`] in [`Sites`].
 type Site = u32;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// End of the mapping below, and reason for the boundary; `None` for the first mapping.
+    /// End of the mapping below, and reason for the boundary to it; `None` for the first mapping.
     before: Option<(u64, Reason)>,
     site: Site,
 }
@@ -74,7 +74,7 @@ pub trait Show {
     fn mapping(&self, view: &VmaView) -> Mapping;
 }
 
-/// Addresses at which an event may have changed the mappings, so that they are compared again.
+/// Addresses at which an event may have changed the mappings, which are then compared again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
     /// The whole address space.
@@ -125,8 +125,7 @@ impl Origins {
         }
     }
 
-    /// Removes the entries between `low` and the last mapping in `found` at which no mapping begins
-    /// now.
+    /// Removes entries from `low` to the last of `found` that are no longer the start of a mapping.
     fn forget(&mut self, low: u64, found: &[VmaView]) {
         let last = found.last().map_or(u64::MAX, |view| view.range.start);
         let known = self.entries.range(low.min(last)..=last);

@@ -1,9 +1,9 @@
 //! A recorded program at the moment when one of its address spaces had the most mappings.
 //!
-//! The recording is replayed twice: first to find that moment, then up to that moment to trace
-//! every boundary back to the call that created it. The replay follows the rules of the recorded
-//! kernel, so its mappings are those of the kernel, with all attributes. If faults were not
-//! recorded, the attributes that depend on faults are hidden.
+//! The recording is replayed twice: first to find the moment with the most mappings, then up to
+//! that moment to trace every boundary back to the call that created it. The replay follows the
+//! rules of the recorded kernel, so the replay's mappings are the kernel's, with all attributes. If
+//! faults were not recorded, the attributes that depend on faults are treated as unknown.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
 use std::collections::{BTreeMap, HashMap};
@@ -65,7 +65,7 @@ pub struct Recorded {
     pub command: Vec<String>,
     /// Number of address spaces in the recording.
     pub address_spaces: u64,
-    /// Number of differences between replay and kernel up to the moment of the most mappings.
+    /// Number of differences between replay and kernel up to the moment with the most mappings.
     pub differences: u64,
 }
 
@@ -157,7 +157,7 @@ struct Walk {
     faults_seen: bool,
 }
 
-/// State that the second replay keeps per address space.
+/// State of one address space in the second replay.
 #[derive(Clone, Debug, Default)]
 struct Followed {
     origins: Origins,

@@ -35,7 +35,7 @@ pub struct MappingRow {
     /// All rules that may be the reason, by name, if the reason is only likely.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<&'static str>,
-    /// Name of the remedy that would merge the two mappings.
+    /// Name of the remedy that would merge the mapping with the one below it.
     pub fix: Option<&'static str>,
 }
 

@@ -1,8 +1,9 @@
 //! Unwinding of stacks copied at system calls, and names of the stack frames.
 //!
 //! Unwinding uses the compiler's exception tables, as debuggers do. This works for programs without
-//! frame pointers, but not for code generated at run time. Each distinct stack is named only once.
-//! Source lines and the names of code generated at run time are deliberately omitted.
+//! frame pointers, but not for code generated at run time. The frames of each distinct stack are
+//! named only once. Source lines and the names of code generated at run time are deliberately
+//! omitted.
 
 use super::recorded::CallStacks;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};

@@ -68,7 +68,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// Returns the width that loads `bytes` bytes at once.
+    /// Returns the width of a load of `bytes` bytes; `None` if no single load has that width.
     pub fn of(bytes: u32) -> Option<Width> {
         match bytes {
             1 => Some(Width::Byte),
@@ -161,7 +161,8 @@ impl Assembler {
         self.push(0x55, reg, Reg::R0, distance as i16, 0);
     }
 
-    /// Looks up `number`: sets `R0` to its address or to null. The verifier requires a null check.
+    /// Looks up `number`: sets `R0` to the number's address or to null. The verifier requires a
+    /// null check.
     ///
     /// Overwrites R1 to R3 and the 8 bytes at the top of the stack.
     pub fn find(&mut self, number: &Number) {
@@ -177,7 +178,7 @@ impl Assembler {
         self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
     }
 
-    /// Sets the target of a jump to the next instruction.
+    /// Makes the next instruction the target of `jump`.
     pub fn land(&mut self, jump: Jump) {
         let distance = (self.insns.len() - jump.0 - 1) as u16;
         self.insns[jump.0] |= u64::from(distance) << 16;

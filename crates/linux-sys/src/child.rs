@@ -175,8 +175,8 @@ impl Drop for Child {
 
 /// Runs `body` in a child process and returns its exit code.
 ///
-/// `body` may allocate and start threads. Returns `None` if the process does not exit in time or is
-/// killed by a signal.
+/// `body` may allocate and start threads. Returns `None` if the process does not exit within `time`
+/// or is killed by a signal.
 pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };

@@ -62,8 +62,9 @@ mod arch {
         words[CS] == CS_64
     }
 
-    /// Restarts a call that failed with `EINTR` because of a stop. Returns true if there was such a
-    /// call.
+    /// Makes the kernel restart a call that failed with `EINTR` only because of a stop.
+    ///
+    /// Returns true if there was such a call.
     pub fn make_again(words: &mut [u64]) -> bool {
         let args = ARGS.map(|at| words[at]);
         let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
@@ -189,7 +190,7 @@ impl Registers {
         arch::make_again(&mut self.words)
     }
 
-    /// Returns the address at which the thread continues.
+    /// Returns the address at which the thread resumes.
     pub fn pc(&self) -> u64 {
         self.words[arch::PC]
     }
@@ -290,7 +291,8 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)
 }
 
-/// Detaches from a stopped thread. If the stop interrupted a system call, the kernel restarts it.
+/// Detaches from a stopped thread. If the stop interrupted a system call, the kernel restarts the
+/// call.
 ///
 /// # Errors
 /// `ESRCH`.

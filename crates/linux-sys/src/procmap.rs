@@ -76,7 +76,7 @@ pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     query_fd(maps.as_raw_fd(), addr, name)
 }
 
-/// Does the same as [`query`] with a descriptor number, for code that uses only its stack.
+/// Does the same as [`query`], but takes a descriptor number, for code that uses only its stack.
 ///
 /// # Errors
 /// As [`query`].

@@ -216,7 +216,8 @@ pub fn stack_registers(tid: i32) -> io::Result<[u64; 3]> {
 
 /// Returns the message of the ptrace event at which a task is stopped.
 ///
-/// The message is the new task's id, the former thread id, or the wait status.
+/// Depending on the event, the message is the new task's id, the former thread id, or the wait
+/// status.
 ///
 /// # Errors
 /// `ESRCH` if the task was killed in the meantime.

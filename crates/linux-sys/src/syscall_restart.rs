@@ -1,11 +1,11 @@
 //! Restart of calls that fail with `EINTR` because of a ptrace stop.
 //!
 //! The kernel itself restarts most blocking calls after a stop. A few calls fail with `EINTR`
-//! instead, as after a signal (`signal(7)` lists them), and not every program expects that. If such
-//! a call waits without a time limit, this module replaces its result by `ERESTARTNOHAND`. When the
-//! thread resumes, the kernel then repeats the call, or returns `EINTR` if a signal handler runs
-//! first. A repeated call with a time limit would wait for the full time again, so a call with a
-//! time limit still fails with `EINTR`.
+//! instead, as after a signal (`signal(7)` lists these), and not every program expects this error.
+//! If such a call waits without a time limit, this module replaces its result with
+//! `ERESTARTNOHAND`. When the thread resumes, the kernel then repeats the call, or returns `EINTR`
+//! if a signal handler runs first. A repeated call with a time limit would wait for the full time
+//! again, so a call with a time limit still fails with `EINTR`.
 //!
 //! # Linux
 //! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: other architectures do

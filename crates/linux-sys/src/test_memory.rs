@@ -7,8 +7,8 @@ use super::PAGE;
 
 /// Pages divided into many mappings, with an inaccessible page on either side.
 ///
-/// The mappings are split because alternate pages are made accessible first. Some pages are empty.
-/// The memory is unmapped when the value is dropped.
+/// The mappings are split because every other page is made accessible before the pages in between.
+/// Some pages are empty. The memory is unmapped when the value is dropped.
 #[derive(Debug)]
 pub struct Pieces {
     base: u64,

@@ -50,8 +50,7 @@ fn mount() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Returns the number of a tracepoint, such as `mmap_lock/mmap_lock_released`, for
-/// `perf_event_open`.
+/// Returns the id of a tracepoint, such as `mmap_lock/mmap_lock_released`, for `perf_event_open`.
 ///
 /// # Errors
 /// `ENOENT` if the kernel has no such tracepoint.

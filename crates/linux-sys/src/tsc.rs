@@ -1,6 +1,6 @@
 //! The processor's time-stamp counter.
 
-/// Reads the time-stamp counter after all earlier instructions; 0 on other architectures.
+/// Reads the counter after all earlier instructions have executed; returns 0 except on x86-64.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]

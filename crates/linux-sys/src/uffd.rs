@@ -73,14 +73,14 @@ pub fn move_pages(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     )
 }
 
-/// Creates the call that copies this process's memory to an empty page of the watched process.
+/// Creates the call that copies from this process's memory to an empty page of the watched process.
 ///
 /// The copy wakes no thread.
 pub fn copy(what: u64, fd: i32, to: u64, from: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_COPY, &[to, from, len, DONT_WAKE])
 }
 
-/// True if mappings that `fd` watches are changing and the event has not been read yet.
+/// True if mappings that `fd` watches are changing and the event has not yet been read.
 ///
 /// During such a change, a mapping that appears to be missing may only have been moved.
 pub fn is_changing(fd: i32) -> bool {
@@ -139,7 +139,7 @@ pub fn advance(call: &mut Call) -> bool {
 pub enum Event {
     /// A thread waits for a page.
     Fault,
-    /// The process forked. The descriptor watches the child; the reader must close the descriptor.
+    /// The process forked. The contained descriptor watches the child; the reader must close it.
     Fork(i32),
     /// A watched range was moved.
     Remap {
@@ -225,7 +225,8 @@ pub fn wait(fd: RawFd, other: RawFd) -> bool {
     }
 }
 
-/// Reads the next event of `fd` and resumes the thread that caused it, except after a fault.
+/// Reads the next event of `fd`. This resumes the thread that caused the event, except after a
+/// fault.
 ///
 /// # Errors
 /// `EAGAIN` if there is no event. `EMFILE` if the event is a fork and this process cannot open

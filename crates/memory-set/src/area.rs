@@ -1,4 +1,4 @@
-//! Areas, and the backends that apply changes of areas to a page table.
+//! Areas, and the backends that update a page table when areas change.
 
 use core::fmt;
 use memory_addr::{AddrRange, MemoryAddr};
@@ -47,7 +47,7 @@ impl<B: MappingBackend> MemoryArea<B> {
     /// Creates an area of `size` bytes at `start`.
     ///
     /// # Panics
-    /// If the range wraps.
+    /// If the range wraps around.
     pub fn new(start: B::Addr, size: usize, flags: B::Flags, backend: B) -> Self {
         Self {
             range: AddrRange::from_start_size(start, size),

@@ -35,7 +35,8 @@ use vmarea::types::Errno;
 /// Reason why an operation on a [`MemorySet`] failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MappingError {
-    /// An address or a size is not a multiple of the page size, or the range is empty or wraps.
+    /// An address or a size is not a multiple of the page size, or the range is empty or wraps
+    /// around.
     InvalidParam,
     /// The range overlaps an existing area.
     AlreadyExists,

@@ -57,14 +57,13 @@ impl<B: MappingBackend> Records<B> {
         record.expect("a VMA maps it")
     }
 
-    /// Adds `bytes` to the number of bytes that map a record.
+    /// Adds `bytes` to a record's number of mapped bytes.
     pub fn mapped(&mut self, number: u64, bytes: u64) {
         let record = self.slots[number as usize].as_mut();
         record.expect("just added or mapped").mapped += bytes;
     }
 
-    /// Subtracts `bytes` from the number of bytes that map a record; frees the record if none
-    /// remain.
+    /// Subtracts `bytes` from a record's number of mapped bytes; frees the record if none remain.
     pub fn unmapped(&mut self, number: u64, bytes: u64) {
         let slot = &mut self.slots[number as usize];
         let record = slot.as_mut().expect("it was mapped");

@@ -33,7 +33,7 @@ impl<B: MappingBackend> MemorySet<B> {
     /// Creates a set without areas.
     ///
     /// # Panics
-    /// If there is no memory.
+    /// If memory is lacking.
     pub fn new() -> Self {
         let system = System {
             task_size: PAGE_MASK,
@@ -118,12 +118,13 @@ impl<B: MappingBackend> MemorySet<B> {
         (end <= limit.end.into()).then(|| start.into())
     }
 
-    /// Maps an area. If it overlaps existing areas, `unmap_overlap` determines whether the
-    /// overlapping parts are unmapped first or the call fails.
+    /// Maps a new area. If the new area overlaps existing areas, `unmap_overlap` determines whether
+    /// the overlapping parts are unmapped first or the call fails.
     ///
     /// # Errors
-    /// `InvalidParam` if the area is empty or not of whole pages; `AlreadyExists` if it overlaps an
-    /// area and `unmap_overlap` is false; `BadState` if the backend refuses; `NoMemory`.
+    /// `InvalidParam` if the area is empty or does not consist of whole pages; `AlreadyExists` if
+    /// the area overlaps another one and `unmap_overlap` is false; `BadState` if the backend
+    /// refuses; `NoMemory` if memory is lacking.
     pub fn map(
         &mut self,
         area: MemoryArea<B>,
@@ -158,11 +159,12 @@ impl<B: MappingBackend> MemorySet<B> {
         Err(MappingError::BadState)
     }
 
-    /// Unmaps the parts of all areas within a range.
+    /// Unmaps the part of every area that lies within a range.
     ///
     /// # Errors
-    /// `InvalidParam` if the range is not of whole pages or wraps; `BadState` if a backend refuses;
-    /// `NoMemory` if an area has to be split. The parts below the one that failed are unmapped.
+    /// `InvalidParam` if the range does not consist of whole pages or wraps around; `BadState` if a
+    /// backend refuses; `NoMemory` if memory is lacking, for instance to split an area. After a
+    /// failure, the parts below the one that failed are unmapped.
     pub fn unmap(
         &mut self,
         start: B::Addr,
@@ -189,9 +191,9 @@ impl<B: MappingBackend> MemorySet<B> {
         self.unmap(B::Addr::from(0), all, page_table)
     }
 
-    /// Changes the flags of the parts of all areas within a range: `update_flags` returns the new
-    /// flags for the old ones, or `None` to leave a part unchanged. Neighbouring parts of one area
-    /// merge if their flags become equal.
+    /// Changes the flags of the part of every area that lies within a range. `update_flags` returns
+    /// the new flags for a part's old ones, or `None` to leave a part unchanged. Neighbouring parts
+    /// of one area merge if their flags become equal.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap).
@@ -247,7 +249,7 @@ impl<B: MappingBackend> MemorySet<B> {
         Ok(self.records.add(record)?)
     }
 
-    /// Returns the parts of all areas within a range.
+    /// Returns the parts of areas that lie within a range.
     fn parts(&self, range: VmRange) -> MappingResult<Vec<Part>> {
         let mut parts = Vec::new();
         if range.is_empty() {

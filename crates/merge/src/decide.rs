@@ -1,4 +1,4 @@
-//! The checks of the merge decision. Attributes are compared in Linux's order.
+//! The checks of the merge decision. Attributes are compared in the same order as in Linux.
 
 use crate::plan::plan;
 use crate::policy::Policy;
@@ -30,12 +30,11 @@ pub fn why_apart(policy: &Policy, a: &VmaView, b: &VmaView) -> Option<Refusal> {
 }
 
 impl Decision<'_> {
-    /// Returns why the adjacent VMAs `a` and `b` stay apart if no attribute of them changes, or `None`
-    /// if a call on one of them merges them.
+    /// Returns why a call that changes no attribute would not merge the VMAs `a` and `b`.
     ///
-    /// Both directions are decided (`b` merges into `a`, and `a` into `b`), because kernels before
-    /// 6.16 may decide them differently. If both are refused, returns the refusal by the earlier
-    /// check.
+    /// The VMAs must be adjacent. Returns `None` if such a call would merge them. Both directions
+    /// are decided (`b` merges into `a`, and `a` into `b`), because kernels before 6.16 may decide
+    /// them differently. If both are refused, returns the refusal whose check comes first.
     pub fn refusal(&self, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         let decide = |vma: &VmaView, prev, next| {
             self.decide(&Proposal::unchanged(vma), prev, next, MergeScope::Both)
@@ -108,10 +107,10 @@ impl Decision<'_> {
         }
     }
 
-    /// Returns the range's page offset without a merge, and the one it would get without pins. The
-    /// latter is `None` if pins make no difference. Anonymous memory that moves gets the page
-    /// offset of its new address if it is unfaulted. Faulted memory gets that page offset only if
-    /// the policy allows it, and no page is shared or pinned.
+    /// Returns the range's page offset if the range does not merge, and the page offset that it
+    /// would have if no page were pinned (`None` if the same). If `mremap` moves an unfaulted
+    /// anonymous range, the page offset is that of the new address. A faulted range gets that page
+    /// offset only if the policy allows it and no page is shared or pinned.
     fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>) -> (Pgoff, Option<Pgoff>) {
         let follows = Pgoff::of_addr(p.range.start);
         let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
@@ -216,7 +215,7 @@ impl Case<'_> {
     }
 
     /// Checks whether the anon_vmas permit a merge. If only one side has an anon_vma, the kernel's
-    /// rule on chains decides (`one_sided`). If the two sides have different ones, the policy
+    /// rule on chains decides (`one_sided`). If the two sides have different anon_vmas, the policy
     /// decides.
     fn same_anon_vma(&self, other: &VmaView) -> Result<(), Refusal> {
         let p = self.p;
@@ -296,8 +295,8 @@ fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the refusal for flags that differ. Linux compares all flags in one check; this function
-/// distinguishes several reasons.
+/// Returns the refusal for the flags in `differ`. Linux compares all flags in one check; this
+/// function distinguishes several reasons.
 fn flags_apart(differ: VmFlags) -> Refusal {
     let only = |flags: VmFlags| (differ - flags).is_empty();
     if only(VmFlags::ACCESS) {

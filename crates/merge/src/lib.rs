@@ -26,7 +26,7 @@
 //! ```
 //!
 //! Every call that creates or changes a mapping asks whether the range can merge with a neighbour.
-//! The result is a [`Plan`] if it can, and the reason for each refused merge.
+//! The result contains a [`Plan`] if the range can merge, and the reason for each refused merge.
 //!
 //! # Picture
 //! ```text
@@ -126,7 +126,7 @@ impl Proposal {
     }
 }
 
-/// Neighbours that the decision may merge with.
+/// Neighbours with which the range may be merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MergeScope {
     /// Both neighbours.
@@ -136,8 +136,8 @@ pub enum MergeScope {
     NextFirst,
     /// Only the previous VMA: `brk` extends the heap and never merges it with the VMA after it.
     PrevOnly,
-    /// Only the previous VMA, the mapping that grows. Growth is not a merge, so a `close` hook does
-    /// not prevent it.
+    /// Only the previous VMA, which is the mapping that grows. Growth is not a merge, so a `close`
+    /// hook does not prevent it.
     Itself,
 }
 
@@ -155,8 +155,8 @@ pub struct Verdict {
     /// Reason why the two neighbours do not merge, although each alone could merge with the range.
     /// Either `left` or `right` then contains the same reason.
     pub apart: Option<Refusal>,
-    /// Page offset of the range. After a move, this is the page offset of the new address if the
-    /// policy permits that change.
+    /// Page offset of the range. After a move, this page offset corresponds to the new address if
+    /// the policy permits the change.
     pub pgoff: Pgoff,
 }
 
@@ -173,7 +173,7 @@ pub struct Sharing {
     pub family: bool,
     /// Number of pages that another process maps as well.
     pub pages: u64,
-    /// Number of pinned pages; these must not change.
+    /// Number of pinned pages; their anon_vma and page offset must not change.
     pub pinned: u64,
 }
 

@@ -44,7 +44,7 @@ impl MergeOutcome {
         }
     }
 
-    /// Returns the outcome of a merge attempt that was given up because of `why`, although allowed.
+    /// Returns the outcome of an allowed merge attempt that was given up because of `why`.
     pub fn given_up(self, why: GivenUp) -> MergeOutcome {
         match (self, why) {
             (MergeOutcome::Failed | MergeOutcome::AvFailed, _) => self,
@@ -68,21 +68,21 @@ impl MergeOutcome {
 /// Reason why an allowed merge was not carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivenUp {
-    /// A page could not be given another anon_vma or page offset.
+    /// The anon_vma or page offset of a page could not be changed.
     Page,
     /// Not enough memory or commit charge was available.
     Memory,
 }
 
-/// Outcomes of the comparisons in one merge attempt. An entry is `None` if a VMA is not adjacent or
-/// was not considered.
+/// Outcomes of the comparisons in one merge attempt. An entry is `None` if the VMA is not adjacent
+/// or was not considered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcomes {
     /// Outcome for the range and the previous VMA.
     pub prev: Option<MergeOutcome>,
     /// Outcome for the range and the next VMA.
     pub next: Option<MergeOutcome>,
-    /// Outcome for the two neighbours; `None` unless each of them may merge with the range.
+    /// Outcome for the previous VMA and the next VMA; `None` unless each may merge with the range.
     pub both: Option<MergeOutcome>,
 }
 
@@ -186,7 +186,7 @@ pub struct Attempt<'a> {
     pub next: Option<&'a VmaView>,
     /// The decision.
     pub verdict: &'a Verdict,
-    /// Source of information about pages. An observer can use it to decide the attempt again under
+    /// Source of information about pages. With it, an observer can repeat the decision under
     /// another policy.
     pub evidence: &'a dyn Evidence,
 }

@@ -4,7 +4,7 @@
 //! decision with all hidden attributes assumed equal: a refusal is then due to the known attributes
 //! alone. It then runs the decision once for each hidden attribute, with that attribute assumed
 //! different, to find the refusal that this difference would cause. The module does not guess which
-//! hidden attribute is the probable cause: that requires experience, not rules.
+//! hidden attribute is the probable cause.
 
 use crate::policy::Policy;
 use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
@@ -13,7 +13,7 @@ use crate::{AssumeShared, Decision, Refusal};
 use bitflags::bitflags;
 
 bitflags! {
-    /// Attributes of a pair of neighbours that the observer cannot compare.
+    /// Attributes whose values in two neighbours the observer cannot compare.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Hidden: u8 {
         /// Memory policies.

@@ -96,7 +96,7 @@ impl Plan {
     }
 }
 
-/// Creates the plan of a merge with `sides`; `survivor` is already chosen.
+/// Creates the plan for merging the proposal with `sides`, using the chosen `survivor`.
 pub(super) fn plan(p: &Proposal, sides: Sides<'_>, survivor: Survivor) -> Plan {
     let middle = p.middle.as_ref();
     let whole = middle.is_some_and(|m| m.range == p.range);

@@ -1,6 +1,6 @@
 //! Reasons why two neighbours do not merge.
 
-/// Reason why two neighbours do not merge: the first check of the decision that fails.
+/// Reason why two neighbours do not merge, named after the first check that failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
     /// One of the VMAs is special (driver mapping, DONTEXPAND) and never merges.
@@ -11,7 +11,7 @@ pub enum Refusal {
     Policy,
     /// Different read, write or execute permissions.
     Protection,
-    /// Different flags other than the permissions.
+    /// Different flags, apart from the permissions.
     Flags,
     /// Only one of the VMAs is sealed (`mseal`), and no other flag differs.
     Sealed,

@@ -11,7 +11,7 @@ pub(super) enum Sides<'a> {
     Prev(&'a VmaView),
     /// The next VMA.
     Next(&'a VmaView),
-    /// Both, the previous one first.
+    /// Both neighbours: the previous VMA, then the next VMA.
     Both(&'a VmaView, &'a VmaView),
 }
 
@@ -23,7 +23,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// Returns the previous and the next VMA.
+    /// Returns the previous and the next VMA; `None` for a neighbour that does not merge.
     pub(super) fn both(self) -> [Option<&'a VmaView>; 2] {
         match self {
             Sides::Prev(prev) => [Some(prev), None],

@@ -108,7 +108,7 @@ pub(super) enum Obstacle {
 pub(super) struct Chooser<'a> {
     policy: &'a Policy,
     evidence: &'a dyn Evidence,
-    /// The last query to the evidence, cached because queries often repeat.
+    /// The last query to the evidence, cached because the same query is often repeated.
     asked: Option<Asked>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Chooses the anon_vma and page offset base of the merged VMA that need the fewest copies.
+    /// Chooses the merged VMA's anon_vma and page offset base so that the fewest pages are copied.
     ///
     /// # Errors
     /// No such combination exists; the obstacle is `Pinned` if one would exist without the pins.

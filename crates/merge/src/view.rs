@@ -3,7 +3,7 @@
 use crate::policy::Rules;
 use crate::types::{AnonVmaId, File, FileId, FileKind, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 
-/// The attributes of a VMA that `mmap_lock` guards.
+/// Attributes of a VMA that are protected by `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmaBody {
     /// `vm_flags`.
@@ -18,7 +18,7 @@ pub struct VmaBody {
     pub uffd: u32,
 }
 
-/// The properties of a mapped file that a VMA stores.
+/// Properties of a mapped file, as stored in a VMA.
 ///
 /// The struct is packed so that a VMA fits in two cache lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,7 +29,7 @@ use vmarea_process::maps::MapName;
 
 /// Maximum number of processes that exist at the same time.
 pub const PROCESSES: usize = channel::SLOTS;
-/// Minimum size of the anonymous mappings that are unmapped from the copy, as is the heap.
+/// Minimum size of an anonymous mapping that process 0 unmaps in addition to the heap.
 const LARGE: u64 = 1 << 20;
 /// Maximum duration of a command, in seconds.
 const TIMEOUT_S: i64 = 20;
@@ -145,7 +145,7 @@ impl Oracle {
     /// Makes a system call in a process. Returns the call's result or errno.
     ///
     /// # Errors
-    /// [`OracleError`] if the process does not exist or the call ended it.
+    /// [`OracleError`] if the process does not exist or the call ends it.
     pub fn call(
         &mut self,
         process: usize,
@@ -172,7 +172,7 @@ impl Oracle {
     /// Stops at the first call that fails. Overwrites the scratch memory.
     ///
     /// # Errors
-    /// [`OracleError`] if the process does not exist, the call ended it, or it took too long.
+    /// [`OracleError`] if the process does not exist, is ended by a call, or takes too long.
     pub fn calls(
         &mut self,
         process: usize,
@@ -363,7 +363,7 @@ fn end(pid: Pid) {
     let _ = waitpid(pid, None);
 }
 
-/// Returns the memory ranges of this process that the copy unmaps, and the start of the heap.
+/// Returns the memory ranges that process 0, a copy of this process, unmaps, and the heap's start.
 ///
 /// A range consists of a start and a length. The start of the heap is 0 if there is no heap.
 fn unneeded() -> io::Result<(Vec<(u64, u64)>, u64)> {

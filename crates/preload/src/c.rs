@@ -36,7 +36,7 @@ pub struct CMergeReport {
     pub bytes: u64,
     /// Number of pages copied.
     pub copied: u64,
-    /// Number of forks during the merge whose children had to be given pages that were missing.
+    /// Number of forks during the merge in which the child received the missing pages.
     pub forks: u64,
     /// Duration of the longest piece of the merge, in nanoseconds.
     pub longest_pause_ns: u64,
@@ -47,11 +47,11 @@ pub struct CMergeReport {
 const PLAIN: u64 = 1;
 const MAY_CHANGE: u64 = 2;
 
-/// Joins neighbouring mappings between `start` and `start + len` that could be one mapping.
+/// Merges neighbouring mappings between `start` and `start + len` where their attributes permit it.
 /// `options` and `report` may be null. Returns 0 or a negative errno: `-EINVAL` if the range is
 /// empty or not made of whole pages, `-EPERM` if the caller is not permitted to use userfaultfd,
 /// `-ENOSYS` before Linux 6.8, `-ETIME` if the maximum pause is too short, and otherwise the errno
-/// of the system call that failed unexpectedly (`-EIO` if there is none). [`vmarea_last_error`]
+/// of the system call that failed unexpectedly (`-EIO` if no errno is known). [`vmarea_last_error`]
 /// returns the message.
 ///
 /// # Safety

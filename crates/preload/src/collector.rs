@@ -3,7 +3,7 @@
 //! The thread counts the mappings at intervals long enough that counting takes at most a fiftieth
 //! of one processor's time. If there are too many mappings, the thread repairs the whole address
 //! space. Each repair that does not help lengthens the wait before the next one, so that the thread
-//! does not retry mappings that cannot be joined; many new mappings end the wait early. If
+//! does not retry mappings that cannot be merged; many new mappings end the wait early. If
 //! descriptors or memory run out, the thread retries a moment later.
 //!
 //! The thread's descriptor table is separate from the program's, because the program can close
@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Ratio of the counting interval to the time that counting takes.
 const COUNTING: u32 = 50;
-/// Number of consecutive failures to stop the program's threads before the collector gives up.
+/// Number of consecutive failures to stop the program's threads after which the thread ends.
 ///
 /// A thread that waits in `vfork` does not stop for a while; a traced thread never does.
 const TRIES: u32 = 10;

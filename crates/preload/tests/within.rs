@@ -122,7 +122,7 @@ fn four_threads_lose_no_update_over_many_merges() {
     assert_eq!((told["lost"], told["wrong"]), (0.0, 0.0));
 }
 
-/// The kernel could give one of these threads an address that a merge unmaps for a moment.
+/// Other threads call `mmap`, which could return an address that the merge has briefly unmapped.
 #[test]
 fn threads_that_map_meanwhile_keep_what_they_are_given() {
     if !may_repair() {
@@ -136,7 +136,7 @@ fn threads_that_map_meanwhile_keep_what_they_are_given() {
     }
 }
 
-/// For each kind of fork, runs rounds of one merge during which the program forks.
+/// For each kind of fork, runs `rounds` merges, during each of which the program forks.
 fn forks(kinds: &[&str], rounds: &str) {
     // First the caller owns the range; then any thread may change it.
     forks_of(kinds, rounds, ["1", "3"]);
@@ -164,7 +164,7 @@ fn forks_that_go_round_the_library_are_completed() {
     forks(&["clone", "clone-forks"], "15");
 }
 
-/// The kernel reports a fork through a new descriptor, but all descriptor numbers may be in use.
+/// The kernel reports a fork through a new descriptor; this program forks without a free number.
 #[test]
 fn forks_of_a_program_without_descriptors_are_completed() {
     forks(&["clone-full"], "15");

@@ -1,8 +1,8 @@
-//! Benchmark for parsing a list of mappings, and for explaining the boundaries in it.
+//! Benchmark for parsing a list of mappings and explaining the boundaries between them.
 //!
-//! For lists of several lengths, prints the nanoseconds per mapping, and their ratio to the time
-//! for splitting the same text into words. Each round measures all operations, and the median over
-//! all rounds is used.
+//! For lists of several lengths, prints the nanoseconds per mapping, and the ratio to the time
+//! needed to split the same text into words. Each round measures every operation once; the result
+//! is the median over all rounds.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use vmarea_process::{Process, boundaries};
 const ROUNDS: usize = 9;
 const LENGTHS: [usize; 3] = [100, 1_000, 65_000];
 
-/// Returns a list in the format of `/proc/PID/maps`, of anonymous memory, guards and files in turn.
+/// Returns a list in `/proc/PID/maps` format: anonymous memory, guards and files, interleaved.
 fn list(mappings: usize) -> String {
     let mut text = String::new();
     for n in 0..mappings {
@@ -35,7 +35,7 @@ fn time<T>(f: impl FnOnce() -> T) -> f64 {
     begin.elapsed().as_secs_f64() * 1e9
 }
 
-/// Returns the median over all rounds of the time in one column, divided by the number of items.
+/// Returns the time per item in one column: the median over all rounds, divided by `items`.
 fn median<const N: usize>(rounds: &[[f64; N]], column: usize, items: usize) -> f64 {
     let mut times: Vec<f64> = rounds.iter().map(|round| round[column]).collect();
     times.sort_by(f64::total_cmp);

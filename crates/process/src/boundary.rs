@@ -3,8 +3,8 @@
 //! The core's merge decision determines the kernel rule that keeps two mappings apart. If some
 //! attributes of the mappings cannot be read, the decision returns every possible rule, and a
 //! heuristic selects the most likely one. Two reasons are not kernel rules: free space between the
-//! mappings, and a guard page. The kernel only sees different permissions at a guard page, but a
-//! guard page has its own remedy.
+//! mappings, and a guard page. To the kernel, a guard page differs only in its permissions; here it
+//! is a separate reason, because it has a remedy of its own.
 //!
 //! # Invariants
 //! B1  a list of N mappings has N - 1 boundaries: the counts of all reasons add up to N - 1
@@ -26,7 +26,7 @@ pub struct Boundary {
     pub reason: Reason,
     /// Certainty of the reason.
     pub certainty: Certainty,
-    /// All possible rules, including the reported one, if the reason is only likely.
+    /// If the reason is only likely, all possible rules, including the reported one.
     pub candidates: Vec<Refusal>,
     /// Remedy that removes the boundary.
     pub remedy: Option<Remedy>,
@@ -100,9 +100,9 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
 
 /// Returns the reason to report for a `refusal` that is certain.
 ///
-/// The kernel compares permissions and all other flags in one check, and a writable mapping also
-/// has a commit charge (`VM_ACCOUNT`). If the permissions differ, the reason is therefore the
-/// permissions or a guard.
+/// The kernel compares permissions and all other flags in one check. If the permissions differ,
+/// this function reports the permissions or a guard even if other flags differ too, such as the
+/// commit charge (`VM_ACCOUNT`) of a writable mapping.
 fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
@@ -140,7 +140,8 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
 /// Keeps [`Remedy::Guards`] only for boundaries that disappear when their guard is replaced.
 ///
 /// A guard is replaced only between two mappings with equal permissions. If the guard could join
-/// both mappings but these have different anon_vmas, the guard joins only the lower mapping.
+/// either mapping but the two mappings have different anon_vmas, the guard joins only the lower
+/// one.
 fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     for (n, guard) in mappings.iter().enumerate() {
         if guard.entry.perms.read || guard.entry.perms.write || guard.entry.perms.exec {

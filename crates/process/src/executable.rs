@@ -135,7 +135,8 @@ fn names_loader(file: &mut File, start: &[u8]) -> io::Result<bool> {
 /// Checks whether the kernel would run the program with privileges that the caller lacks.
 fn gives_rights(file: &File, path: &Path) -> io::Result<bool> {
     const SET_UID: u32 = 0o4000;
-    /// Set-group-ID and group-execute bits. If only set-group-ID is set, it grants no privileges.
+    /// Set-group-ID and group-execute bits. Set-group-ID without group-execute grants no
+    /// privileges.
     const SET_GID: u32 = 0o2010;
     let (of_file, own) = (file.metadata()?, fs::metadata("/proc/self")?);
     let is_other_user = of_file.mode() & SET_UID != 0 && of_file.uid() != own.uid();

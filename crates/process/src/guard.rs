@@ -14,7 +14,8 @@ use vmarea_merge::view::VmaView;
 /// Maximum size of a guard in bytes. In addition, a guard must not be larger than its neighbour.
 const GUARD_BYTES: u64 = 1 << 20;
 
-/// Maximum size in pages of a guard that can become a marker. A larger range is a reservation.
+/// Maximum size in pages of a guard that can become a marker. A larger range counts as a
+/// reservation.
 pub const MOST_GUARD_PAGES: u64 = 64;
 
 /// Position of a mapping in a pair.
@@ -47,9 +48,9 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
 /// Checks whether the guard would merge with its neighbour if it were accessible. If so, a marker
 /// in the page table can replace the guard.
 ///
-/// Before the marker is installed, the guard is given its neighbour's permissions and therefore a
-/// commit charge, so that it merges: a marker in a separate mapping would give that mapping an
-/// anon_vma of its own.
+/// Before the marker is installed, the guard receives its neighbour's permissions, and therefore a
+/// commit charge, so that the two mappings merge. If they stayed separate, installing the marker
+/// would create another anon_vma for the guard.
 pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
     if pair.hidden.contains(Hidden::FLAGS) {
         return false;

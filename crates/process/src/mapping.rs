@@ -1,8 +1,8 @@
 //! A mapping of a process, with all known attributes of the mapping.
 //!
-//! The line of `/proc/PID/maps` is always present. Flags come from the kernel view or from `smaps`;
-//! the anon_vma, page offset, memory policy and userfaultfd come only from the kernel view. An
-//! attribute that has not been read is `None`, never a guess.
+//! The mapping's line in `/proc/PID/maps` is always known. Flags come from the kernel view or from
+//! `smaps`; the anon_vma, page offset, memory policy and userfaultfd come only from the kernel
+//! view. An attribute that has not been read is `None`, never a guess.
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
@@ -33,8 +33,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Creates a mapping; the caller guarantees that no `madvise` or similar call changed its
-    /// flags.
+    /// Creates a mapping with default flags, which `madvise` or a similar call must not have
+    /// changed.
     pub fn without_advice(entry: MapsEntry) -> Mapping {
         let mut mapping = Mapping::from(entry);
         // Flags of nearly every private anonymous mapping, in addition to its permissions.
@@ -74,7 +74,7 @@ impl Mapping {
         }
     }
 
-    /// Returns true if, since a fork, other processes may share pages of the mapping.
+    /// Returns true if other processes may share pages of the mapping because of a fork.
     pub fn is_forked(&self) -> bool {
         self.kernel.is_some_and(|vma| vma.is_forked())
     }

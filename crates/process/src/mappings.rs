@@ -28,7 +28,7 @@ pub enum Source {
     Replay,
 }
 
-/// Whether `smaps` is read instead of `maps`.
+/// When to read `smaps` instead of `maps`.
 ///
 /// Reading `smaps` takes seconds for a large process and holds its `mmap_lock` during the whole
 /// read.
@@ -49,10 +49,9 @@ pub struct Mappings {
     pub list: Vec<Mapping>,
     /// Source of the mappings.
     pub source: Source,
-    /// Number of lines that were removed from the list.
+    /// Number of lines removed from the list because they are not VMAs of the process.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read; for them, only the line in the list is
-    /// known.
+    /// Number of mappings that changed during the read; only their lines in the list are known.
     pub changed: u64,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
@@ -100,7 +99,7 @@ impl Mappings {
         }
     }
 
-    /// Reads only the list of process `pid`, whose mappings have no flags set by `madvise`.
+    /// Reads only `/proc/PID/maps`, and assumes that every mapping has its default flags.
     ///
     /// The caller guarantees that no `madvise` or similar call has set a flag on any of the
     /// mappings.
@@ -136,7 +135,7 @@ impl Mappings {
     }
 }
 
-/// Adds to each mapping the VMA with the same range; returns the number of mappings without one.
+/// Adds to each mapping the VMA with the same range; returns how many mappings have no such VMA.
 fn add_view(list: &mut [Mapping], view: &[ViewVma]) -> u64 {
     let mut view = view.iter().peekable();
     let mut missing = 0;

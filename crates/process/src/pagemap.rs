@@ -8,7 +8,7 @@
 pub const PRESENT: u64 = 1 << 63;
 /// The page is in swap, or is being swapped out.
 pub const SWAPPED: u64 = 1 << 62;
-/// A guard marker replaces the page.
+/// The page-table entry is a guard marker.
 pub const GUARD: u64 = 1 << 58;
 /// The page is present, and no other page-table entry maps it.
 pub const EXCLUSIVE: u64 = 1 << 56;

@@ -23,9 +23,9 @@ pub struct Pair<'a> {
     pub b: VmaView,
     /// Attributes that could not be read for at least one mapping, and so cannot be compared.
     pub hidden: Hidden,
-    /// True if a device driver created at least one of the mappings.
+    /// True if a driver probably created at least one of the mappings, and not all flags are known.
     ///
-    /// A mapping created by a driver probably has special flags, but its flags cannot be read.
+    /// A mapping created by a driver probably has special flags, which keep it separate.
     pub by_driver: bool,
 }
 
@@ -87,8 +87,8 @@ impl<'a> Pair<'a> {
         };
     }
 
-    /// Sets both memory policies; returns true if they are separate objects whose known members are
-    /// equal.
+    /// Sets both memory policies; returns true if they are distinct objects with equal known
+    /// members.
     fn set_policies(&mut self) -> bool {
         let [a, b] = self.mappings.map(|mapping| mapping.kernel);
         let Some((a, b)) = a.zip(b) else {
@@ -128,7 +128,8 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Converts one mapping; names, memory policies and file identities are set later, for the pair.
+/// Converts one mapping, without names, memory policies and file identities, which depend on the
+/// pair.
 fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
@@ -188,7 +189,7 @@ fn of_hugetlbfs(entry: &MapsEntry) -> bool {
     kind(entry, VmFlags::empty()) == FileKind::Hugetlb
 }
 
-/// Returns true for a device, or for a file that a kernel subsystem created for internal use.
+/// Returns true if the mapped file is a device, or an internal file of a kernel subsystem.
 fn of_driver(entry: &MapsEntry) -> bool {
     const MADE: [&str; 4] = ["anon_inode:", "socket:", "/proc/", "/sys/"];
     const MEMORY: [&str; 3] = ["/dev/zero", "/dev/shm/", "/dev/hugepages/"];

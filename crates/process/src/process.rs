@@ -2,7 +2,7 @@
 //!
 //! The model has one of four sources: a running process with or without the kernel view, a pasted
 //! list of mappings, or a point in a replay (for which `explain` and `report` create the model).
-//! The decisions are made elsewhere ([`crate::boundary`], [`crate::remedy`]).
+//! Boundaries are explained in [`crate::boundary`], and remedies are chosen in [`crate::remedy`].
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
@@ -32,10 +32,9 @@ pub struct Process {
     pub total: u64,
     /// Number of lines in the list that are not counted as mappings.
     pub not_counted: u64,
-    /// Number of mappings that changed during the read; for them, only the line in the list is
-    /// known.
+    /// Number of mappings that changed during the read; only their lines in the list are known.
     pub changed: u64,
-    /// Number of private bytes in the whole process, if known.
+    /// Private memory of the whole process in bytes, if known.
     pub anonymous_bytes: Option<u64>,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,

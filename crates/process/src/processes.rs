@@ -19,7 +19,7 @@ pub struct Facts {
     pub name: String,
     /// State letter, such as `Z` for a zombie.
     pub state: char,
-    /// Number of private bytes in memory or in swap; `None` for a process without an address space.
+    /// Private memory in bytes, including swap; `None` for a process without an address space.
     pub anonymous_bytes: Option<u64>,
 }
 
@@ -107,8 +107,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     })
 }
 
-/// Returns true if `/proc` lists processes; false if nothing or another file system is mounted
-/// there.
+/// Returns true if procfs is mounted at `/proc`, so that processes are listed there.
 pub fn are_shown() -> bool {
     fs::metadata("/proc/self/status").is_ok()
 }

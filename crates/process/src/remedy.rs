@@ -37,8 +37,9 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
 
 /// Flags that a remedy clears.
 ///
-/// Other flags set by `madvise` are not cleared, because they change the memory that a forked child
-/// or a reader sees, or because their purpose cannot be determined from outside the process.
+/// Other flags set by `madvise` are not cleared, because they change what a forked child or another
+/// reader of the memory sees, or because their purpose cannot be determined from outside the
+/// process.
 const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
 /// Flags that would be lost if a new mapping replaced an empty one.
@@ -183,7 +184,7 @@ fn is_movable(pair: &Pair<'_>) -> bool {
     pair.mappings.iter().all(|m| unmovable(m).is_none())
 }
 
-/// Checks whether the pair would merge without `flags`, if necessary after its pages were moved.
+/// Checks whether the pair would merge without `flags`, if necessary after moving its pages.
 fn joins_without(policy: &Policy, pair: &Pair<'_>, flags: VmFlags) -> bool {
     let (mut a, mut b) = (pair.a, pair.b);
     a.body.flags -= flags;
@@ -217,7 +218,8 @@ mod tests {
 
     /// Returns the remedies for the boundaries in a list of adjacent one-page mappings.
     ///
-    /// Each mapping is described by its permissions, its name and the letters of its flags.
+    /// Each mapping is described by its permissions, its name and the two-letter codes of its
+    /// flags.
     fn remedies(mappings: &[(&str, &str, &str)]) -> Vec<Option<Remedy>> {
         let lines = mappings.iter().enumerate();
         let text = lines.map(|(n, (perms, name, letters))| {

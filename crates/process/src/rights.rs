@@ -1,8 +1,9 @@
 //! Advice for a caller whose operation was not permitted.
 //!
-//! For most users, the advice is "run as root". Root needs different advice: if root lacks a
-//! capability, it probably runs in a container, which must be granted the capability. If root lacks
-//! no capability, a security module or another user namespace forbids the operation.
+//! For most users, the advice is "run as root". Root needs different advice. If a process run by
+//! root lacks a capability, it probably runs in a container, which must be granted the capability.
+//! If the process has every capability, a security module or another user namespace forbids the
+//! operation.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
 //! Comparison of lookups, replacements, gap searches and memory use with a locked `BTreeMap`.
 //!
 //! Prints one line per size and measure: the figures of `RangeTree` and `BTreeMap`, and their
-//! ratio. The two maps are measured in alternating rounds and the median round of each counts, so a
-//! disturbance affects both.
+//! ratio. The two maps are measured in alternating rounds and the median round of each is reported,
+//! so a disturbance affects both.
 
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -171,7 +171,7 @@ fn changes(n: usize, all: &[Entry], tree: &RangeTree, map: &Map) {
     print("move an end, ns", n, result);
 }
 
-/// Returns the times of searches for rare gap sizes in the whole window, sorted, in nanoseconds.
+/// Returns the sorted times, in nanoseconds, of searches for rare gap sizes in the whole window.
 /// Each search starts at the top of the window, as in `mmap`.
 fn whole_window(n: usize, all: &[Entry], tree: &RangeTree, high: u64) -> Vec<f64> {
     let mut times = Vec::new();

@@ -17,12 +17,12 @@ use crate::node::{INNER, Inner, LEAF, Leaf, Node, NodePtr, Row, SPARE, Span, Wor
 use crate::pool::NodeRef;
 use crate::write::{Path, Writer, make_busy, propagate_span};
 
-/// Minimum number of free rows that a neighbour must have for a full leaf to move rows to it.
+/// Minimum number of free rows in a neighbour to which a full leaf may move rows.
 ///
 /// The minimum is at least two, so that both leaves have free rows afterwards and no row moves back
 /// immediately.
 const MIN_FREE: usize = LEAF / 16 + 2;
-/// Returns the maximum total number of rows for which two neighbours are merged into one node.
+/// Returns the maximum total number of rows at which two neighbouring nodes are merged.
 const fn mergeable(capacity: usize) -> usize {
     capacity - capacity.div_ceil(4)
 }

@@ -3,8 +3,8 @@
 //! A row of an inner node stores the size of the largest gap within its child. A search enters a
 //! child only if this gap is large enough, or if the window begins or ends within the child; at
 //! most two children per level are therefore searched in vain. Because a search visits several
-//! nodes, it does not check each node's version, but whether the whole tree has changed. After a
-//! few failed attempts the search keeps writers out.
+//! nodes, it does not check the version of each node, but checks whether the tree as a whole has
+//! changed. After a few failed attempts, the search blocks writers.
 
 use crate::node::{INNER, NodePtr};
 use crate::pool::NodeRef;
@@ -17,7 +17,7 @@ type Gap = (u64, u64);
 type Search = ControlFlow<Option<Gap>, u64>;
 
 const MAX_ATTEMPTS: usize = 8;
-/// Maximum depth of a search that sees an inconsistent tree; greater than the height of any tree.
+/// Depth limit that stops a search in an inconsistent tree; greater than the height of any tree.
 const MAX_DEPTH: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -72,8 +72,8 @@ impl RangeTree {
         })
     }
 
-    /// Runs a search, and repeats it if the tree has changed meanwhile. The last attempt keeps
-    /// writers out.
+    /// Runs a search, and repeats it if the tree has changed meanwhile. The last attempt blocks
+    /// writers.
     fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
         for _ in 0..MAX_ATTEMPTS {
             if let Ok(answer) = self.try_on_stable_tree(&search) {

@@ -1,13 +1,15 @@
 //! Ordered map from disjoint address ranges to one word each.
 //!
 //! Readers look up the range at or after an address; one writer at a time changes the map; gap
-//! search finds free space from either end. The map does not interpret the words; a caller may, for
-//! example, store keys of VMAs in them. Ranges never overlap, and only whole ranges can be removed.
+//! search finds the lowest or the highest free space. The map does not interpret the words; a
+//! caller may, for example, store keys of VMAs in them. Ranges never overlap, and only whole ranges
+//! can be removed.
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
 //! until the tree is dropped, so a reader needs no registration, handle, or thread-local state.
-//! Nodes carry versions, so they need not be copied and freed after a grace period.
+//! Because nodes carry versions, the writer changes them in place; there are no old copies to be
+//! freed after a grace period.
 //!
 //! # Picture
 //! ```text

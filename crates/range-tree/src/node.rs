@@ -121,7 +121,7 @@ pub(crate) struct Node<W, const N: usize, const G: usize> {
     starts: [AtomicU64; N],
     words: [W; N],
     gaps: [AtomicU64; G],
-    /// Larger of each row's gap and the gap before the row, so that a search scans only one column.
+    /// For each row, the larger of its gap and the gap before it. A search scans only this column.
     rooms: [AtomicU64; G],
 }
 

@@ -1,4 +1,4 @@
-//! Comparison of the tree with an ordered map, with nodes of their real size.
+//! Comparison of the tree with an ordered map, with full-size nodes.
 
 use vmarea_range_tree::{Entry, RangeTree};
 

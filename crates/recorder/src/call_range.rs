@@ -2,7 +2,7 @@
 //!
 //! The order of two simultaneous operations does not matter if they affect different ranges. In
 //! particular, a page fault that does not take `mmap_lock` changes only pages, so the order of the
-//! fault and a call on another range is never visible.
+//! fault and a call on another range has no visible effect.
 
 use vmarea_trace::event::Call;
 
@@ -66,7 +66,7 @@ impl CallRange {
         }
     }
 
-    /// True if an access to `addr` may be in one of the ranges.
+    /// Checks whether `addr` is on a page that one of the ranges overlaps.
     pub(crate) fn contains(&self, addr: u64) -> bool {
         match self {
             CallRange::Anywhere => true,

@@ -1,11 +1,11 @@
 //! Table of the calls at which the recorder stops a thread, and how it handles each call.
 //!
 //! The recorder generates its filter from this table and uses the table to decide how to handle
-//! each stop, so a thread never stops at a call that is not listed. If the handling of a call
-//! depends on its arguments, the call has several rules, and the first one that matches applies.
-//! The table omits some operations, because no filter can recognise them or because they do not
-//! affect an address space's mappings: writes to `/proc/PID/mem`, `io_uring_enter`, and truncation
-//! of a mapped file.
+//! each stop, so the filter never stops a thread at a call that is not listed. If the handling of a
+//! call depends on its arguments, the call has several rules, and the first one that matches
+//! applies. The table omits some operations, because no filter can recognise them or because they
+//! do not affect an address space's mappings: writes to `/proc/PID/mem`, `io_uring_enter`, and
+//! truncation of a mapped file.
 //!
 //! # Linux
 //! Call numbers of x86-64, kernel 6.18.
@@ -15,7 +15,7 @@
 pub(crate) struct CallRule {
     /// System call number.
     pub nr: u32,
-    /// Conditions on the arguments, which must all hold.
+    /// Conditions on the arguments; all of them must hold.
     pub when: &'static [Test],
     /// Role of the call, which determines its handling.
     pub role: Role,
@@ -37,8 +37,8 @@ pub(crate) enum Test {
 /// Role of a call, which determines how the recorder handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Changes the caller's address space. Such calls on the same address space run one after
-    /// another.
+    /// Changes the caller's address space. The recorder lets such calls on the same address space
+    /// run only one after another.
     ChangesMappings,
     /// Changes the effect of later calls (limits, policies, personality), or changes only pages.
     Sets,
@@ -156,9 +156,9 @@ const fn sets(nr: i64) -> CallRule {
 
 /// Creates the rule for a call that can change the effective capabilities.
 ///
-/// The other user IDs affect only capabilities that concern files, and group IDs affect no
-/// capabilities. The state that `prctl` changes (bounding set, ambient set, secure bits) takes
-/// effect at the next `execve` or `setuid`.
+/// `setfsuid` affects only capabilities that concern files, and group IDs affect no capabilities.
+/// The state that `prctl` changes (bounding set, ambient set, secure bits) takes effect at the next
+/// `execve` or `setuid`.
 const fn capabilities(nr: i64, when: &'static [Test]) -> CallRule {
     rule(nr, when, Role::SetsCapabilities, Data::None)
 }
@@ -370,8 +370,8 @@ pub(crate) static RULES: &[CallRule] = &[
 
 /// Rules for calls on files opened to bypass the page cache.
 ///
-/// The filter does not contain these rules: a process that has opened such a file stops at every
-/// call anyway.
+/// The filter does not contain these rules: a process that has opened a file to bypass the page
+/// cache stops at every call anyway.
 static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_read, KernelAccess::FromFile(Buffer::Plain)),
     accesses(libc::SYS_pread64, KernelAccess::FromFile(Buffer::Plain)),

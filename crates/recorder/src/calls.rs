@@ -88,7 +88,7 @@ impl Tracer<'_> {
         self.spaces.get(&mm).map_or(0, |space| space.users)
     }
 
-    /// Lets the next thread in the queue enter its call, if no other thread is inside one.
+    /// Lets the next thread in the queue enter its call, unless another thread is inside a call.
     pub(super) fn let_in_next(&mut self, mm: MmId) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
@@ -103,8 +103,8 @@ impl Tracer<'_> {
 
     /// Lets overdue threads enter their calls, because running calls may be waiting for them.
     ///
-    /// The order in which these calls and the running ones take effect is then unknown, unless the
-    /// lock tracepoints show it.
+    /// The order in which the overdue calls and the running calls take effect is then unknown,
+    /// unless the lock tracepoints show it.
     pub(super) fn let_in_overdue(&mut self, now: Nanos) {
         let turn = self.turn();
         let mut overdue = Vec::new();
@@ -126,8 +126,9 @@ impl Tracer<'_> {
 
     /// Handles a system-call stop.
     ///
-    /// The stop is the exit of a call that the recorder let the thread enter. For a thread that
-    /// stops at every call, the stop can also be the entry or exit of any other call.
+    /// The thread is stopped at the exit of a call that the recorder let it enter. In the mode
+    /// [`Mode::EverySyscall`], the thread can also be stopped at the entry or exit of any other
+    /// call.
     pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
         match ptrace::syscall_stop(tid) {
             Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
@@ -424,7 +425,8 @@ impl Pending {
 
 /// True if a thread inside a call is certainly not waiting for another thread.
 ///
-/// Such a thread is running, waiting for a processor, or already stopped at the end of the call.
+/// The result is true if the thread is running, waiting for a processor, or already stopped at the
+/// end of the call.
 fn is_running(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
     let state = stat

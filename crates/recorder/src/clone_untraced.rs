@@ -1,12 +1,12 @@
 //! Traces tasks that are created with `CLONE_UNTRACED`.
 //!
-//! The kernel gives such a task the recorder's filter but no tracer, so every call that the filter
-//! stops would fail. The recorder therefore clears `CLONE_UNTRACED` while the kernel reads the
-//! arguments, and restores it before the parent or the child executes another instruction. For
-//! `clone` the flag is in a register, for `clone3` in a structure in memory.
+//! A task created with `CLONE_UNTRACED` gets the recorder's filter but no tracer, so every call
+//! that the filter stops would fail. The recorder therefore clears `CLONE_UNTRACED` while the
+//! kernel reads the arguments, and restores it before the parent or the child executes another
+//! instruction. For `clone` the flag is in a register, for `clone3` in a structure in memory.
 //!
-//! If another thread writes to the `clone3` structure at that moment, it can undo the recorder's
-//! change. Such a thread could also change the arguments of any other call.
+//! If another thread writes to the `clone3` structure while the flag is cleared, it can undo the
+//! recorder's change. In the same way, a thread can change any call's arguments that are in memory.
 
 use super::memory;
 use vmarea_linux_sys::ptrace;

@@ -1,7 +1,7 @@
 //! Finds the command in `PATH`, checks it, and starts it under the tracer.
 //!
-//! The checks come before the fork, because after the fork the recorder would see only an errno
-//! from the child, and the error message could not suggest a remedy.
+//! The command is checked before the fork, because after the fork the recorder would see only an
+//! errno from the child, and could not suggest a remedy in the error message.
 
 use super::RecordError;
 use super::filter;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use vmarea_linux_sys::ptrace::{Resume, resume};
 use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 
-/// Bit of `CAP_SYS_ADMIN` in a capability set.
+/// Bit number of `CAP_SYS_ADMIN` in a capability set.
 const SYS_ADMIN: u32 = 21;
 const SETUID_OR_SETGID: u32 = 0o6000;
 

@@ -1,4 +1,4 @@
-//! Last stage before the sink: announces inodes, counts events, and copes with a failing sink.
+//! Last stage before the sink: announces inodes, counts events, and handles errors of the sink.
 //!
 //! An inode must be announced before its first use, and the order of events is known only here.
 //! After the sink fails once, the emitter no longer calls it. The recording continues without a

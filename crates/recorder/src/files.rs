@@ -28,7 +28,7 @@ const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
 /// File systems whose `stat` returns a device other than the superblock's.
 ///
-/// They are btrfs, overlayfs and bcachefs.
+/// The file systems are btrfs, overlayfs and bcachefs.
 const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
 /// Flag `ST_VALID` of `statfs`: the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;

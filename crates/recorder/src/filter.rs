@@ -7,7 +7,7 @@
 //!
 //! The traced program may have its own filters that return `TRACE` ([`super::program_filters`]).
 //! The recorder's values start at [`FIRST`], far from 0, which is common in other filters. A stop
-//! counts as the recorder's only if the recorder's filter returns that value for that call
+//! counts as the recorder's only if the recorder's filter returns the stop's value for the call
 //! ([`is_ours`]).
 //!
 //! # Picture

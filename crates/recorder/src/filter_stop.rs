@@ -2,7 +2,7 @@
 //!
 //! A stop that the program's own filter causes is meant for a tracer that the program does not
 //! have, so the call fails as it would without a tracer. Any other call proceeds immediately or, if
-//! it changes the address space, as soon as no other thread is inside a call that does so
+//! it changes the address space, as soon as no other thread is inside a call that changes it
 //! ([`super::calls`]).
 
 use super::call_table::Role;
@@ -56,7 +56,7 @@ impl Tracer<'_> {
         self.let_in(tid, Alone::Yes);
     }
 
-    /// True if one of the program's filters caused the stop, or would have caused it by itself.
+    /// True if a filter of the program caused the stop, or would without the recorder's filter.
     fn is_for_another_tracer(
         &self,
         tid: i32,

@@ -1,8 +1,8 @@
 //! Memory accesses that cause no recorded page fault, derived from the calls that make them.
 //!
 //! `process_vm_writev` from another process, `vmsplice`, and I/O that bypasses the page cache all
-//! access pages inside the kernel. The recorder reads the addresses from the arguments after the
-//! call, limited to the bytes that the call transferred.
+//! access the process's pages from within the kernel. The recorder reads the addresses from the
+//! arguments after the call, limited to the bytes that the call transferred.
 
 use super::call_table::{Buffer, KernelAccess};
 use super::memory::{self, Range};

@@ -113,7 +113,7 @@ pub struct CallStack {
     pub ip: u64,
     /// Stack pointer.
     pub sp: u64,
-    /// Frame pointer register, used for something else if the program has no frame pointers.
+    /// Frame pointer register; a general-purpose register if the program has no frame pointers.
     pub bp: u64,
     /// Stack memory from the stack pointer upwards, as much as could be copied.
     pub bytes: Vec<u8>,
@@ -131,8 +131,7 @@ impl Sink for Vec<Event> {
 pub struct Options {
     /// Command line: the path of the program, and its arguments.
     pub command: Vec<OsString>,
-    /// Number of calls between periodic snapshots of an address space; `None` for no such
-    /// snapshots.
+    /// Number of calls between periodic snapshots of an address space; `None` disables them.
     pub checkpoint: Option<NonZeroU64>,
     /// Whether to record page faults.
     pub faults: Faults,
@@ -238,7 +237,8 @@ pub enum RecordError {
     },
     /// A set-user-ID or set-group-ID program would be traced by an ordinary user.
     ///
-    /// The kernel ignores these bits if an ordinary user traces the program.
+    /// The kernel ignores the set-user-ID and set-group-ID bits if an ordinary user traces the
+    /// program.
     #[error("{0}: only root can record set-user-ID programs: run vmarea as root")]
     Setuid(PathBuf),
     /// The program is not 64-bit.

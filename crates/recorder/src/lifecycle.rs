@@ -240,7 +240,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Ends the call in which a thread was killed; the call may have taken effect.
+    /// Ends the call in which a thread was killed; records the call if it may have taken effect.
     fn end_call(&mut self, tid: i32, now: Nanos) {
         let Some(call) = self.tasks.get(&tid).and_then(|task| task.call.as_ref()) else {
             return;
@@ -298,7 +298,8 @@ impl Tracer<'_> {
 
     /// Takes a snapshot and marks it as exact.
     ///
-    /// Other tasks still use the address space, but none of them changes it.
+    /// The caller must ensure that no other user of the address space can still change its
+    /// mappings.
     fn exact_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
         let mut snapshot = self.snapshot(tid, mm, SnapReason::Exit, now)?;
         snapshot.exact = true;
@@ -307,8 +308,8 @@ impl Tracer<'_> {
 
     /// True if no thread will change the address space any more.
     ///
-    /// This is the case if all users are threads of one process that exits or is replaced, and no
-    /// user is inside a call other than `execve`.
+    /// The condition is that all users are threads of one process that exits or is replaced, and
+    /// that none of them is inside a call other than `execve`.
     fn all_users_exit(&self, tid: i32, mm: MmId) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
             return false;
@@ -324,7 +325,7 @@ impl Tracer<'_> {
         !alone && users.all(|task| task.pid == pid && rests(task))
     }
 
-    /// Takes an early snapshot of an address space whose whole process is about to end.
+    /// Takes an early snapshot of the address space of a process that is about to end.
     ///
     /// `SIGKILL` wakes a thread from its exit stop, so the thread and its mappings may no longer
     /// exist when the final snapshot is due.
@@ -372,7 +373,7 @@ impl Tracer<'_> {
         self.push(now, vec![Event::MmEnd { mm, t: now }]);
     }
 
-    /// Handles the exit of a task, whose thread id becomes free.
+    /// Handles the exit of a task, after which the kernel can reuse the task's thread ID.
     pub(super) fn gone(&mut self, tid: i32, status: i32, now: Nanos) {
         self.early_stops.remove(&tid);
         let Some(task) = self.tasks.remove(&tid) else {
@@ -458,8 +459,7 @@ fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
     }
 }
 
-/// Derives a child's clone flags from its thread group and mm, if no recorded call contains the
-/// flags.
+/// Derives a child's clone flags from its thread group and mm if the clone call is not known.
 fn seen_flags(parent: i32, child: i32) -> u64 {
     let mut flags = 0;
     if thread_group(child).is_some_and(|group| group != child) {

@@ -7,13 +7,14 @@
 //! while a mapping of the description exists. After that, the description's identity is irrelevant.
 //!
 //! The number of descriptors is limited, so the recorder closes the oldest duplicates if there are
-//! too many, but remembers the ranges that map their descriptions. In an address space with such a
-//! range, the recorder cannot tell whether the next description of the same file is the same one.
+//! too many, but remembers the ranges that map their descriptions. If a call in an address space
+//! with such a range maps the same file again, the recorder cannot tell whether both ranges map the
+//! same description.
 //!
 //! The recorder derives the mapped ranges from the calls. Before a call removes the last range of a
 //! description, the recorder closes the duplicate, so that the program and not the tracer performs
-//! the last close. After a call whose effect is uncertain because it failed midway, the caller
-//! reads the list of mappings and passes the result to [`MappedFiles::keep_only`].
+//! the last close. If a call failed midway, its effect is uncertain; the recorder then reads the
+//! list of mappings and passes it to [`MappedFiles::keep_only`].
 //!
 //! # Linux
 //! A mapping on overlayfs keeps the lower file alive, not the description that was mapped. The
@@ -241,7 +242,7 @@ impl MappedFiles {
         }
     }
 
-    /// Returns the ranges that overlap `range`, or those at its first byte if `range` is empty.
+    /// Returns the ranges that overlap `range`, or the one at its start if `range` is empty.
     pub(crate) fn pieces_in(&self, mm: MmId, range: &Range) -> Vec<(u64, Piece)> {
         let Some(pieces) = self.mapped.get(&mm) else {
             return Vec::new();

@@ -45,8 +45,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// Updates the mapped ranges after a finished call. A file that the call mapped is already
-    /// recorded.
+    /// Updates the mapped ranges after a finished call.
+    ///
+    /// A file that the call mapped has already been recorded.
     pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 impl Tracer<'_> {
     /// Finds the recorded process whose limits a `prlimit64` call with argument `pid` sets.
     ///
-    /// Returns the id of the process's leader, as events use it; `None` if the process is not
+    /// Returns the id of the process's leader, as used in events; `None` if the process is not
     /// recorded.
     pub(super) fn prlimit_target(&self, tid: i32, pid: i32) -> Option<i32> {
         let target = match pid {

@@ -3,10 +3,10 @@
 //! A filter that returns `SECCOMP_RET_TRACE` makes a call fail with `ENOSYS` if there is no tracer.
 //! The program's filter is not meant for the recorder, so under the recorder the call must fail
 //! with `ENOSYS` as well. The value that the filter returned distinguishes such a stop from one
-//! caused by the recorder's filter ([`super::filter`]). If a stop has the value of the recorder's
-//! filter, the recorder evaluates the program's filters. To make this possible, the recorder keeps
-//! a copy of each thread's filters that can return `TRACE`, and updates the copies when filters are
-//! installed or inherited.
+//! caused by the recorder's filter ([`super::filter`]). If the value is that of the recorder's
+//! filter, a filter of the program may have returned `TRACE` as well, so the recorder evaluates the
+//! program's filters. For this purpose, the recorder keeps a copy of each thread's filters that can
+//! return `TRACE`, and updates the copies when filters are installed or inherited.
 //!
 //! # Linux
 //! `seccomp(2)`. If several filters return the same action, the value is that of the filter
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Returns `TRACE` if the first argument of `getppid`, shifted left by 4, is above 4096.
+    /// Creates a filter that returns `TRACE` for `getppid` if `args[0] << 4` is above 4096.
     fn filter() -> Vec<sock_filter> {
         use libc::*;
         vec![

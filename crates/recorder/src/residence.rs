@@ -1,9 +1,9 @@
 //! Records which address space each thread used at any given time.
 //!
-//! Samples arrive late. When the recorder handles a page fault, the faulting thread may have
-//! executed another program or exited, and its id may denote another thread. This module therefore
-//! keeps the history of each thread's address space until the stream has passed the corresponding
-//! times.
+//! Samples arrive late. By the time the recorder handles a page fault, the faulting thread may have
+//! executed another program or exited, and its thread ID may have been reused. This module
+//! therefore keeps the history of each thread's address space until the stream has passed the
+//! corresponding times.
 
 use std::collections::{HashMap, VecDeque};
 use vmarea_trace::event::{MmId, Nanos};
@@ -22,7 +22,7 @@ pub(crate) enum Place {
     Nowhere,
 }
 
-/// History of the place (address space or nowhere) of each thread.
+/// History of each thread's [`Place`].
 #[derive(Debug, Default)]
 pub(crate) struct Residence {
     places: HashMap<i32, Vec<(Nanos, Place)>>,

@@ -23,12 +23,13 @@ use vmarea_trace::event::Nanos;
 /// Signals that ask a program to exit.
 const REQUESTS: [i32; 4] = [SIGINT, SIGQUIT, SIGHUP, SIGTERM];
 
-/// Time within which two interrupts end the recording.
+/// Maximum time between two interrupts that together end the recording.
 const TWICE: Nanos = 1_000_000_000;
 
 /// Time within which repeated signals count as one.
 ///
-/// For example, a sender may signal a process and its group, or the recorder and the command.
+/// Signals repeat if, for example, a sender signals both a process and its group, or both the
+/// recorder and the command.
 const ONE: Nanos = 200_000_000;
 
 /// Reaction of the tracer to the signals received.
@@ -36,7 +37,7 @@ const ONE: Nanos = 200_000_000;
 pub(crate) enum SignalAction {
     /// Do nothing.
     None,
-    /// React to a signal from the terminal that the command received as well.
+    /// The terminal sent a signal: if the command has exited, ask its descendants to exit, too.
     Interrupt,
     /// Forward this signal to the command, because only the recorder received it.
     Pass(i32),
@@ -81,8 +82,8 @@ impl Signals {
 
     /// Reads the signals received until `now`.
     ///
-    /// Call this method before collecting stops, because a signal that arrives later wakes the
-    /// tracer.
+    /// Call this method before collecting stops, so that a signal that arrives afterwards still
+    /// wakes the tracer.
     pub(crate) fn take(&mut self, now: Nanos) {
         drain(&mut self.child);
         for info in self.caught.pending() {
@@ -106,7 +107,7 @@ impl Signals {
         self.requests.waiting = Some((signal, now + ONE / 20));
     }
 
-    /// Returns the latest time for the next call of [`Signals::action`], if any.
+    /// Returns the time by which [`Signals::action`] must be called again, if there is one.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         self.requests.waiting.map(|(_, due)| due)
     }

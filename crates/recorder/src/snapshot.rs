@@ -47,7 +47,7 @@ pub(crate) enum AllStopped {
     No,
 }
 
-/// Address space of which to take a snapshot, and the reason.
+/// The address space to take a snapshot of, and the reason for the snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
     /// Id of a stopped thread that uses the address space.

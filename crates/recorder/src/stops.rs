@@ -1,10 +1,10 @@
-//! Queue of stops that the kernel has reported and the tracer has not handled yet.
+//! Queue of stops that the kernel has reported but the tracer has not yet handled.
 //!
 //! `wait` scans the traced threads in a fixed order and reports the first one with an event. If the
 //! tracer handled each report before asking for the next, a few threads that stop constantly could
 //! starve the others for seconds. So the tracer first collects all pending reports and handles them
-//! in that order: no thread is handled a second time before every other waiting thread has been
-//! handled once.
+//! in the order of collection: no thread is handled a second time before every other waiting thread
+//! has been handled once.
 
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
@@ -81,7 +81,7 @@ impl Stops {
         Some(stop)
     }
 
-    /// True if another report on the thread is queued, because it was killed and has left its stop.
+    /// True if another report on the thread is queued: the thread was killed and has left its stop.
     pub(crate) fn waits(&self, tid: i32) -> bool {
         self.of.contains_key(&tid)
     }

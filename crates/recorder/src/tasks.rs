@@ -129,7 +129,7 @@ pub(crate) struct Space {
     pub inside: Vec<Inside>,
     /// Threads stopped before a call that changes the address space, each with its time of arrival.
     pub queue: VecDeque<(i32, Nanos)>,
-    /// True if the note about the address space has been made, because it is made only once.
+    /// True if the note about the address space has already been made; it is made only once.
     pub noted: bool,
     /// Snapshot to use if no other snapshot can be taken after the last user has exited.
     pub fallback_snapshot: Option<Snapshot>,
@@ -139,9 +139,9 @@ impl Space {
     /// Returns the time at which the first thread in the queue may enter its call although other
     /// threads are still inside theirs.
     ///
-    /// By then, each of those threads has been inside for a whole `turn`, and may be waiting for
-    /// the first thread in the queue. As long as calls end within their turns, no thread becomes
-    /// overdue, however many threads wait.
+    /// By that time, each thread inside a call has been there for a whole `turn`, and may be
+    /// waiting for the first thread in the queue. As long as calls end within their turns, no
+    /// thread becomes overdue, however many threads wait.
     pub(crate) fn next_due(&self, turn: Nanos) -> Option<Nanos> {
         self.queue.front()?;
         let last = self.inside.iter().map(|i| i.since).max();
@@ -151,9 +151,9 @@ impl Space {
     /// Removes from the queue the threads that may enter their calls at `now`, and returns them.
     ///
     /// The result contains the first thread in the queue if it is due, and all others that have
-    /// waited for a whole turn, because a running call may be waiting for any of them. If all
-    /// threads inside calls are running (`runs`), none of them is waiting for another thread, so
-    /// the threads inside get another turn, up to [`TURNS`].
+    /// waited for a whole turn, because a running call may be waiting for any of them. If `runs` is
+    /// true for all threads inside calls, none of them is waiting for another thread, so their
+    /// turns start again; a call gets at most [`TURNS`] turns.
     pub(crate) fn take_overdue(
         &mut self,
         now: Nanos,

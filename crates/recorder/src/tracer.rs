@@ -39,9 +39,9 @@ const SLEEP: Nanos = 200_000_000;
 /// Longest sleep of the tracer if the rings can no longer wake it.
 const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
-/// Time that the tracer polls for the next stop before it sleeps.
+/// Time for which the tracer polls for the next stop before it sleeps.
 ///
-/// Most calls end sooner than a sleeping tracer could wake up.
+/// Most calls end before a sleeping tracer could wake up.
 const SPIN: Nanos = 50_000;
 
 /// A running recording.
@@ -57,7 +57,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) program_filters: ProgramFilters,
     /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
-    /// True if the note about refused `ptrace` calls has been made, because it is made only once.
+    /// True if the note about refused `ptrace` calls has already been made; it is made only once.
     pub(super) tracing_noted: bool,
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.

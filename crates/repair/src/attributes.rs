@@ -5,7 +5,7 @@
 //! names that the program has changed since the mappings were read. Reading the whole list again
 //! for each piece would take quadratic time. This module therefore reads `/proc/PID/smaps` once
 //! more from start to end, and before each piece only up to the end of that piece. The attributes
-//! used for a piece were thus read no earlier than during the previous piece. A change of the
+//! used for a piece are thus never older than the start of the previous piece. A change of the
 //! memory policy is not detected.
 
 use std::collections::VecDeque;
@@ -17,10 +17,10 @@ use vmarea_process::maps::{self, MapName, SmapsEntry};
 
 use crate::plan::Piece;
 
-/// Number of bytes per read, in which the kernel lists a few mappings.
+/// Number of bytes per read, enough for the entries of a few mappings.
 const BYTES: usize = 8 << 10;
 
-/// The flags that a program can change and that keep two mappings apart.
+/// Flags that a program can change, and that keep two mappings apart if they differ.
 const CHANGEABLE: VmFlags = VmFlags::ACCESS
     .union(VmFlags::LOCKED_MASK)
     .union(VmFlags::SEQ_READ)

@@ -21,9 +21,9 @@ use super::pace::Pace;
 use super::plan::{Piece, Run};
 use super::{Kept, KeptReason, RepairError, Report};
 
-/// Number of refusals because of shared pages after which the executor skips many mappings at once.
-/// Refused pieces are counted since the last joined piece or the last such skip. The executor then
-/// skips all following mappings that would be refused as well.
+/// Number of pieces refused because of shared pages after which all following mappings that would
+/// also be refused are skipped at once. The count restarts after a joined piece and after such a
+/// skip.
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
@@ -52,8 +52,8 @@ impl Done {
 
 /// A way to replace a piece with a fresh mapping.
 pub(super) trait PieceExecutor {
-    /// True if a single mapping is worth replacing even if no mapping before it was joined. Its
-    /// replacement may merge with a neighbour that is not replaced.
+    /// True if it is worthwhile to replace a mapping alone, without joining it to another. The
+    /// fresh mapping may still merge with a neighbour that is not replaced.
     const REPLACES_SINGLE: bool;
 
     /// Joins the mappings of a piece, or leaves them unchanged. At most `copies` shared pages are
@@ -64,11 +64,12 @@ pub(super) trait PieceExecutor {
     /// otherwise.
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError>;
 
-    /// True if, after refusal `reason`, the mappings before the refused one may be retried alone.
+    /// True if, after a refusal for `reason`, the mappings before the refused one should be
+    /// retried.
     fn retries_before(&self, reason: KeptReason) -> bool;
 
-    /// Skips the mappings from `at` on that would be refused as well. Returns the end of the
-    /// skipped mappings, and counts these mappings in `kept`. At most `copies` shared pages may
+    /// Skips mappings, starting at `at`, as long as they would also be refused. Returns the end of
+    /// the skipped mappings, and counts these mappings in `kept`. At most `copies` shared pages may
     /// still be copied.
     fn pass_over(
         &self,

@@ -199,7 +199,7 @@ impl RepairError {
         )
     }
 
-    /// Converts an error from reading the list of mappings; usually the process has ended.
+    /// Converts an error from reading the list of mappings, usually because the process has ended.
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => RepairError::Ended(pid),

@@ -2,9 +2,10 @@
 //! each by name.
 //!
 //! Guard pages that were made with `mprotect` become guard markers within the surrounding mapping.
-//! A flag that is set on only some of several neighbours is cleared. Adjacent reserved ranges
-//! without pages become one range. The calls are made in the process while it is stopped. Each
-//! repair changes only what the program cannot observe, or what the user has requested by name.
+//! A flag that is set on only some of several neighbouring mappings is cleared. Adjacent reserved
+//! ranges without pages become one range. The calls are made in the process while it is stopped.
+//! Each repair changes only what the program cannot observe, or what the user has requested by
+//! name.
 //!
 //! # Picture
 //! ```text
@@ -40,8 +41,8 @@ pub enum Fix {
     Flags,
     /// Joins adjacent reserved ranges without pages.
     Empties,
-    /// Creates an anon_vma for each reservation. Memory that is committed in the reservation later
-    /// shares this anon_vma, regardless of the order of the commits.
+    /// Creates an anon_vma for each reservation. Memory committed later in the reservation shares
+    /// this anon_vma, regardless of the order of the commits.
     Priming,
 }
 
@@ -67,8 +68,8 @@ pub struct Fixed {
     pub fix: Fix,
     /// Number of places that the repair changed, or would change in a dry run.
     pub places: u64,
-    /// Number of guards left unchanged because they would remain separate mappings. These guards
-    /// have been used as memory before.
+    /// Number of guards left unchanged because they would remain separate mappings even if they
+    /// were accessible. Such guards were used as memory earlier, and so have an anon_vma.
     pub apart: u64,
     /// Measured decrease in the number of mappings; `None` in a dry run. Negative values are
     /// possible: priming prepares for later commits and may add mappings.
@@ -80,7 +81,7 @@ const MADV_GUARD_INSTALL: u64 = 102;
 /// Minimum size of a reservation that is primed.
 const LEAST_RESERVED: u64 = 1 << 20;
 
-/// Flags of mappings that are not primed, because touching a page would fail or would be visible.
+/// Flags of mappings that are not primed, because touching a page would fail or be noticeable.
 const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
     .union(VmFlags::UFFD_ANY)
     .union(VmFlags::SEALED)
@@ -91,7 +92,8 @@ const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
 /// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
-    /// An empty page that is filled first, by writing a zero to it from outside the process.
+    /// Address of an empty page to which a zero is written from outside the process before the
+    /// calls.
     pub(super) touch: Option<u64>,
     /// The calls, all of which are made during one stop of the process.
     pub(super) calls: Vec<Call>,
@@ -133,8 +135,7 @@ pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pagemap: &F
     Steps { steps, apart: 0 }
 }
 
-/// True if there is a boundary with this number, counted from the lowest address, and `remedy`
-/// removes it.
+/// True if boundary `number`, counted from the lowest address, exists and `remedy` removes it.
 fn removes(remedy: Remedy, boundaries: &[Boundary], number: usize) -> bool {
     let boundary = boundaries.get(number);
     boundary.is_some_and(|boundary| boundary.remedy == Some(remedy))

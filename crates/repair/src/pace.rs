@@ -17,16 +17,16 @@ const MOVED_NS: f64 = 160.0;
 const COPIED_NS: f64 = 2_400.0;
 /// Estimated nanoseconds per piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
-/// Fraction of the allowed pause that a piece is planned to take. The rest is a reserve for the
-/// time that other programs use.
+/// Fraction of the allowed pause that a piece is planned to take. The rest is a reserve, because
+/// other programs also use the processors.
 const SHARE: f64 = 0.5;
-/// Initial ratio of the assumed cost of a piece to its estimated cost.
+/// Initial factor by which the estimated cost of a piece is multiplied.
 const FIRST_FACTOR: f64 = 3.0;
-/// Lower bound of the ratio of measured to estimated cost. Without this bound, a piece without
+/// Lower bound for the ratio of measured to estimated cost. Without this bound, a piece without
 /// resident pages would make the estimate for the next piece too low.
 const LEAST: f64 = 0.5;
-/// Maximum number of mappings in a piece, even if no pause was set. A piece of this size takes a
-/// few milliseconds.
+/// Maximum number of mappings in a piece, even if no maximum pause was set. A piece of this size
+/// takes a few milliseconds.
 const MOST_PARTS_AT_ONCE: usize = 1_000;
 
 /// Running estimate of the cost of pieces.

@@ -165,7 +165,7 @@ pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call
     }
 }
 
-/// Appends all calls up to the last move out of the piece.
+/// Appends all calls up to and including the last one that moves pages out of the piece.
 pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     make(piece, room, watch, calls);
     let temporary = room.temporary(piece.range);
@@ -179,7 +179,7 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
     }));
 }
 
-/// Appends the swap, a single call.
+/// Appends the single call that performs the swap.
 pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
     let stays = match watch {
@@ -326,8 +326,7 @@ pub(super) fn own(range: VmRange) -> Call {
     advise(range, MADV_POPULATE_WRITE)
 }
 
-/// Returns the calls that map memory with the protection and other flags `flags` in an unmapped
-/// range.
+/// Returns the calls that map memory in an unmapped range; `flags` includes the protection.
 pub(super) fn fill(range: VmRange, flags: VmFlags) -> impl Iterator<Item = Call> {
     let mut call = map(range, flags);
     call.args[3] = no_replace(call.args[3]);

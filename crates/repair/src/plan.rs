@@ -24,7 +24,7 @@ use vmarea_process::{Boundary, Mapping};
 
 /// Bytes in a huge page.
 pub(super) const HUGE: u64 = vmarea_merge::types::PMD_SIZE;
-/// Size of a page in bytes: repairs run only on machines where Linux uses 4 KiB pages.
+/// Size of a page in bytes. Repairs run only on machines where Linux uses 4 KiB pages.
 pub(super) const PAGE: u64 = vmarea_merge::types::PAGE_SIZE;
 
 /// A mapping that is considered for joining.
@@ -57,8 +57,8 @@ pub(super) struct Piece {
     pub(super) parts: Vec<VmRange>,
     /// Flags of the fresh mapping.
     pub(super) flags: VmFlags,
-    /// Length in bytes of the memory before the piece that will be in the same mapping after the
-    /// join. At most one huge page.
+    /// Number of bytes directly before the piece that will be in the same mapping after the join;
+    /// at most one huge page is counted.
     pub(super) left: u64,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Piece {
 pub(super) struct Limits {
     pub(super) parts: usize,
     pub(super) bytes: u64,
-    /// Cost of a part beyond the cost of its bytes, expressed in bytes.
+    /// Fixed cost of each part, as the number of bytes that would cost as much.
     pub(super) part_bytes: u64,
 }
 
@@ -234,8 +234,8 @@ impl Run {
 
 /// Returns the address at which to cut a part. This is the end of the part if the part fits into
 /// `room`, otherwise the last huge-page boundary that fits. A part smaller than a huge page is cut
-/// at a page boundary. If nothing fits, the result is `start`, or includes one huge page if `must`
-/// is set.
+/// at a page boundary. If nothing fits, the result is `start`; but if `must` is set, the result is
+/// the first huge-page boundary after `start`, or `end` if that is lower.
 fn cut(start: u64, end: u64, room: u64, must: bool) -> u64 {
     if end - start <= room {
         return end;
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Plans runs of neighbours that have all kinds of flags, given in the format of `smaps`.
+    /// Plans runs for neighbours with various flags, which are given in `smaps` format.
     #[test]
     fn a_run_has_the_boundaries_that_pages_in_one_mapping_take_away() {
         const FLAGS: [&str; 8] = ["dc", "dd", "hg", "lo", "zz", "mg", "um", "sl"];

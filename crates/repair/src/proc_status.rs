@@ -215,7 +215,7 @@ pub(super) fn last_process() -> i32 {
     last.and_then(|last| last.parse().ok()).unwrap_or(i32::MAX)
 }
 
-/// Returns the ids that a process and its thread have in the process's own pid namespace.
+/// Returns the ids of a process and one of its threads in the process's own pid namespace.
 pub(super) fn inner_ids(pid: i32, tid: i32) -> (i32, i32) {
     let read = |name: &str| -> Option<i32> {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;

@@ -28,7 +28,7 @@ pub enum KeptReason {
     NotWritable,
     /// The mapping is not plain anonymous memory.
     NotAnonymous,
-    /// The mapping has flags that a fresh mapping cannot be given.
+    /// The mapping has flags that cannot be set on a fresh mapping.
     Special,
     /// The repair itself uses the mapping.
     InUse,
@@ -60,8 +60,8 @@ impl KeptReason {
         }
     }
 
-    /// True if the reason is an obstacle among neighbours that could be one mapping. False for a
-    /// difference that legitimately keeps mappings separate.
+    /// True if the reason is an obstacle to joining neighbours that could otherwise be one mapping.
+    /// False for a difference that legitimately keeps mappings separate.
     pub fn is_obstacle(self) -> bool {
         !matches!(
             self,
@@ -181,7 +181,7 @@ pub struct Report {
     pub bytes: u64,
     /// Number of pages copied: shared pages, or all pages if the kernel cannot move pages.
     pub copied: u64,
-    /// Duration of the longest piece.
+    /// Longest duration for which a single piece blocked threads.
     pub longest_pause: Duration,
     /// Duration of the whole repair.
     pub total: Duration,

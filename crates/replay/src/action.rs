@@ -27,7 +27,7 @@ pub enum Action {
         soft: u64,
         /// The hard limit.
         hard: u64,
-        /// The process whose limit changes, if it is not the caller.
+        /// The process whose limit changes; `None` for the caller's process.
         of: Option<Tid>,
     },
     /// `setuid` or a variant, `capset`, `unshare` or `setns` sets the calling thread's
@@ -43,7 +43,7 @@ pub enum Action {
     Parts([u64; 5]),
     /// The call has no effect on an address space, or a later event records its effect.
     Nothing,
-    /// A userfaultfd command that adds, removes or protects pages, or one with an unknown context.
+    /// A userfaultfd command that adds, removes or protects pages, or whose context is unknown.
     Userfault {
         /// Address of the first byte.
         start: u64,

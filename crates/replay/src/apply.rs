@@ -1,8 +1,8 @@
 //! Applies recorded calls to the address spaces of a world.
 //!
 //! A new mapping is placed at the address that the kernel chose, so that the address spaces remain
-//! comparable. The result that is compared with the kernel's is the address that the core's own
-//! search returns.
+//! comparable. The address that the core's own search returns is compared with the kernel's
+//! address.
 
 use super::action::Action;
 use super::world::World;
@@ -34,8 +34,8 @@ fn raw(result: Result<u64, Errno>) -> Option<i64> {
 impl World {
     /// Applies an action of the trace in this world.
     ///
-    /// A mapping is placed at the address that the kernel chose; the result is the address that the
-    /// core's own search returns. If `base_known` is false, the base of that search is first
+    /// A mapping is placed at the address that the kernel chose; the returned result is the address
+    /// that the core's own search finds. If `base_known` is false, the base of that search is first
     /// derived from the kernel's address.
     pub fn act(&mut self, action: &Action, call: &Call, base_known: bool) -> Done {
         let Some(mm) = self.mm(call.mm) else {
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// Checks whether the call could have had its recorded result if it happened now.
+    /// Checks whether the call would plausibly return its recorded result if it were applied now.
     ///
     /// Only the address of a new mapping is checked, because no other result shows the order of
     /// calls as reliably.
@@ -204,10 +204,10 @@ fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     end
 }
 
-/// Checks whether `remap_file_pages` destroyed the segment; if so, unmaps the segment's range.
+/// Checks whether `remap_file_pages` destroyed a mapped segment; if so, unmaps the segment's range.
 ///
 /// The call destroys a segment that is marked for removal if the replaced mapping was its last
-/// attachment. The segment can then not be mapped again, and its range stays unmapped.
+/// attachment. The segment cannot then be mapped again, and its range stays unmapped.
 fn segment_ended(space: &Space, mm: MmId, (addr, len): (u64, u64), ret: i64) -> bool {
     const EINVAL: i64 = -22;
     const EIDRM: i64 = -43;

@@ -2,9 +2,9 @@
 //!
 //! The replay runs under the kernel's rules. At every merge attempt, an observer also computes the
 //! decision of each other policy in the same state. The observer considers the private anonymous
-//! neighbours that the kernel's rules do not merge because of page offset or anon_vma. It counts
-//! how many of them the other policy would merge, and the policy's reasons for not merging the
-//! rest.
+//! neighbours that the kernel's rules do not merge because of page offset or anon_vma. For each
+//! policy, it counts how many of these neighbours the policy would merge, and the policy's reasons
+//! for not merging the rest.
 
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use vmarea::types::{Errno, FileKind};
 use vmarea_trace::event::{Call, Tid};
 use vmarea_trace::sysno;
 
-/// The open flag `O_PATH`: the descriptor only names a file.
+/// The open flag `O_PATH`: the descriptor identifies a file, but cannot be used to access it.
 const O_PATH: u32 = 0o10_000_000;
 const PAGE_OFFSET: u64 = 4095;
 /// `_IOC_TYPE` of all userfaultfd commands.

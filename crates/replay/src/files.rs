@@ -1,7 +1,7 @@
 //! The files of a trace as the core sees them, and other objects that calls identify by number.
 //!
-//! The objects besides files are System V shared memory segments, userfaultfd contexts and the
-//! address spaces of threads.
+//! The other objects are System V shared memory segments, userfaultfd contexts and the address
+//! spaces of threads.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -175,7 +175,7 @@ impl Files {
         }
     }
 
-    /// Returns `ENOMEM` if the call failed with it, because traces do not show the huge page pool.
+    /// Returns `ENOMEM` if the call failed with it: traces do not record the huge page pool.
     pub(super) fn refused_by_pool(&self, ret: i64) -> Option<Errno> {
         errno(ret).filter(|errno| *errno == Errno::ENOMEM)
     }

@@ -90,8 +90,8 @@ pub(crate) struct Known {
     pub(crate) kernel_view: bool,
     /// True if the base of the mmap search is known.
     pub(crate) mmap_base: bool,
-    /// True if events of unknown order have occurred since the last snapshot that agreed with the
-    /// core.
+    /// True if events of unknown order have occurred since the last snapshot with which the core
+    /// agreed.
     pub(crate) doubtful: bool,
     /// True if calls overlapped in an unknown order, or if an unrecorded call mapped memory.
     pub(crate) unordered: bool,
@@ -135,7 +135,7 @@ pub struct Replayer {
     /// True if samples were lost during the recording.
     lossy: bool,
     counterfactual: counterfactual::Shared,
-    /// Number of deferred calls in all address spaces.
+    /// Number of deferred calls in all address spaces together.
     waiting: usize,
     rights: Rights,
 }

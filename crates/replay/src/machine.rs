@@ -50,8 +50,8 @@ fn nodes(list: &str) -> u64 {
     bits
 }
 
-/// Returns the recorded kernel's rules. If there are no verified rules for that version, returns
-/// those of another version and a remark.
+/// Returns the recorded kernel's rules. If there are no verified rules for that kernel's version,
+/// returns those of another version, and a remark.
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
         let note = format!(

@@ -1,10 +1,10 @@
-//! Puts calls of unknown order into an order that is consistent with the kernel's addresses.
+//! Puts calls of unknown order into an order that fits the addresses that the kernel chose.
 //!
 //! The address that the kernel chose for a mapping shows which ranges were free at that moment: the
-//! mapping came after the call that freed the address, and before any call that freed a better
-//! place. Therefore a mapping that does not fit yet is deferred until later calls in the trace make
-//! it fit. An unmapping is deferred until a mapping needs the unmapped range, or until the next
-//! event of its thread.
+//! mapping came after the call that freed the chosen range, and before any call that freed a range
+//! that the search would have preferred. Therefore a mapping that does not fit yet is deferred
+//! until later calls in the trace make it fit. An unmapping is deferred until a mapping needs the
+//! range that it frees, or until the next event of its thread.
 
 use super::Replayer;
 use super::action::Action;
@@ -16,7 +16,7 @@ use vmarea_trace::event::{Call, MmId, Tid};
 type Waiting = (Action, Call);
 
 impl Replayer {
-    /// Checks whether an overlapping call has to wait, and defers the call if so.
+    /// Checks whether an overlapping call has to wait; defers the call if it has to.
     ///
     /// Applies the deferred unmappings that must have come before the call.
     pub(super) fn waits(&mut self, action: &Action, call: &Call) -> bool {
@@ -61,7 +61,7 @@ impl Replayer {
         self.act_deferred(mm, |(_, call)| of.is_none_or(|tid| call.tid == tid));
     }
 
-    /// Applies all deferred unmappings, because the next call came after them.
+    /// Applies all deferred unmappings, because the next call is known to have come after them.
     pub(super) fn settle_unmaps(&mut self, mm: MmId) {
         self.act_deferred(mm, |(action, _)| unmapped(action).is_some());
     }
@@ -148,7 +148,7 @@ mod tests {
         call(tid, sysno::MUNMAP, args, 0, order)
     }
 
-    /// Returns an event that attaches a segment of two huge pages, at hint `wish` (0 for no hint).
+    /// Returns an event that attaches a segment as large as two huge pages, with hint `wish`.
     fn attach((tid, file): (i32, u32), wish: u64, there: u64, order: Order) -> Event {
         let args = [9, wish, 0, 0, 0, 0];
         let mut event = call(tid, sysno::SHMAT, args, there, order);
@@ -168,7 +168,7 @@ mod tests {
         call(tid, sysno::SHMDT, [addr, 0, 0, 0, 0, 0], ret as u64, order)
     }
 
-    /// Replays calls in an empty address space whose mappings begin below `BASE`.
+    /// Replays calls in an empty address space whose mappings are placed top-down from `BASE`.
     fn replay(calls: &[Event]) -> Report {
         let header = Header {
             page_size: 4096,

@@ -49,10 +49,10 @@ pub struct Verify {
     pub vmas_compared: u64,
     /// Number of call results that were compared.
     pub results_compared: u64,
-    /// Number of results and VMAs that differ.
+    /// Number of results and VMAs that differ between the kernel and the core.
     pub differences: u64,
-    /// Number of undecided results and boundaries. They depend on an event that is not in the
-    /// recording.
+    /// Number of results and boundaries that are undecided because they depend on unrecorded
+    /// events.
     pub undecided: u64,
     /// Number of times that the kernel's list of VMAs was imported after the core had diverged from
     /// it.
@@ -139,10 +139,9 @@ pub struct Difference {
     pub call: Option<String>,
     /// The call before `call` in this address space.
     pub call_before: Option<String>,
-    /// For differing lists of VMAs: the last call in the address space before the kernel's list was
-    /// read.
+    /// Last call in the address space before the kernel's list was read, if the VMA lists differ.
     ///
-    /// Any event since the previous list may be the cause of the difference.
+    /// Any event since the previous list was read may be the cause of the difference.
     pub list_read_after: Option<String>,
     /// The kernel's result.
     pub kernel: String,
@@ -196,7 +195,7 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Counts a difference, and keeps it if `shown` allows that.
+    /// Counts a difference, and adds it to the report if `shown` allows.
     pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
         self.verify.differences += 1;
         let same = |group: &Group| group.cause == difference.cause;

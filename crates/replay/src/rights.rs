@@ -24,7 +24,7 @@ const CLONE_NEWUSER: u64 = 0x1000_0000;
 struct Thread {
     pid: Tid,
     mm: MmId,
-    /// Capability mask recorded for this thread; `None` if those in `limits` apply to the thread.
+    /// Capability mask recorded for this thread; `None` if the capabilities in `limits` apply.
     capabilities: Option<u64>,
     /// Capabilities proven by successful calls since the last recorded capability mask.
     shown: u64,
@@ -168,9 +168,9 @@ impl Rights {
         self.given.clear();
     }
 
-    /// Returns the limits to set in an address space before `tid` acts on it.
+    /// Returns the limits and capabilities to set in an address space before `tid` acts on it.
     ///
-    /// Returns `None` if the limits are already set, or not known.
+    /// Returns `None` if they are already set, or not known.
     #[inline]
     pub(crate) fn before(&mut self, tid: Tid, mm: MmId) -> Option<Limits> {
         if !self.changed || self.given.get(&mm) == Some(&tid) {
@@ -192,7 +192,7 @@ impl Rights {
     }
 }
 
-/// Returns the capability that a call requires, if only success proves that the thread has it.
+/// Returns the required capability of a call whose success alone proves that its thread has it.
 fn needed(call: &Call) -> Option<u32> {
     const SET_MM: u64 = 35;
     const MM_MAP: u64 = 14;
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Returns process 1 with address space 1 and `CAP_IPC_LOCK`.
+    /// Returns the rights of process 1 only, which uses address space 1 and has `CAP_IPC_LOCK`.
     fn one() -> Rights {
         let mut rights = Rights::default();
         rights.starts(Tid(1), Tid(1), MmId(1));

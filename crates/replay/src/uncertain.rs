@@ -1,9 +1,9 @@
 //! Uncertain ranges: memory that was changed by operations that are not in the recording.
 //!
-//! Two kinds of operation leave it unknown whether a mapping has an anon_vma or where it was split:
-//! filling pages through a userfaultfd, and calls that are not modelled. The affected ranges are
-//! recorded. A difference inside them counts as *undecided*; a difference elsewhere remains a
-//! difference.
+//! After two kinds of operation, it is unknown whether a mapping has an anon_vma and where it was
+//! split: after a userfaultfd has filled pages, and after a call that is not modelled. The affected
+//! ranges are recorded. A difference inside them counts as *undecided*; a difference elsewhere
+//! remains a difference.
 
 use super::Replayer;
 use super::action::{Action, Opaque};
@@ -24,7 +24,7 @@ pub(crate) struct Uncertain {
 }
 
 impl Uncertain {
-    /// Adds a range with an unknown change.
+    /// Adds a range that has changed in an unknown way.
     pub(crate) fn add(&mut self, (mut start, mut end): (u64, u64)) {
         if start >= end {
             return;
@@ -54,7 +54,7 @@ impl Uncertain {
         }
     }
 
-    /// Marks the destination range as uncertain if the source range is uncertain.
+    /// Marks the destination range of a move as uncertain if the source range is uncertain.
     pub(crate) fn copy(&mut self, (start, end): (u64, u64), (to, to_end): (u64, u64)) {
         if self.touches((start, end)) {
             self.add((to, to_end));
@@ -97,7 +97,7 @@ impl Uncertain {
 }
 
 impl Replayer {
-    /// Counts an action that is not modelled, and records its range.
+    /// Counts an action that is not modelled, and marks its range as uncertain.
     pub(super) fn unseen(&mut self, action: &Action, mm: MmId) {
         let range = match *action {
             Action::Userfault { start, len } => {

@@ -187,7 +187,7 @@ struct Bijection {
 
 impl Bijection {
     /// True if `ours` in the core and `theirs` in the kernel can denote the same object. False if
-    /// an earlier pair has assigned one of these numbers to a different number.
+    /// one of these numbers already corresponds to a different number.
     fn agree(&mut self, ours: u64, theirs: u64) -> bool {
         *self.there.entry(ours).or_insert(theirs) == theirs
             && *self.back.entry(theirs).or_insert(ours) == ours

@@ -26,8 +26,7 @@ pub struct World {
     /// Number of VMAs in each live address space; `total_live` is the sum over all of them.
     live: HashMap<TraceMm, u64>,
     total_live: u64,
-    /// Number of VMAs that the next check may cover, accumulated over the calls since the last
-    /// check.
+    /// Number of VMAs that the next check may cover; grows with each call after the last check.
     check_paid: u64,
     /// Number of calls so far, if the policy has a merge collector.
     calls: u64,
@@ -79,7 +78,7 @@ impl World {
         r.map_or_else(Layout::default, |r| r.state().layout)
     }
 
-    /// Gives an address space the settings that its process keeps across `execve`.
+    /// Gives an address space the settings that its process retains across `execve`.
     pub fn inherit(&mut self, mm: TraceMm, old: &Layout) {
         if let Some(id) = self.mm(mm) {
             // This cannot fail: the address space was in the table.

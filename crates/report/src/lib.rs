@@ -1,8 +1,8 @@
 //! Reports on an address space: its mappings, its anatomy, and the graph of its VMAs.
 //!
-//! This crate implements the analysis programs of "VMA merging in Linux" (section 3.2) for a live
-//! process, a recorded process, or a process in the core. It contains the models and the code that
-//! draws them; it makes no decisions and changes no process.
+//! This crate implements the analysis programs described in "VMA merging in Linux" (section 3.2)
+//! for a live process, a recorded process, or a process in the core. It contains the models and the
+//! code that draws them; it makes no merge decisions and changes no process.
 #![forbid(unsafe_code)]
 
 pub mod anatomy;

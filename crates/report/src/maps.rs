@@ -1,7 +1,7 @@
 //! Mappings of a process: the `/proc` list, plus the kernel's own data if it can be read.
 //!
-//! The table shows page offsets, flag names and numbered anon_vmas. Two mappings with the same
-//! anon_vma number can merge if all other attributes match.
+//! The table shows page offsets, flag names and numbered anon_vmas. Two neighbouring mappings with
+//! the same anon_vma number can merge if all other attributes match.
 
 use super::flags;
 use super::shown::Shown;
@@ -164,8 +164,7 @@ impl Maps {
     }
 }
 
-/// Formats the anon_vma as `A3`; appends the root if it is another one, and `+` for more chain
-/// links.
+/// Formats an anon_vma as `A3`, or `A3 of A1` with another root; adds `+` if there are more links.
 fn anon_vma(kernel: &Kernel) -> String {
     let more = if kernel.chain_singular { "" } else { "+" };
     match (kernel.anon_vma, kernel.root) {

@@ -218,7 +218,7 @@ fn mapping(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Mapping {
     }
 }
 
-/// Returns the file mapped at `start_data`, which is the program, if that file is unchanged.
+/// Returns the program, which is the file mapped at `start_data`, unless that file has changed.
 fn program_of(snapshot: &Snapshot, inodes: &HashMap<InodeId, Inode>) -> Option<PathBuf> {
     let data = snapshot.info.as_ref()?.start_data?;
     let vma = snapshot

@@ -21,7 +21,7 @@ impl Failure {
         self.0.lock().calls
     }
 
-    /// Makes the call after the next `calls` calls fail with `error`.
+    /// Lets the next `calls` calls succeed, and makes the call after them fail with `error`.
     pub fn choose(&self, calls: usize, error: Errno) {
         let mut state = self.0.lock();
         state.chosen = Some((state.calls + calls, error));

@@ -6,8 +6,8 @@
 //! memory are deliberately not implemented.
 //!
 //! # Locking
-//! The lock of the memory is the innermost one: it may be taken while the page-table lock is held,
-//! but not the other way round.
+//! The memory's lock is the innermost one: a thread that holds the page-table lock may take it, but
+//! not vice versa.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -126,12 +126,12 @@ impl Machine {
         })
     }
 
-    /// Loads like [`load_on`](Self::load_on), with the next processor for each call.
+    /// Loads like [`load_on`](Self::load_on), on the next processor in cyclic order.
     pub fn load(&self, mm: MmId, addr: u64, to: &mut [u8]) -> Result<Faulted, Errno> {
         self.load_on(self.processors.next(), mm, addr, to)
     }
 
-    /// Stores like [`store_on`](Self::store_on), with the next processor for each call.
+    /// Stores like [`store_on`](Self::store_on), on the next processor in cyclic order.
     pub fn store(&self, mm: MmId, addr: u64, from: &[u8]) -> Result<Faulted, Errno> {
         self.store_on(self.processors.next(), mm, addr, from)
     }
@@ -172,7 +172,7 @@ impl Machine {
     }
 
     /// Checks all invariants of the space, and each processor's translations against the page
-    /// tables. No other thread may use the machine.
+    /// tables. No other thread may use the machine during the check.
     ///
     /// # Errors
     /// The first violation.

@@ -81,7 +81,7 @@ impl Memory {
     }
 }
 
-/// A machine's memory as the `Platform` of its space, with the processors that may access a frame.
+/// Implements `Platform` with a machine's memory; checks which frames the processors can access.
 pub struct SharedMemory {
     pub(crate) memory: Arc<Memory>,
     pub(crate) processors: Arc<Processors>,

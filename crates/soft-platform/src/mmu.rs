@@ -101,7 +101,7 @@ impl Processors {
         assert!(writer.is_none(), "copied while it is written: {writer:x?}");
     }
 
-    /// Returns the number of the processor that makes the next access, counted from 0.
+    /// Selects the processor for the next access, and returns the processor's number, from 0.
     pub(crate) fn next(&self) -> usize {
         let mut state = self.0.lock();
         state.turn = (state.turn + 1) % CPUS;
@@ -131,7 +131,7 @@ impl Processors {
     }
 }
 
-/// A machine's processors as the `Mmu` of its space.
+/// Implements `Mmu` with a machine's processors.
 #[derive(Debug)]
 pub struct SharedProcessors(pub(crate) Arc<Processors>);
 

@@ -2,8 +2,8 @@
 //!
 //! The lock has a sequence number, which is odd while a writer holds the lock. When the writer
 //! unlocks or downgrades, the number advances. Advancing the number unlocks every VMA that the
-//! writer has locked ([`VmaCell`](crate::VmaCell)) at once. A reader without a lock compares
-//! sequence numbers to detect whether a writer may have made changes ([`Lock::speculate`]).
+//! writer has locked ([`VmaCell`](crate::VmaCell)) at once. A lockless reader compares sequence
+//! numbers to detect whether a writer could have made changes ([`Lock::speculate`]).
 //!
 //! # Linux
 //! `include/linux/mmap_lock.h`: `mmap_read_lock`, `mmap_write_lock`, `mmap_write_downgrade`,

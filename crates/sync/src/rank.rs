@@ -68,7 +68,7 @@ mod check {
         acquired(rank);
     }
 
-    /// Like [`acquire`], for another lock of the same rank; the caller takes these in a fixed
+    /// Like [`acquire`], for another lock of the same rank; callers take such locks in a fixed
     /// order.
     #[track_caller]
     pub fn acquire_more(rank: Rank) {

@@ -47,8 +47,8 @@ impl RawRwLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Takes the lock for reading unless a writer holds it or waits for it, or [`MAX_READERS`] hold
-    /// it.
+    /// Takes the lock for reading unless a writer holds or awaits it, or [`MAX_READERS`] readers
+    /// hold it.
     #[inline]
     pub fn try_read(&self) -> bool {
         let mut now = self.state.load(Ordering::Relaxed);

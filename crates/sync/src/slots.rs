@@ -66,8 +66,8 @@ impl Key {
         })
     }
 
-    /// True if a slot in use can have this key. [`from_bits`](Self::from_bits) also converts numbers
-    /// of which that is not true, and [`Slots::get`] may find a free slot for them.
+    /// True if a slot in use can have this key. [`from_bits`](Self::from_bits) also returns keys
+    /// that are not valid, for which [`Slots::get`] can return the value of a free slot.
     #[inline]
     pub fn is_valid(self) -> bool {
         self.generation & 1 == 1
@@ -80,7 +80,7 @@ impl Key {
     }
 }
 
-/// The allocator has no memory for a new object, or its table is full.
+/// No memory is available for a new object, or the table for such objects is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfMemory;
 
@@ -99,7 +99,7 @@ struct Slot<T> {
 /// Table whose slots keep their address and type for as long as the table lives.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
-/// that the slot has been reused. Therefore a value may change only through cells inside it. A
+/// that the slot has been reused. Therefore a value can change only through cells inside it. A
 /// value is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
 /// A slot is used at most 2³¹ times and is then retired, so a key never becomes valid again.
@@ -119,7 +119,7 @@ pub struct Slots<T> {
 struct Lane {
     /// Head of the free list.
     free: AtomicU64,
-    /// Indices that have never been used: the first one, and the one after the last.
+    /// Range of indices that have never been used: start, and end (exclusive).
     unused: SpinLock<(u32, u32)>,
 }
 
@@ -309,7 +309,7 @@ impl<T: Default> Slots<T> {
         }
     }
 
-    /// Takes a slot. Its value is the one that its previous user left, or `T::default()`.
+    /// Takes a slot, which has the value that its previous user left, or `T::default()`.
     ///
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.

@@ -117,7 +117,7 @@ fn too_many_readers_fall_back_to_mmap_lock() {
     assert!(vma.start_read(&lock).is_ok());
 }
 
-/// Runs one scenario for a kind of lock. A kind without readers refuses every read.
+/// Runs one scenario for a kind of lock. A kind that has no readers must refuse every read.
 fn life_of_a_vma<K: VmaLockKind>() {
     let lock = Lock::new();
     let vma = VmaCell::<u64, K>::default();
@@ -280,7 +280,7 @@ fn slots_are_retired_after_their_last_generation() {
 
 /// Checks that a lane without slots takes slots freed to other lanes before the table grows.
 ///
-/// A slot may be freed to a lane other than the one from which it was taken.
+/// A slot can be freed to a lane other than the one from which it was taken.
 #[test]
 fn lanes_take_slots_from_each_other() {
     let slots = Slots::<u64>::new();

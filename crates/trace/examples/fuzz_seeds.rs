@@ -1,7 +1,7 @@
 //! Writes the initial inputs of the fuzz targets to `fuzz/corpus`.
 //!
-//! These are small traces, the raw content of their blocks, and the `strace` and `perf` output that
-//! the tests use.
+//! The inputs are small traces, the raw content of their blocks, and the `strace` and `perf` output
+//! that the tests use.
 
 use std::fs;
 use std::io;

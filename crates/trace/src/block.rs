@@ -30,7 +30,7 @@ pub(crate) const PROLOGUE_LEN: usize = 24;
 /// Number of bytes before a block's zstd frame.
 pub(crate) const HEAD_LEN: usize = 24;
 
-/// Maximum size of the header in bytes. Arguments and settings are much smaller.
+/// Maximum size of the header in bytes. Real headers are much smaller.
 pub(crate) const MAX_HEADER: usize = 16 << 20;
 
 /// Raw size in bytes at which a writer closes a block.

@@ -2,7 +2,8 @@
 //!
 //! The bytes may be malicious even if their checksum matches. Every step consumes at least one
 //! byte, every length is compared with the remaining bytes before memory is allocated, and every
-//! table index is checked. So a block costs time and memory in proportion to its length.
+//! table index is checked. Decoding a block therefore takes time and memory in proportion to its
+//! length.
 
 use crate::event::{Call, Event, Fault, FileId, FileRef, InodeId, MmId, Tid, Touch};
 use crate::rare_events::Rare;
@@ -35,7 +36,7 @@ impl Decoder {
         self.calls.clear();
     }
 
-    /// True if all bytes of `raw` were read.
+    /// True if all bytes of `raw` have been read.
     pub(crate) fn is_at_end(&self, raw: &[u8]) -> bool {
         self.at == raw.len()
     }

@@ -209,8 +209,8 @@ impl Encoder {
         place
     }
 
-    /// Appends the arguments that differ from those of the last call with the same system call
-    /// number, which is `calls[place]`. Also appends the result if it differs.
+    /// Appends the arguments that differ from those in `calls[place]`, the last call with the same
+    /// system call number. Also appends the result if it differs.
     fn arguments(&mut self, place: usize, call: &Call) {
         let last = &mut self.calls[place];
         let ret = call.ret as u64;

@@ -1,4 +1,4 @@
-//! Errors of reading and writing traces; each message says what to do.
+//! Errors when reading or writing traces; each message says what to do.
 //!
 //! Apart from errors in creating or opening a file, messages contain no path, because a
 //! [`Reader`](crate::Reader) can read from other sources; a caller that knows the path prepends it.

@@ -28,7 +28,8 @@ pub struct InodeId(pub u32);
 
 /// Id of an open file description (`struct file`), assigned by the recorder from 1.
 ///
-/// If a path is opened twice, the two mappings have different descriptions and never merge.
+/// If a path is opened and mapped twice, the two mappings have different descriptions and never
+/// merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct FileId(pub u32);
 
@@ -50,7 +51,7 @@ pub struct Header {
     pub machine: String,
     /// Size of a base page in bytes.
     pub page_size: u32,
-    /// Settings that affect address spaces, by the names of their files.
+    /// Settings that affect address spaces, keyed by the names of their files.
     ///
     /// `vm.max_map_count`, `vm.overcommit_memory`, `vm.mmap_min_addr`, `vm.legacy_va_layout`,
     /// `kernel.randomize_va_space`, `thp.enabled`, `thp.shmem_enabled`, `ksm.run`, `swap`
@@ -70,7 +71,7 @@ pub struct Header {
 /// Source of a trace's page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum FaultSource {
-    /// The trace contains no faults (an import, or missing permission).
+    /// The trace contains no faults (because it was imported, or permission was missing).
     #[default]
     None,
     /// `exceptions:page_fault_user` and `_kernel`: every fault, with reads and writes
@@ -177,7 +178,7 @@ pub enum InodeKind {
     Hugetlb,
     /// `/dev/zero`.
     DevZero,
-    /// Any other character device: its driver determines the behaviour of a mapping.
+    /// A character device other than `/dev/zero`: its driver determines the behaviour of a mapping.
     Device,
     /// Any other kind of inode.
     Other,
@@ -341,9 +342,9 @@ pub struct Snapshot {
 /// Reason for a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SnapReason {
-    /// The snapshot shows the first content after `execve`.
+    /// The snapshot shows the mappings right after `execve`.
     Exec,
-    /// The snapshot shows the first content of a process that was already running.
+    /// The snapshot shows the first recorded mappings of a process that was already running.
     Attach,
     /// The snapshot was taken after a fixed number of calls, or at a point where a snapshot is
     /// cheap.
@@ -375,7 +376,7 @@ pub struct MmInfo {
     pub locked_vm: Option<u64>,
     /// `personality(2)`.
     pub personality: Option<u64>,
-    /// Soft limit `RLIMIT_AS` in bytes; `u64::MAX` if unlimited, as for the limits below.
+    /// Soft limit `RLIMIT_AS` in bytes; `u64::MAX` if unlimited, as for the other limits.
     pub rlimit_as: Option<u64>,
     /// Soft limit `RLIMIT_DATA`.
     pub rlimit_data: Option<u64>,

@@ -1,4 +1,4 @@
-//! The event format of traces: events, files that hold them, and importers of other tools' output.
+//! Traces of address spaces: events, the file format, and importers of other tools' output.
 //!
 //! A recorder passes [`event::Event`]s to a [`Writer`]; a replayer reads them from a [`Reader`].
 //! [`dump`] prints events as text, and [`import`] converts `strace` and `perf` output to events.

@@ -96,7 +96,7 @@ const fn bits(zero: &'static [(u64, &'static str)], bits: &'static [(u64, &'stat
     }
 }
 
-/// Protection of `mmap`, `mprotect`, `pkey_mprotect`.
+/// Protection argument of `mmap`, `mprotect`, `pkey_mprotect`.
 pub const PROT: Names = bits(
     &[(0, "PROT_NONE")],
     &[
@@ -148,7 +148,7 @@ pub const MREMAP: Names = bits(
     ],
 );
 
-/// Advice of `madvise` and `process_madvise`.
+/// Advice argument of `madvise` and `process_madvise`.
 pub const MADV: Names = choices(&[
     (0, "MADV_NORMAL"),
     (1, "MADV_RANDOM"),
@@ -234,7 +234,7 @@ pub const MPOL_MF: Names = bits(
     ],
 );
 
-/// First argument of `prctl`, as far as it concerns memory.
+/// First argument of `prctl`, for the options that concern memory.
 pub const PR: Names = choices(&[
     (35, "PR_SET_MM"),
     (41, "PR_SET_THP_DISABLE"),
@@ -268,7 +268,7 @@ pub const PR_SET_MM: Names = choices(&[
 /// Second argument of `prctl(PR_SET_VMA)`.
 pub const PR_SET_VMA: Names = choices(&[(0, "PR_SET_VMA_ANON_NAME")]);
 
-/// First argument of `setrlimit`, and the resource of `prlimit64`.
+/// Resource argument of `setrlimit` and `prlimit64`.
 pub const RLIMIT: Names = choices(&[
     (0, "RLIMIT_CPU"),
     (1, "RLIMIT_FSIZE"),
@@ -322,7 +322,7 @@ pub const CLONE: Names = Names {
     ],
 };
 
-/// Flags of `open` that affect mappings, and of the calls that create descriptors.
+/// Flags of `open`, some of which `dup3` and `userfaultfd` accept, too.
 pub const OPEN: Names = Names {
     mask: 3,
     choices: &[(0, "O_RDONLY"), (1, "O_WRONLY"), (2, "O_RDWR")],

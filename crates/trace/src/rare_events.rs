@@ -8,7 +8,7 @@ use crate::event::{Event, Inode, MmId, MmStart, Nanos, Tid};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Events encoded in postcard. A new variant is added at the end, with a new format version.
+/// Events encoded in postcard. A new variant must be added at the end, with a new format version.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Rare<'a> {
     Inode(Cow<'a, Inode>),

@@ -42,7 +42,7 @@ pub struct Reader<R: Read = File> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Open,
-    /// [`Event::End`] was returned.
+    /// [`Event::End`] has been returned.
     Ended,
     /// The iterator has ended.
     Over,
@@ -96,7 +96,8 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the number of the last returned event's block, from 1; 0 before the first event.
+    /// Returns the number of the last returned event's block, counted from 1; 0 before the first
+    /// event.
     pub fn block(&self) -> u64 {
         self.block
     }

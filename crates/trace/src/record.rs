@@ -96,7 +96,7 @@ pub(crate) fn access_bits(access: Access) -> u8 {
     bits << ACCESS_SHIFT
 }
 
-/// Returns the type of access that a record's tag encodes.
+/// Decodes the type of an access from the event's tag.
 #[inline]
 pub(crate) fn access_of(tag: u8) -> Access {
     match tag >> ACCESS_SHIFT & 3 {
@@ -116,7 +116,7 @@ pub(crate) fn order_bit(order: Order) -> u8 {
     }
 }
 
-/// Returns the certainty of an event's position that its tag encodes.
+/// Decodes the certainty of an event's position from the event's tag.
 #[inline]
 pub(crate) fn order_of(tag: u8) -> Order {
     if tag & OVERLAPPING == 0 {

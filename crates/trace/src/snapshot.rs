@@ -33,8 +33,8 @@ const POLICY: u8 = 1 << 3;
 /// Assumed page shift. If the assumption is wrong, the encoding is merely longer.
 const PAGE_SHIFT: u32 = 12;
 
-/// Largest number of VMAs in a snapshot. In memory, a VMA takes about 50 times the size of its
-/// shortest encoding.
+/// Largest number of VMAs in a snapshot. The limit is needed because in memory a VMA takes about 50
+/// times the size of its shortest encoding.
 const MAX_VMAS: usize = 2 << 20;
 
 /// Size of the shortest encoded VMA in bytes.
@@ -57,7 +57,7 @@ pub(crate) fn check(snapshot: &Snapshot) -> Result<(), Error> {
 struct Last {
     end: u64,
     inode: Option<InodeId>,
-    /// File offset at which the last VMA ends.
+    /// File offset at which the previous VMA ends.
     offset: u64,
     anon_vma: u64,
     file: u64,

@@ -114,7 +114,7 @@ numbers! {
 mod tests {
     use super::*;
 
-    /// Checks that the number of each name leads back to that name.
+    /// Checks that the number of each name maps back to that name.
     #[test]
     fn names_and_numbers_belong_together() {
         let mut known = 0;

@@ -1,8 +1,8 @@
 //! Writer of trace files: events in, compressed blocks out.
 //!
 //! The writer collects events in a block and writes the block when it is full, on
-//! [`Writer::flush`], and at the end. One call writes a whole block, and each block can be decoded
-//! without the others, so an interrupted recording loses at most the current block. Only
+//! [`Writer::flush`], and at the end. One write call writes a whole block, and each block can be
+//! decoded without the others, so an interrupted recording loses at most the current block. Only
 //! [`Event::End`] marks a complete file. The writer never goes back to change the file, so it can
 //! write to a pipe.
 //!

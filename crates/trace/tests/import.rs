@@ -67,8 +67,8 @@ fn shape(call: &Call) -> (u32, [u64; 3], bool) {
     (call.nr, flags, call.ret >= 0)
 }
 
-/// Returns the shapes of the first task's calls in its first mm, except `clone` and two other
-/// calls.
+/// Returns the shapes of the first task's calls in its first mm, except `clone`, `prlimit64` and
+/// `prctl`.
 fn story(events: &[Event]) -> Vec<(u32, [u64; 3], bool)> {
     let first = events.iter().find_map(|event| match event {
         Event::TaskStart { tid, .. } => Some(*tid),

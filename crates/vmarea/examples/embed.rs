@@ -2,7 +2,8 @@
 //!
 //! The embedder provides only memory ([`Frames`]). `main` shows how the embedder uses the core:
 //! each system call is a method, each page-fault trap becomes a call to `fault`, and the page table
-//! says which frame contains a byte. Run the example with `cargo run -p vmarea --example embed`.
+//! gives the frame that holds each byte. Run the example with `cargo run -p vmarea --example
+//! embed`.
 
 use std::sync::{Arc, Mutex};
 use vmarea::prelude::*;

@@ -150,8 +150,8 @@ impl<E: Environment> Space<E> {
         self.lookup_observer = Some(observer);
     }
 
-    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). Counting makes all threads
-    /// that use an address space write to the same counters.
+    /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). While counting is on, all
+    /// threads that use an address space write to the same counters.
     pub fn count_lookups(&mut self) {
         self.count_lookups = true;
     }

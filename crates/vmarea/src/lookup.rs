@@ -1,4 +1,4 @@
-//! Interface for VMA lookup caches: an address space's VMAs, and the changes to their index.
+//! Interface for VMA lookup caches: queries on an address space's VMAs, and index changes.
 //!
 //! The core has no lookup cache. An embedder that has its own cache uses [`Vmas`] to check whether
 //! a cached VMA is still valid, and an [`Observer`] to learn which VMAs leave the address space.
@@ -11,7 +11,7 @@
 
 use crate::types::{MmId, VmRange, VmaId};
 
-/// The VMAs of one address space, as a lookup cache may query them.
+/// The VMAs of one address space, as seen by a lookup cache.
 pub trait Vmas {
     /// Returns the id of the address space.
     fn mm(&self) -> MmId;

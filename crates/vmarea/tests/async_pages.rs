@@ -154,7 +154,7 @@ fn a_read_may_go_on_as_a_write() {
     assert_eq!(world.again(BASE, Access::Write, page), Faulted::Done);
 }
 
-/// What other threads may do before the page is in memory, and the outcome of the resumed fault.
+/// An action of another thread before the page is in memory, and the resumed fault's outcome.
 type Between = (fn(&World), Faulted);
 
 #[test]

@@ -72,7 +72,7 @@ fn numbers() -> Vec<u64> {
     numbers
 }
 
-/// No arguments cause an overflow: a debug build would panic, and `validate` checks the rest.
+/// No arguments break an invariant or cause an overflow, at which a debug build panics.
 #[test]
 fn no_call_overflows() {
     for policy in [

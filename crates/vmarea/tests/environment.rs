@@ -1,5 +1,5 @@
-//! An environment of an embedder's own: static dispatch to its platform, and threads that yield
-//! while they wait.
+//! An embedder's own environment: static dispatch to its platform, and threads that yield while
+//! they wait.
 
 use std::thread;
 use vmarea::fault::{Access, Faulted};

@@ -1,4 +1,4 @@
-//! Memory cost of a VMA: of each field, and in total.
+//! Memory cost of a VMA, per field and in total.
 
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
@@ -76,7 +76,7 @@ fn space() -> (Space, MmId) {
     (space, mm)
 }
 
-/// Each VMA has an anon_vma of its own, which is the highest memory cost per VMA without a fork.
+/// Each VMA has its own anon_vma: the highest memory cost per VMA without a fork.
 #[test]
 fn a_faulted_vma_takes_256_bytes_with_everything_at_65_000() {
     let (space, mm) = space();

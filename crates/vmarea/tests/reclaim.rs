@@ -168,8 +168,8 @@ fn a_full_device_keeps_pages_in_memory() {
     machine.validate().unwrap();
 }
 
-/// Tries to reclaim all frames in order of their number, again and again until `done`, and adds the
-/// number of pages swapped out to `out`.
+/// Repeatedly tries to reclaim all frames in ascending order until `done`, and adds the number of
+/// pages swapped out to `out`.
 fn clock(machine: &Machine, done: &AtomicBool, out: &AtomicU64) {
     let space = machine.space();
     while !done.load(Ordering::Relaxed) {

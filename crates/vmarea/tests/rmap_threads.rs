@@ -24,8 +24,9 @@ const PAGE: u64 = vmarea::types::PAGE_SIZE;
 const BASE: u64 = 0x10_0000_0000;
 /// Number of pages in the arena.
 const ARENA: u64 = 96;
-/// Minimum number of steps before the test ends; `WALKS` is the minimum number of walks.
+/// Minimum number of steps before the test ends.
 const STEPS: u64 = 40_000;
+/// Minimum number of reverse-map walks before the test ends.
 const WALKS: u64 = 200_000;
 const WALKERS: usize = 2;
 
@@ -95,7 +96,7 @@ impl Stage {
     }
 }
 
-/// Changes the mappings, in its own thread.
+/// The state of the thread that changes the mappings.
 struct Mover<'a> {
     space: &'a Space,
     mm: MmId,
@@ -104,8 +105,8 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
-    /// Changes the protection of a few pages in one VMA, or moves them to a range without live
-    /// pages.
+    /// Changes the protection of a few pages in one VMA, or moves those pages to a range without
+    /// live pages.
     fn step(&mut self) {
         let (from, len) = (self.rng.below(ARENA), 1 + self.rng.below(4));
         let to = self.rng.below(ARENA - len);

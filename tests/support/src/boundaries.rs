@@ -1,4 +1,5 @@
-//! The C program that creates boundaries between VMAs; compiled once per test, started per case.
+//! C program that creates boundaries between VMAs, compiled once per test and started once per
+//! case.
 
 use crate::leash::{self, Leashed};
 use std::io::{BufRead, BufReader};

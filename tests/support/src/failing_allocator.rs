@@ -65,8 +65,8 @@ pub fn fail<R>(nth: usize, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Counts an allocation; returns false if it must fail. The allocations of a panic are not counted:
-/// taking their backtrace would wait for the backtrace that the panic prints.
+/// Counts an allocation; returns false if it must fail. Allocations during a panic are not counted:
+/// capturing their backtrace would deadlock with the backtrace that the panic is printing.
 fn succeeds() -> bool {
     match MODE.get() {
         Mode::Pass => true,

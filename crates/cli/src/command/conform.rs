@@ -48,7 +48,7 @@ pub struct Conform {
 
     /// Rules that vmarea follows: `linux` for those of the running kernel (or of the nearest lower
     /// known version), `linux-6.12`, `linux-6.1` or `linux-5.10`. With `vmarea`, `thesis` or a
-    /// switch (`linux+collector`, see `replay --help`), vmarea may end up with fewer VMAs than the
+    /// switch (`linux+collector`, see `replay --help`), vmarea can end up with fewer VMAs than the
     /// kernel; such cases are counted, and any other difference is an error
     #[arg(long, value_name = "POLICY", default_value = "linux")]
     profile: PolicyName,
@@ -149,7 +149,7 @@ fn failure(error: RunError) -> Failure {
     Failure::new(status, error)
 }
 
-/// Returns the policy; if it has the running kernel's version, adds that kernel's bug fixes.
+/// Returns `policy`, with the running kernel's bug fixes if its rules are for that version.
 fn repaired(policy: Policy) -> Policy {
     let kernel = vmarea_process::system::build();
     match machine::version(&kernel) {

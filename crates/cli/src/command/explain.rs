@@ -21,15 +21,15 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
 
-/// Maximum size of a list in a file; the list of the largest possible process is shorter.
+/// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;
 
 /// Explain every boundary between two mappings.
 ///
 /// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
-/// and says how many could be merged, how, and what to do. Changes nothing in the process. With
-/// CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that depend on
-/// data which /proc does not show are only likely.
+/// says how many could be merged and how, and advises what to do. Changes nothing in the process.
+/// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
+/// depend on data which /proc does not show are only likely.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
@@ -45,7 +45,7 @@ pub struct Explain {
     #[arg(long)]
     all: bool,
 
-    /// Report only mappings that overlap this range of addresses (hexadecimal)
+    /// Report only mappings that overlap this address range (hexadecimal)
     #[arg(long, value_name = "LOW,HIGH", conflicts_with = "command")]
     range: Option<Range>,
 
@@ -77,7 +77,7 @@ pub struct Explain {
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     markdown: bool,
 
-    /// Run and record a program, and explain the moment at which it had the most mappings
+    /// Run and record a program, and explain its mappings at the moment when it had the most
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
 }
@@ -106,7 +106,7 @@ impl FromStr for Range {
     }
 }
 
-/// Threshold for too many mappings.
+/// Number of mappings above which the command fails.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Threshold {
     Percent(f64),

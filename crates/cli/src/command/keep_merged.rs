@@ -1,7 +1,7 @@
 //! `vmarea run --keep-merged`: runs a program and keeps its mappings merged.
 //!
 //! This process executes the program in place of vmarea, with a preloaded object that does the
-//! merging (see `vmarea-preload`); no process of vmarea remains.
+//! merging (see `vmarea-preload`); no vmarea process remains.
 
 use crate::exit::{Failure, Result, Status};
 use anyhow::{Context, anyhow};
@@ -51,7 +51,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
 
 /// Warns if the program does not load the preloaded object.
 ///
-/// The program runs nevertheless, because its children may load the preloaded object.
+/// The program runs nevertheless, because its children could load the preloaded object.
 fn warn_where_in_vain(program: &OsStr) {
     let found = executable::find(program);
     // If the file is missing or cannot be read, the kernel reports that.

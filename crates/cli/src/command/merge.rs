@@ -1,4 +1,4 @@
-//! `vmarea merge`: merges a running process's mappings where they need not be separate.
+//! `vmarea merge`: merges needlessly separate mappings of a running process.
 
 use super::explain::Range;
 use crate::console::{Console, count};
@@ -18,13 +18,13 @@ const SCHEMA: u32 = 1;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
-/// Merge a running process's mappings where they need not be separate.
+/// Merge needlessly separate mappings of a running process.
 ///
 /// Without --apply, the command only reports what it would do. With --apply, it replaces each run
-/// of adjacent anonymous mappings with equal attributes by one mapping: it moves their pages out,
-/// puts a fresh mapping in place, and moves the pages back (before Linux 6.8 it copies them). The
-/// merge is done in steps, and each step stops the process for at most --max-pause. If this command
-/// is killed during a step, the process stays stopped until --resume finishes the merge.
+/// of adjacent anonymous mappings that have equal attributes with one mapping: it moves their pages
+/// out, puts a fresh mapping in place, and moves the pages back (before Linux 6.8 it copies them).
+/// The merge is done in steps, and each step stops the process for at most --max-pause. If this
+/// command is killed during a step, the process stays stopped until --resume finishes the merge.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
@@ -47,21 +47,22 @@ pub struct Merge {
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     max_pause: Duration,
 
-    /// Copy up to this many pages that are shared (after a fork, or by KSM) and cannot be moved
+    /// Copy up to this many pages that are shared (after a fork, or by KSM) and so cannot be moved
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
-    /// How pages are put into the fresh mapping (default: `move`, from Linux 6.8). `copy` takes
-    /// longer, splits huge pages, and refuses a process with memory that a device may write to
-    /// (pinned memory, io_uring, GPUs)
+    /// How pages get into the fresh mapping (default: `move` since Linux 6.8, `copy` before).
+    /// `copy` takes longer, splits huge pages, and refuses a process with memory that a device
+    /// could write to (pinned memory, io_uring, GPUs)
     #[arg(long, value_name = "WAY", value_parser = way)]
     by: Option<Way>,
 
-    /// Other repairs to do first: `guards` (turns guard pages made with mprotect into guard
-    /// markers; needs Linux 6.13; not for a program that later makes them writable), `flags`
-    /// (clears MADV_DONTFORK and MADV_DONTDUMP where they alternate; a fork then copies that
-    /// memory), `empties` (merges adjacent reserved ranges that have no pages), `priming` (touches
-    /// and drops one page of each reservation, so that memory committed there later can merge)
+    /// Repairs to do before the merge: `guards` (turns guard pages made with mprotect into guard
+    /// markers; needs Linux 6.13; not for a program that later makes guard pages writable), `flags`
+    /// (clears MADV_DONTFORK and MADV_DONTDUMP where mappings with and without the flag alternate;
+    /// a fork then copies that memory), `empties` (merges adjacent reserved ranges that have no
+    /// pages), `priming` (touches and drops one page of each reservation, so that memory committed
+    /// there later can merge)
     #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
     fix: Vec<Fix>,
 
@@ -92,7 +93,7 @@ struct Said {
     fixes: Vec<SaidFix>,
 }
 
-/// Result of one of the other repairs.
+/// Result of a repair that `--fix` requests.
 #[derive(Debug, Serialize)]
 struct SaidFix {
     fix: &'static str,
@@ -154,7 +155,7 @@ impl Merge {
         Ok(Exit::Ok)
     }
 
-    /// Reports what the other repairs change, or would change in a dry run.
+    /// Reports what the repairs of `--fix` change, or would change in a dry run.
     fn fix(
         &self,
         console: &Console,

@@ -100,7 +100,7 @@ pub fn to_file(console: &Console, command: &[OsString]) -> Result<File> {
     Ok(file)
 }
 
-/// Returns a message that names the processes still running, and how to end them.
+/// Returns a message that names the processes still running and says how to end them.
 fn waiting(left: &[i32]) -> String {
     const NAMED: usize = 8;
     let named: Vec<_> = left.iter().take(NAMED).map(i32::to_string).collect();

@@ -1,7 +1,8 @@
 //! `vmarea run`: records a program, replays it, and compares the result with the kernel's.
 //!
 //! The program runs first; the replay begins after it has exited and does not disturb it. The
-//! replay reads the recorded trace from an unnamed file, or from a named one if the user keeps it.
+//! replay reads the recorded trace from an unnamed file, or from a named file if the user has asked
+//! to keep the trace.
 
 use super::keep_merged;
 use super::recording::RecordingArgs;

@@ -27,7 +27,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the one line with which the command failed.
+/// Returns the command's one-line error message.
 pub fn complaint(output: &Output, status: i32) -> String {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{said}");
@@ -67,7 +67,7 @@ pub struct Nobody {
 }
 
 impl Nobody {
-    /// Creates the user; prints a message and returns `None` if this process cannot change its user.
+    /// Creates the user; prints a message and returns `None` if this process cannot change users.
     pub fn new() -> Option<Nobody> {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let binary = folder.path().join("vmarea");

@@ -1,7 +1,7 @@
-//! Generation of arguments close to a limit: of address spaces, of registers, or of sums.
+//! Generation of arguments close to a limit of address spaces, registers or sums.
 //!
-//! One or two arguments of an ordinary call are replaced by numbers close to 0, to a page, to the
-//! end of the address space, or to the powers of two at which a value wraps or changes its sign.
+//! One or two arguments of an ordinary call are replaced by numbers close to 0, to the page size,
+//! to the end of the address space, or to the powers of two at which a value wraps or changes sign.
 //! Calls that would remove memory that the process itself needs are not generated.
 
 use super::super::model::Mapped;
@@ -26,8 +26,7 @@ enum Is {
     Address,
     /// A length in bytes, either small or larger than the available space.
     ///
-    /// Lengths in between are not used, because a large mapping that is really created would take
-    /// too long.
+    /// Lengths in between are not used, because creating such large mappings would take too long.
     Length,
     /// An offset in a file.
     Offset,
@@ -115,11 +114,11 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Removes flags and changes addresses whose effect cannot be compared.
+/// Removes flags and replaces addresses whose effects cannot be compared.
 ///
-/// `MAP_32BIT` without a fixed address starts at a random address below 4 GiB, and `MAP_HUGETLB`
-/// pages may be missing. Linux treats a result in the last page as an error number, and the core
-/// does not know all error numbers.
+/// With `MAP_32BIT` and no fixed address, Linux begins its search at a random address; with
+/// `MAP_HUGETLB`, the machine may have no free huge page. Linux treats a result in the last page of
+/// the address range as an error number, and the core does not know all error numbers.
 fn tame(call: &mut Call) {
     if call.args[0] > u64::MAX - PAGE_SIZE + 1 {
         call.args[0] = u64::MAX;

@@ -255,7 +255,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Returns a length of a few pages, rarely of many.
+    /// Returns a length: usually a few pages, rarely many.
     fn len(&mut self) -> u64 {
         if self.theme.is_huge() && self.rng.chance(1, 2) {
             let more = self.rng.pick(&[0, 0, 0, 1, 2, 511]) * PAGE_SIZE;
@@ -265,7 +265,7 @@ impl Choice<'_> {
         (1 + self.rng.below(most)) * PAGE_SIZE
     }
 
-    /// Returns a VMA's range, a part of it, a range over several VMAs, or any range.
+    /// Returns a VMA's range, a part of it, a range over several VMAs, or an arbitrary range.
     fn range(&mut self) -> (u64, u64) {
         let range = match self.rng.below(8) {
             0 => self.last.unwrap_or((START, PAGE_SIZE)),

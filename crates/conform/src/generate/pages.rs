@@ -51,7 +51,7 @@ pub(super) fn page_out(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_PAGEOUT]))
 }
 
-/// Maps anonymous memory large enough for huge pages, sometimes one page more or less than that.
+/// Maps anonymous memory large enough for huge pages, sometimes one page shorter.
 pub(super) fn mmap_huge(c: &mut Choice<'_>) -> Op {
     let slot = c.rng.below(HUGE_SLOTS);
     let slots = 1 + c.rng.below(HUGE_SLOTS - slot);
@@ -97,7 +97,7 @@ fn roomy(c: &mut Choice<'_>) -> Option<(Mapped, u64, u64)> {
     Some((v, first, count))
 }
 
-/// Returns the range of a whole VMA large enough for huge pages, or of some of its slots.
+/// Returns the range of a VMA large enough for huge pages, or of some of its huge-page slots.
 fn whole_slots(c: &mut Choice<'_>) -> Option<(u64, u64)> {
     let (v, first, count) = roomy(c)?;
     if c.rng.chance(1, 2) {
@@ -146,7 +146,7 @@ pub(super) fn touch_huge(c: &mut Choice<'_>) -> Op {
     }
 }
 
-/// Splits or moves huge pages, at their boundaries or inside of them.
+/// Splits, discards or moves huge pages, at their boundaries or within them.
 pub(super) fn cut_huge(c: &mut Choice<'_>) -> Op {
     const MADV_DONTNEED: u64 = 4;
     const MAYMOVE_FIXED: u64 = 3;

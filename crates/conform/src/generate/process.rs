@@ -125,7 +125,7 @@ pub(super) fn remap_file_pages(c: &mut Choice<'_>) -> Op {
     c.spoil(call, &[0], &[1])
 }
 
-/// Calls `process_madvise` on the calling process itself, for which Linux permits any advice.
+/// Calls `process_madvise` on the calling process, for which Linux permits any advice.
 pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     const PIDFD_SELF: u64 = -10001_i64 as u64;
     let ranges = 1 + c.rng.below(4);
@@ -146,7 +146,7 @@ pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// Sets a soft limit slightly above the current usage, to the hard limit, or (data only) to 0.
+/// Sets a soft limit slightly above the current usage, to the hard limit, or (`RLIMIT_DATA`) to 0.
 pub(super) fn limit(c: &mut Choice<'_>) -> Op {
     const DATA: u64 = 2;
     const STACK: u64 = 3;

@@ -2,11 +2,11 @@
 //!
 //! Some behaviour is rare in ordinary sequences: huge pages need large areas, and pages must first
 //! be made equal before they can be merged. A theme makes such behaviour frequent. Sequences with a
-//! theme take longer, so most have none.
+//! theme take longer, so most sequences have none.
 
 use super::super::rng::Rng;
 
-/// Theme of a sequence; its calls are generated in addition to calls of all kinds.
+/// Theme of a sequence: determines which calls are generated in addition to the usual ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Theme {
     /// No theme.
@@ -20,7 +20,7 @@ pub(super) enum Theme {
     Huge,
     /// Huge pages, some from the machine's pool; no userfaultfd.
     ///
-    /// With a userfaultfd, one fault in the pool's pages maps 512 pages on the kernel, but one page
+    /// With a userfaultfd, one fault in the pool's pages maps 512 pages in the kernel, but one page
     /// in the core.
     Pool,
     /// An address space that is a few VMAs below the VMA limit.

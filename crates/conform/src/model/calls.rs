@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Converts a call to the form that the core takes.
+    /// Converts a call to the core's [`Syscall`].
     fn syscall(&mut self, call: &Call) -> Result<Syscall, Errno> {
         let args = call.placed(self.places);
         let [a, b, c, d, e, f] = args;
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Converts `shmat`; each attachment gets a file of its own.
+    /// Converts a `shmat` call; each attachment gets its own file.
     fn shmat(&mut self, [number, addr, flags, ..]: [u64; 6]) -> Result<Syscall, Errno> {
         let number = number as usize;
         let len = *arena::SEGMENTS.get(number).ok_or(Errno::EINVAL)?;

@@ -1,4 +1,4 @@
-//! Initial address space of the model, imported from the kernel's.
+//! Initial address space of the model, imported from the kernel's view.
 
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
@@ -8,7 +8,7 @@ use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_process::view::{View, ViewVma};
 use vmarea_soft_platform::Machine;
 
-/// Returns true for the kernel's special mappings, the only ones with operations but no file.
+/// Returns true for a special mapping of the kernel: only these have VMA operations but no file.
 pub(super) fn is_special(vma: &ViewVma) -> bool {
     vma.file == 0 && vma.ops != 0
 }

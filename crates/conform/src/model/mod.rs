@@ -21,7 +21,7 @@ use vmarea_oracle::PROCESSES;
 use vmarea_process::view::View;
 use vmarea_soft_platform::Machine;
 
-/// First id for files that no sequence opens: `MAP_HUGETLB` mappings and attached segments.
+/// First id for the files of `MAP_HUGETLB` mappings and attached segments, which no sequence opens.
 const NAMELESS: u64 = 1 << 40;
 
 /// Machine with up to [`PROCESSES`] address spaces.
@@ -131,8 +131,7 @@ impl Model {
         })
     }
 
-    /// Creates a machine that is not compared with a kernel: an empty process with all
-    /// capabilities.
+    /// Creates a machine for use without a kernel: one empty process, which has all capabilities.
     ///
     /// The processor has protection keys if `keys` is true.
     ///

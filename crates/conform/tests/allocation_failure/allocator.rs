@@ -1,8 +1,9 @@
 //! Makes each allocation in the core fail in turn, in every step of a set of sequences.
 //!
-//! The global allocator injects the failures, so the core needs no code for this test. VMAs and
-//! anon_vmas are in tables that grow by many slots at a time. To make new VMAs and anon_vmas need
-//! an allocation, the test first fills all but a few slots of the tables.
+//! The global allocator injects the failures, so the core needs no code for this test. The core
+//! stores VMAs and anon_vmas in tables that grow by many slots at a time, so a new VMA or anon_vma
+//! rarely needs an allocation. To make allocations frequent, the test first fills all but a few
+//! slots of the tables.
 
 use super::{RUNS, Run, check, end, for_each_step, play};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,10 +22,11 @@ static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 /// Exclusive upper bound on the slots left free in the tables of VMAs and anon_vmas.
 const FREE_SLOTS: usize = 4;
-/// Number of slots in the first part of a table; each further part has twice as many.
+/// Number of slots in a table's first part; each further part has twice as many as the previous
+/// one.
 const FIRST_SLOTS: usize = 64;
 
-/// Crates outside of the core, whose allocations do not fail in this test.
+/// Crates other than the core; their allocations do not fail in this test.
 const OUTSIDE: [&str; 4] = [
     "vmarea_conform",
     "vmarea_replay",
@@ -106,7 +108,7 @@ fn check_allocation(
     end(&mut model)
 }
 
-/// Makes every allocation in one sequence fail, and counts the failures by function.
+/// Makes each allocation in one sequence fail in turn, and counts the failures by function.
 fn fail_each(
     run: Run,
     seed: u64,
@@ -139,7 +141,7 @@ fn fail_each(
     wrong
 }
 
-/// Functions that must be among the callers of the failed allocations: one per kind of page memory.
+/// Functions in which an allocation must have failed: one for each kind of page memory.
 const MET: [&str; 6] = [
     "Shard::place",
     "Table::new",

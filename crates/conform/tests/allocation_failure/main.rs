@@ -1,5 +1,5 @@
-//! Tests that make each allocation in the core and each call to the platform fail: in every step of
-//! a set of sequences, and in work on pages that the sequences do not contain.
+//! Tests that make each allocation in the core and each call to the platform fail, both in every
+//! step of a set of sequences and in work on pages that the sequences do not contain.
 //!
 //! After such a failure, nothing may have changed except what Linux also changes: a fixed mapping
 //! or move has unmapped its destination; a shrinking move has unmapped the tail; a change of
@@ -97,7 +97,7 @@ fn mapped(model: &Model, process: usize, excused: &[(u64, u64)]) -> Vec<(u64, u6
     ranges
 }
 
-/// Returns the number of pages charged to the commit limit that no VMA of the process accounts for.
+/// Returns the number of pages charged to the commit limit but not on behalf of any VMA.
 fn charged_for_nothing(model: &Model, process: usize) -> u64 {
     let space = model.machine().space();
     let Some(r) = model.mm(process).and_then(|mm| space.mmap_read_lock(mm)) else {
@@ -166,7 +166,7 @@ fn check(
     Ok(())
 }
 
-/// Ends all processes; returns an error if anything is left of them.
+/// Ends all processes; returns an error if any of their resources remain.
 fn end(model: &mut Model) -> Result<(), String> {
     for process in 0..PROCESSES {
         model.apply(&Step {
@@ -181,7 +181,7 @@ fn end(model: &mut Model) -> Result<(), String> {
     }
 }
 
-/// Calls `f` with each step of a sequence, and the steps before it.
+/// Calls `f` for each step of a sequence, with the steps before it.
 fn for_each_step(run: Run, seed: u64, mut f: impl FnMut(&[Step], &Step)) {
     let mut generator = Generator::new(seed, Facts::ALL);
     if generator.steps() <= STEPS {

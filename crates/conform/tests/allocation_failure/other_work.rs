@@ -15,7 +15,7 @@ use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Overcommit, Space, System};
 use vmarea_test_support::failing_allocator::{Site, fail, record};
 
-/// Makes each allocation in `work` fail in turn, on a new machine each time; returns their sites.
+/// Makes each allocation in `work` fail, each on a new machine; returns the allocations' sites.
 ///
 /// `work` returns true on success. When called again after a failed allocation, it must succeed.
 fn each(prepare: impl Fn() -> (Space, MmId), work: impl Fn(&Space, MmId) -> bool) -> Vec<Site> {
@@ -155,8 +155,8 @@ fn a_growth_without_memory_leaves_no_charge() {
     assert_eq!(committed(), before + 4);
 }
 
-/// Under a strict commit limit, a moved VMA that is charged does not merge with one that is not. If
-/// the move then fails too, the merge is not counted as given up a second time.
+/// Under a strict commit limit, a charged VMA that is moved does not merge with an uncharged one.
+/// If the move then fails as well, the abandoned merge is counted only once.
 #[test]
 fn a_merge_is_given_up_once() {
     const FAR: u64 = ARENA + (1 << 30);

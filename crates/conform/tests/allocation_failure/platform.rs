@@ -16,11 +16,11 @@ use vmarea_conform::model::{Look, Model};
 use vmarea_conform::op::{Op, Step};
 use vmarea_soft_platform::Machine;
 
-/// Number of calls to make fail in a step with more calls, such as one call per part of a huge
-/// page.
+/// Approximate number of calls to make fail in a step that makes more calls than this (for example,
+/// one call for each part of a huge page).
 const SOME: usize = 6;
 
-/// Returns which of the calls to the platform in `step` are to fail, by number.
+/// Returns the indices of the platform calls in `step` that are to fail.
 fn calls(run: Run, before: &[Step], step: &Step) -> impl Iterator<Item = usize> {
     let mut model = play(run, before);
     let first = model.machine().memory().failure().calls();
@@ -182,7 +182,7 @@ fn a_swap_device_that_fails_loses_no_page() {
     assert_eq!(space.swap_slots_in_use(), 0);
 }
 
-/// The pages may be brought by a later call if memory was lacking, and cannot be otherwise.
+/// `mlock` returns EAGAIN if memory is short while it faults pages in, and ENOMEM on an I/O error.
 #[test]
 fn mlock_says_whether_another_attempt_may_succeed() {
     let (machine, mm) = mapping(None);

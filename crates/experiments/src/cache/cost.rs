@@ -101,9 +101,9 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         }
     }
 
-    /// Executes every step; returns the mean duration in ticks of the lookups with evicted caches.
+    /// Executes every step; returns the mean ticks per lookup that starts with evicted caches.
     ///
-    /// The processor's private caches are evicted before one in `every` lookups, and only these
+    /// The processor's private caches are evicted before each `every`-th lookup, and only these
     /// lookups are timed. The longest 2 % of the timed lookups are left out, because an interrupt
     /// probably prolonged them.
     fn run_evicted(mut self, finds: Finds, every: u64, evictor: &Evictor) -> f64 {

@@ -170,8 +170,8 @@ impl State {
         }
     }
 
-    /// Sets the thread and cause of the next event; the thread enters `own` if that space is new to
-    /// it.
+    /// Sets the thread and cause of the next event; the thread enters `own` unless it runs there
+    /// already.
     fn begin(&mut self, tid: Tid, own: Option<MmId>, cause: Cause) {
         if let Some(mm) = own
             && self.threads.get(&tid).is_none_or(|(_, now)| *now != mm)

@@ -168,8 +168,8 @@ impl Log {
 
     /// Returns a log in which the lookups of different threads are interleaved.
     ///
-    /// Between two changes of an index, the threads take turns with one lookup each, as if each
-    /// thread had its own processor. Lookups change nothing, so their order between two changes is
+    /// Between two changes of an index, the threads make one lookup each in turn, as if each thread
+    /// had its own processor. Lookups change nothing, so their order between two changes is
     /// arbitrary.
     pub fn in_turn(&self) -> Log {
         let mut steps = Vec::with_capacity(self.steps.len());

@@ -1,10 +1,10 @@
 //! Lookup caches on recorded programs: hit rates, bound for per-thread caches, cost of lookups.
 //!
-//! A trace is replayed once, with all caches in front of the same lookups ([`mod@count`]). The
-//! lookups and index changes are then repeated without the rest of the core, with one cache at a
-//! time, and the lookups are timed ([`cost`]). The recording contains page faults and the calls
-//! that change an address space. It does not contain lookups that a kernel performs for other
-//! reasons (futexes, direct I/O, `/proc`).
+//! A trace is replayed once, and all caches process the same lookups ([`mod@count`]). The lookups
+//! and index changes are then repeated without the rest of the core, with one cache at a time, and
+//! the lookups are timed ([`cost`]). The recording contains page faults and the calls that change
+//! an address space. It does not contain lookups that a kernel performs for other reasons (futexes,
+//! direct I/O, `/proc`).
 //!
 //! # Linux
 //! Reproduces the tables of "mm: per-thread vma caching" (3.15) and of the LWN article "Optimizing
@@ -67,7 +67,7 @@ pub struct Row {
     pub of_bound: f64,
     /// Nanoseconds per lookup, including misses and cache updates.
     pub nanoseconds: f64,
-    /// Time per lookup, relative to that without a cache in the same round.
+    /// Time per lookup, relative to the time without a cache in the same round.
     pub ratio: Option<Ratio>,
     /// Hit rate in per cent if the threads make their lookups alternately, each on its own
     /// processor.

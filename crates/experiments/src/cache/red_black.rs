@@ -212,7 +212,7 @@ impl RedBlackTree {
         self.adopt(up, side, at);
     }
 
-    /// Restores B2 for a new red node and its ancestors.
+    /// Restores invariant B2 for a new red node and its ancestors.
     fn mend_insert(&mut self, mut at: u32) {
         while self.is_red(self.parent(at)) {
             let parent = self.parent(at);
@@ -239,7 +239,7 @@ impl RedBlackTree {
         self.paint(root, false);
     }
 
-    /// Restores B3 if the paths through `at` contain one black node too few.
+    /// Restores invariant B3 if the paths through `at` contain one black node too few.
     fn mend_remove(&mut self, mut at: u32) {
         while at != self.root && !self.is_red(at) {
             let parent = self.parent(at);
@@ -285,7 +285,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     impl RedBlackTree {
-        /// Checks B1 to B3 below a node; returns the VMAs in order, and the number of black nodes
+        /// Checks invariants B1 to B3 below a node; returns the VMAs in order, and the black nodes
         /// per path.
         fn check(&self, at: u32, vmas: &mut Vec<(u64, u64)>) -> usize {
             if at == LEAF {

@@ -65,7 +65,7 @@ const EBIZZY: Text = Text {
     vmacache: 99.97,
 };
 
-/// Number of threads of the search program, and number of allocations per thread.
+/// Runs of the search program: number of threads, and number of allocations per thread.
 pub(crate) const SEARCHERS: [(u32, u32); 4] = [(1, 1000), (8, 120), (32, 40), (80, 20)];
 
 const BOOT_SCRIPT: &str = r#"

@@ -65,8 +65,8 @@ pub struct Claim {
     pub text: String,
     /// The paper's figure.
     pub paper: String,
-    /// Description of what we measured or counted, our figure, and the bound that decides the
-    /// claim.
+    /// Our figure, what it measures, and the bound that it must satisfy; or why the claim is
+    /// undecided.
     pub ours: String,
     /// Whether the claim holds for our figure.
     pub decision: Decision,
@@ -128,10 +128,9 @@ impl Claim {
         }
     }
 
-    /// Decides the claim that at least the share `bound` of all cases are of one kind, named by
-    /// `what`.
+    /// Decides the claim that a share of at least `bound` of all cases are of the kind `what`.
     ///
-    /// With fewer than [`FEWEST`] cases the claim is undecided.
+    /// With fewer than [`FEWEST`] cases, the claim is undecided.
     pub fn share(
         text: impl Into<String>,
         paper: impl Into<String>,

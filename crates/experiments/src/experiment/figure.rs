@@ -32,6 +32,10 @@ impl Unit {
             Unit::Seconds if value < 0.1 => format!("{:.2} ms", value * 1e3),
             Unit::Seconds => format!("{value:.2} s"),
             Unit::Nanoseconds => format!("{value:.1} ns"),
+            // Two decimals would not show on which side of 100 % the value is.
+            Unit::Percent if value != 100.0 && (value - 100.0).abs() < 0.005 => {
+                format!("{value:.4} %")
+            }
             Unit::Percent => format!("{value:.2} %"),
             Unit::Ratio => format!("{value:.3}"),
         }
@@ -255,6 +259,8 @@ mod tests {
             (Unit::Large, 7.0, "7.0"),
             (Unit::Seconds, 0.0045, "4.50 ms"),
             (Unit::Percent, 73.45, "73.45 %"),
+            (Unit::Percent, 100.0, "100.00 %"),
+            (Unit::Percent, 100.0032, "100.0032 %"),
         ] {
             assert_eq!(unit.format(value), text);
         }

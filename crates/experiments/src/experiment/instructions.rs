@@ -1,4 +1,4 @@
-//! Instruction counts of pieces of work, from a second process of this program under valgrind.
+//! Instruction counts for work that a second process of this program does under valgrind.
 //!
 //! The caller counts the instructions once with and once without the work, and subtracts the two
 //! counts. This eliminates the instructions for starting the program and reading its input.

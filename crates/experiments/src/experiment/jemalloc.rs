@@ -210,7 +210,7 @@ fn table(runs: &[Run]) -> Table {
 pub(super) const RECORDED: &str = "wall-clock time of the workload. Ours includes the recording and \
     is of another machine and a smaller workload, so it cannot be compared with the thesis's.";
 
-/// Returns our line of a table, with the time of the recorded run.
+/// Returns the table line with our figures, including the time of the recorded run.
 pub(super) fn line(policy: &str, runs: &[Run]) -> Line<Figure> {
     let columns: [fn(&Counts) -> u64; 3] = [|c| c.different, |c| c.pgoff, |c| c.failed];
     let is_kernel = policy == "kernel";

@@ -16,11 +16,12 @@ const TIMES: [(u32, &str, [f64; 2], [f64; 2]); 7] = [
     (12, "Orion", [137.90, 138.65], [139.33, 139.54]),
     (15, "Orion", [138.88, 139.33], [140.22, 140.41]),
 ];
-/// Tables 4.9 and 4.10: intervals of diff m., pgoff m., expand and failed m.
+/// Intervals without the patch (tables 4.9 and 4.10): diff m., pgoff m., expand and failed m.
 const UNPATCHED: [(&str, [[f64; 2]; 4]); 2] = [
     ("Apollo", [[0.0; 2], [0.0; 2], [0.0; 2], [20776.0, 20777.0]]),
     ("Orion", [[0.0; 2], [0.0; 2], [0.0; 2], [25019.0, 25030.0]]),
 ];
+/// Intervals with the patch (tables 4.9 and 4.10), in the same columns as [`UNPATCHED`].
 const PATCHED: [(&str, [[f64; 2]; 4]); 2] = [
     ("Apollo", [[19964.0; 2], [245.0; 2], [7.0; 2], [98.0; 2]]),
     (

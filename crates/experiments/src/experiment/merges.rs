@@ -3,7 +3,7 @@
 //! The experiments of sections 4.3.3 to 4.3.5 of the thesis share this module. A workload is
 //! recorded on the running kernel, which is unpatched, and replayed under each policy. A merge
 //! *failed* if the recorded kernel's rules refuse to merge two private anonymous neighbours because
-//! of their page offset or anon_vma. At each such refusal, the replay asks whether the other
+//! of their page offset or anon_vma. At each such refusal, the replay checks whether the other
 //! policies would merge in the same state.
 
 use super::claim::{Bound, Claim};
@@ -169,7 +169,7 @@ impl Run {
     }
 }
 
-/// Returns our line of a table: the selected counts from all runs.
+/// Returns the table line with our figures: the selected counts from all runs.
 pub(super) fn line(
     who: &str,
     runs: &[Run],
@@ -241,8 +241,9 @@ const COSTS: [(&str, &str); 4] = [
 /// hash maps are seeded randomly.
 const COUNTS: usize = 2;
 
-/// Maximum number of events to replay when instructions are counted: in full, and with `--quick`.
+/// Maximum number of events to replay when instructions are counted.
 const EVENTS: usize = 500_000;
+/// Maximum number of events to replay when instructions are counted with `--quick`.
 const EVENTS_QUICK: usize = 50_000;
 
 /// Reports what `--quick` omits from the parts that the workloads of the thesis share.

@@ -1,8 +1,10 @@
-//! The tables and figures of the papers: one experiment each, with the papers' figures beside ours.
+//! Experiments that reproduce tables and figures of the papers, with the papers' figures beside
+//! ours.
 //!
 //! An experiment fills a [`Report`] with tables in the paper's layout, with claims that are decided
-//! with the confidence intervals of our figures, and with the substitutes for unavailable machines,
-//! kernels and data. If a part cannot run, the report gives the reason; the other parts still run.
+//! with the confidence intervals of our figures, and with a list of substitutes for unavailable
+//! machines, kernels and data. If a part cannot run, the report gives the reason; the other parts
+//! still run.
 
 mod anon_vma_lock;
 pub mod claim;
@@ -55,7 +57,7 @@ pub struct Context<'a> {
     pub runs: usize,
     /// Directory for sources and builds, outside the user's project.
     pub cache: PathBuf,
-    /// This program, whose option `--work` calls [`work`].
+    /// Path of this program, whose option `--work` calls [`work`].
     pub program: PathBuf,
     /// Services of the caller.
     pub host: &'a dyn Host,

@@ -2,8 +2,8 @@
 //! userland.
 //!
 //! Every function stores its result in the cache directory. A tree is unpacked into a temporary
-//! directory and then renamed, so an interrupted function leaves no incomplete tree and starts from
-//! the beginning when it is called again.
+//! directory and then renamed, so an interrupted function leaves no incomplete tree behind and
+//! starts from the beginning when it is called again.
 
 use super::Context;
 use std::fs;

@@ -26,8 +26,8 @@ use vmarea::vma::lock::{
 pub struct Setup {
     /// Number of pages that each thread touches in a round.
     ///
-    /// While another thread maps memory, only a sixteenth of this number is touched, because the
-    /// thread makes little progress if every fault takes `mmap_lock`.
+    /// While another thread maps memory, a thread touches only a sixteenth of this number of pages,
+    /// because it makes little progress if every fault takes `mmap_lock`.
     pub pages: u64,
     /// Number of rounds.
     pub rounds: usize,
@@ -50,7 +50,7 @@ impl Setup {
     }
 }
 
-/// Maximum number of pages per thread, which is 4 GiB.
+/// Maximum number of pages per thread: 4 GiB of memory.
 pub const MOST_PAGES: u64 = 1 << 20;
 
 /// Reason why the page-fault test produced no results.
@@ -121,7 +121,7 @@ const OTHERS: [Work; 3] = [
 /// Results for one kind of lock, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Name of the kind of lock, or of the kernel.
+    /// Name of the kind of lock, or `kernel` for the running kernel.
     pub who: String,
     /// Median wall-clock time of a fault with one thread, in nanoseconds.
     pub nanoseconds: f64,
@@ -156,7 +156,7 @@ pub struct Report {
     /// Three tables: for pages that are not filled, for pages that are filled with zeros once, and
     /// for pages that are filled so many times that a fault takes as long as in the kernel.
     pub tables: Vec<Table>,
-    /// Why the kernel's uses of `mmap_lock` are not counted; `None` if they are counted.
+    /// Reason why the kernel's uses of `mmap_lock` are not counted; `None` if they are counted.
     pub kernel_uncounted: Option<String>,
 }
 
@@ -210,7 +210,7 @@ pub struct Pair {
     pub ratios: [Vec<f64>; 3],
 }
 
-/// Compares each kind of lock with the separately allocated lock; pages are filled with zeros.
+/// Compares each kind of lock with the separately allocated lock; pages are zeroed once.
 ///
 /// # Errors
 /// If the parameters are out of range, or the core refuses a call.
@@ -262,7 +262,8 @@ fn fills_of_a_kernel_fault(pages: u64) -> Result<u32, FaultError> {
 /// only the page faults.
 pub type Once = fn(u64) -> Result<(), FaultError>;
 
-/// Returns the name and the [`Once`] function of each kind of lock; `mmap_lock` alone comes first.
+/// Returns the name and the [`Once`] function of each kind of lock, starting with `mmap_lock`
+/// alone.
 pub fn kinds() -> [(&'static str, Once); 5] {
     fn kind<K: VmaLockKind>() -> (&'static str, Once) {
         (K::NAME, subject::once::<K>)

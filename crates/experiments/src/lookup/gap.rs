@@ -10,8 +10,9 @@ use vmarea::types::VmRange;
 
 /// Number of different positions of the gap.
 pub(super) const HOLES: usize = 21;
-/// VMA counts of the small and the large address space in which a gap is searched.
+/// Number of VMAs in the small address space of the gap search.
 const FEW: u64 = 100;
+/// Number of VMAs in the large address space of the gap search.
 const MANY: u64 = 65_000;
 
 /// Results of the top-down gap search in an address window with only one sufficient gap.

@@ -27,7 +27,7 @@ use vmarea_range_tree::Entry;
 pub const MOST_VMAS: u64 = 4_000_000;
 /// Approximate duration of a batch in seconds; it is short, so most batches are not interrupted.
 const BATCH: f64 = 2e-4;
-/// Number of batches in a round. The result is the time of the fastest batch.
+/// Number of batches in a round. The round's result is the time of the fastest batch.
 const BATCHES: usize = 5;
 
 /// Results of one contender (a structure in one configuration).
@@ -63,9 +63,11 @@ pub struct Report {
     pub gaps: Gaps,
 }
 
-/// Names of vmarea's rows that the comparisons use.
+/// Name of the row for vmarea's bare index.
 pub const INDEX: &str = "vmarea, index alone";
+/// Name of the row for vmarea's index, including a read of the VMA.
 const UNCACHED: &str = "vmarea, with the VMA";
+/// Name of the row for vmarea's index with a cache.
 const CACHED: &str = "vmarea, cached";
 /// Name of the row with which the other rows are compared.
 pub const LOCKED: &str = "BTreeMap, RwLock";

@@ -35,7 +35,7 @@ const READ_WRITE: Prot = Prot::READ.union(Prot::WRITE);
 const PRIVATE_FIXED: MapFlags = MapFlags::PRIVATE
     .union(MapFlags::ANONYMOUS)
     .union(MapFlags::FIXED);
-/// Maximum number of pages in one measurement of [`Setup::curve`]; it may limit the number of
+/// Maximum total number of pages at one point of [`Setup::curve`]; can reduce the number of
 /// mappings.
 const CURVE_PAGES: u64 = 65_536;
 /// Number of pages per mapping at each point of [`Setup::curve`].
@@ -88,7 +88,7 @@ pub enum SpacingError {
 pub struct Row {
     /// Name of the policy, or `kernel` for the running kernel.
     pub who: String,
-    /// Median duration of all moves together, in seconds.
+    /// Median total duration of the moves, in seconds.
     pub seconds: f64,
     /// Duration of the moves in each round, in seconds.
     pub rounds: Vec<f64>,
@@ -96,7 +96,7 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// Number of merges of different anon_vmas (`AV_MERGE_DIFFERENT`).
     pub different: Option<u64>,
-    /// Number of moves that changed the pages' offsets to those of the new address.
+    /// Number of moves that changed the page offsets to match the new address.
     pub page_offsets: Option<u64>,
     /// Number of failed merge attempts.
     pub failed: Option<u64>,
@@ -113,7 +113,7 @@ pub struct Report {
     pub setup: Setup,
     /// One row per policy, followed by the kernel's row.
     pub rows: Vec<Row>,
-    /// Why the kernel's row is missing.
+    /// Reason why the kernel's row is missing, if it is.
     pub without_kernel: Option<String>,
 }
 

@@ -3,10 +3,10 @@
 //! An entry is useless if its VMA no longer exists or does not contain the address. Both conditions
 //! can be checked in the VMA: its slot has a generation, and its bounds are atomics. Therefore the
 //! cache needs no notification of changes, a change elsewhere in the address space costs the cache
-//! nothing, an address space stores no data for it, and no sequence number can overflow. A VMA that
-//! has grown is found by its former end. A cache with too few hits is disabled for a number of
-//! lookups. The cache deliberately has no entries for address spaces other than the thread's
-//! current one.
+//! nothing, an address space stores no data for the cache, and no sequence number can overflow. A
+//! VMA that has grown can still be found by its former end. A cache with too few hits is disabled
+//! for a number of lookups. The cache deliberately has no entries for address spaces other than the
+//! thread's current one.
 //!
 //! # Picture
 //! ```text
@@ -23,7 +23,7 @@ use super::Cache;
 use vmarea::lookup::Vmas;
 use vmarea::types::{MmId, VmRange, VmaId};
 
-/// A cache of `N` VMAs per thread, at most 64.
+/// A cache of `N` VMAs per thread; `N` is at most 64.
 #[derive(Debug)]
 pub struct Checked<const N: usize = 32>;
 
@@ -76,16 +76,20 @@ fn below(at: usize) -> u64 {
 }
 
 impl<const N: usize> Entries<N> {
-    /// Score above which the cache is disabled, at first for `REST` lookups. The score then
-    /// restarts at `RESTED`. Random lookups among many VMAs are rarely repeated soon, and a search
-    /// then costs less than maintaining the cache. If hits are as frequent as misses, the cache is
-    /// never disabled. If there are no hits, the cache is enabled for 1 lookup in 128 at first.
-    /// Each further time, it is disabled for twice as many lookups as the time before, up to 2,048
-    /// lookups for each lookup for which it is enabled. A score below `WON` resets this to `REST`
-    /// lookups.
+    /// Score above which the cache is disabled for a number of lookups.
+    ///
+    /// Random lookups among many VMAs are rarely repeated soon; a search of the index then costs
+    /// less than maintaining the cache. If hits are as frequent as misses, the cache is never
+    /// disabled.
     const TIRED: u32 = 4 * N as u32;
+    /// Score to which the cache is reset when it is disabled.
     const RESTED: u32 = 3 * N as u32;
+    /// Number of lookups for which the cache is disabled the first time.
+    ///
+    /// Without hits, the cache is then enabled for 1 lookup in 128. Each time the cache is disabled
+    /// again, the number doubles, up to `LONGEST`. A score below `WON` resets it to `REST`.
     const REST: u32 = 128 * N as u32;
+    /// Maximum number of lookups for which the cache is disabled at a time.
     const LONGEST: u32 = 16 * Self::REST;
     /// Score below which the cache counts as useful: since the cache was last disabled, the number
     /// of hits has exceeded the number of misses by more than the number of entries.
@@ -167,8 +171,8 @@ impl<const N: usize> Entries<N> {
 
     /// Chooses the entry to evict.
     ///
-    /// This is the first entry, from the clock hand on, that has not been used since the hand last
-    /// passed it.
+    /// The entry to evict is the first one, starting at the clock hand, that has not been used
+    /// since the hand last passed it.
     fn victim(&mut self) -> usize {
         let idle = !self.used & below(self.len);
         let ahead = idle & !below(self.hand);

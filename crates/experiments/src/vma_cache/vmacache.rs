@@ -1,10 +1,10 @@
 //! `vmacache`: four entries per thread, invalidated by sequence numbers.
 //!
 //! A thread and its address space each have a sequence number. The removal of a VMA increments the
-//! address space's number; a thread whose number differs from it empties the thread's cache at the
-//! next lookup. When the address space's number wraps to 0, the writer empties the caches of all
-//! threads. Otherwise, a thread that made no lookup during a whole cycle of the number would find
-//! the two numbers equal although the thread's entries are stale.
+//! address space's number; at its next lookup, a thread whose number differs from the address
+//! space's number empties its own cache. When the address space's number wraps to 0, the writer
+//! empties the caches of all threads. Otherwise, a thread that made no lookup during a whole cycle
+//! of the number would find the two numbers equal although the thread's entries are stale.
 //!
 //! # Picture
 //! ```text

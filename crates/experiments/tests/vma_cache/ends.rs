@@ -1,8 +1,8 @@
 //! Tests in which a thread or an address space ends while a cache still has entries for it.
 //!
-//! The tests check that, with every cache, nothing waits for the cache and the cache keeps nothing
-//! alive. VMAs that have cache entries can be removed, and the slots of these VMAs and of the
-//! address space can be reused. After a thread's address space has ended, the thread's lookups
+//! The tests check for every cache that nothing waits for the cache and that the cache keeps
+//! nothing alive. VMAs that have cache entries can be removed, and the slots of these VMAs and of
+//! the address space can be reused. After a thread's address space has ended, the thread's lookups
 //! return the results of the index until the thread enters another address space.
 
 use crate::fleet::{Fleet, spaced};

@@ -1,9 +1,9 @@
 //! Tests of the lookup caches with the address spaces of a core.
 //!
-//! Regardless of the content of a cache, a lookup through it must return the same result as the
-//! index. This is checked with random calls in several address spaces and threads, including with
-//! sequence numbers that overflow frequently. Further tests check that each cache drops exactly the
-//! entries that its documentation states.
+//! Regardless of the content of a cache, a lookup through the cache must return the same result as
+//! the index. This is checked with random calls in several address spaces and threads, including
+//! with sequence numbers that overflow frequently. Further tests check that each cache drops
+//! exactly the entries that its documentation states.
 
 mod ends;
 mod fleet;

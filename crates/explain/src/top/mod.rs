@@ -2,7 +2,7 @@
 //!
 //! Sampling a process reads its `stat` and its list of mappings, and never walks its page tables.
 //! As long as the size of a process is unchanged, its mappings are listed again only after some
-//! time. The number of joinable mappings is *likely* at best: only [`explain`](crate), which
+//! time. The number of joinable mappings is an estimate, because only [`explain`](crate), which
 //! examines a single process, reads the kernel view.
 
 pub mod openmetrics;
@@ -16,7 +16,7 @@ use vmarea_process::boundaries;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
 
-/// Age after which a list of mappings is read again although the process has the same size.
+/// Age after which a list of mappings is read again even if the process's size is unchanged.
 ///
 /// Mappings can be split or merged while the size of the process stays the same.
 const TRUST: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub struct ProcessRow {
     pub mappings: u64,
     /// Number of mappings in percent of the limit.
     pub percent_of_limit: f64,
-    /// New mappings per minute between the last two listings; `None` in the first sample.
+    /// Growth in mappings per minute between the last two listings; `None` in the first sample.
     pub per_minute: Option<f64>,
     /// Number of mappings that could probably be saved.
     pub joinable: u64,

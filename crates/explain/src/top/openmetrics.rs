@@ -49,7 +49,7 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     encode(out, &registry)
 }
 
-/// Escapes a label value for the format; the registry itself does not escape values.
+/// Escapes a label value; the OpenMetrics library does not do so itself.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for letter in value.chars() {

@@ -20,8 +20,8 @@ use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Sou
 use vmarea_test_support::boundaries::{Case, Program};
 use vmarea_test_support::leash;
 
-/// Number of boundaries that each program creates. It is even, because some cases create boundaries
-/// in pairs.
+/// Number of boundaries that each program creates. The number is even, because some cases create
+/// boundaries in pairs.
 const N: u64 = 12;
 
 /// Cases of the program: name, reason why the mappings are not merged, and remedy.
@@ -122,7 +122,7 @@ fn is_wrong(boundary: &Boundary, truth: Reason) -> bool {
     }
 }
 
-/// Returns the reason that is reported if the flags that show the true one are hidden.
+/// Returns the reason reported instead of `truth` if the flags that show `truth` are hidden.
 fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
     match truth {
         Refusal::Sealed | Refusal::Userfaultfd => Some(Refusal::Flags),
@@ -202,7 +202,7 @@ fn every_constructed_boundary_is_counted_by_its_reason() {
     assert!(made >= 30, "only {made} cases could be made here");
 }
 
-/// Runs the test above as an ordinary user, who can read less.
+/// Runs the test of the constructed boundaries as an ordinary user, who can read less.
 ///
 /// An ordinary user cannot read this test program, so the test copies it.
 #[test]

@@ -1,4 +1,4 @@
-//! Tests that explain recorded programs: which call created each boundary, and from which stack.
+//! Tests of explanations of recorded programs: the call and the stack that created each boundary.
 
 use std::ffi::OsString;
 use std::io::{self, Cursor};

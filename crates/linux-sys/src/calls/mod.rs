@@ -1,9 +1,10 @@
 //! A table of system calls in memory, executed by this thread or by an agent in another process.
 //!
-//! A repair is a fixed sequence of calls. While it runs, vmarea must not allocate memory, take a
-//! lock, or access memory that is being moved. The caller therefore first writes the sequence to an
-//! [`Arena`], which is shared memory and so never part of the repaired memory, and then executes
-//! it. A table entry also contains the structure that an `ioctl` points to.
+//! A repair is a fixed sequence of calls. While the sequence runs, vmarea must not allocate memory,
+//! take a lock, or access memory that is being moved. The caller therefore first writes the
+//! sequence to an [`Arena`], which is shared memory and therefore never part of the repaired
+//! memory, and then executes it. A table entry also contains the structure that an `ioctl` points
+//! to.
 //!
 //! # Picture
 //! ```text

@@ -1,22 +1,22 @@
 //! Injected failures of system calls, for tests.
 //!
-//! A plan selects the calls that fail with an errno, out of all calls made through this module. A
-//! failing call is executed only in part or not at all. A repair of the calling process makes the
-//! following kinds of calls through this module: moves, copies, mappings, userfaultfd
-//! registrations, and reads of the current state.
+//! A plan selects which of the calls made through this module fail with an errno. A failing call is
+//! executed only in part or not at all. A process that repairs itself makes the following kinds of
+//! calls through this module: moves, copies, mappings, userfaultfd registrations, and reads of the
+//! current state.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::uffd;
 
-/// Number of calls before the first refused one; if negative, no call is refused.
+/// Remaining number of calls before the first refusal; if negative, no call is refused.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
 /// Number of calls that are still to be refused.
 static TIMES: AtomicU32 = AtomicU32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
 /// Number of calls refused so far.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// 1 if a refused call is half executed.
+/// 1 if refused `mremap` and `UFFDIO_MOVE` calls are half executed, otherwise 0.
 static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
 /// A plan that determines which calls are refused and how they fail.
@@ -28,7 +28,7 @@ pub struct Refusals {
     pub times: u32,
     /// Errno that the refused calls return.
     pub errno: i32,
-    /// Whether refused moves and swaps are half executed.
+    /// Whether refused `mremap` and `UFFDIO_MOVE` calls are half executed.
     pub by_half: bool,
 }
 
@@ -87,7 +87,7 @@ pub unsafe fn make(nr: i64, args: [u64; 6]) -> i64 {
 
 /// Executes the part of a call that the kernel may complete before it runs out of memory.
 ///
-/// For an `mremap`, unmaps the target range; for a `UFFDIO_MOVE`, moves one page unreported.
+/// For an `mremap`, unmaps the target range; for a `UFFDIO_MOVE`, moves one page but reports none.
 unsafe fn half(nr: i64, args: [u64; 6]) {
     if nr == libc::SYS_mremap {
         // SAFETY: the `mremap` would unmap the same range first.

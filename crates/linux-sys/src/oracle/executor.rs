@@ -1,8 +1,8 @@
 //! The code of a child: executes commands from its slot until it is killed.
 //!
 //! The code never allocates memory, panics or uses thread-local data; the parent module explains
-//! why. When a child forks, the new process becomes a child of the tester, which waits for it and
-//! kills it like the first child.
+//! why. When a child forks, the new process becomes a child of the tester, which waits for the new
+//! process and kills it, as it does with the first child.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ enum Done {
     Become(usize),
 }
 
-/// Executes one command. All loads and stores are Relaxed, because the turn orders them.
+/// Executes one command. All loads and stores are Relaxed, because passing the turn orders them.
 unsafe fn obey(slot: &Slot) -> Done {
     let arg = |n: usize| slot.args[n].load(Ordering::Relaxed);
     let number = slot.number.load(Ordering::Relaxed);

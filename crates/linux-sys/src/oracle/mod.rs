@@ -2,10 +2,10 @@
 //!
 //! `channel` is the memory that the tester and its children share, `executor` is the code of a
 //! child, and `touch` accesses memory and handles the signals that an access can cause. A child is
-//! a fork without `exec`. A child uses only its stack and plain system calls, but not the forked
-//! program's heap, locks or thread-local data. A multithreaded program can therefore fork a child,
-//! and the child's address space never changes on its own. `vmarea_oracle` chooses the commands and
-//! interprets the results.
+//! a fork without `exec`. A child uses only its stack and plain system calls; it does not use the
+//! forked program's heap, locks or thread-local data. A multithreaded program can therefore fork a
+//! child, and the child's address space never changes on its own. `vmarea_oracle` chooses the
+//! commands and interprets the results.
 
 pub mod channel;
 pub mod executor;

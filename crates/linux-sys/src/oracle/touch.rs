@@ -1,8 +1,8 @@
 //! Memory accesses that may cause SIGSEGV or SIGBUS, and handlers for these signals.
 //!
 //! Each access is one instruction at a known address. If the access causes a signal, the handler
-//! resumes at the end of the function that makes the access, with the signal and its code in a
-//! register. A signal at any other address ends the process.
+//! resumes execution at the end of the function that makes the access, with the signal and its code
+//! in a register. A signal at any other address ends the process.
 
 use super::raw_call;
 

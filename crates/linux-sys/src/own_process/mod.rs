@@ -1,9 +1,9 @@
 //! Helpers for a thread that repairs its own process.
 //!
 //! While pages are being moved, the repairing thread must not touch any of them; otherwise it
-//! deadlocks. It therefore must not move its own heap, stack or thread-local memory. The functions
-//! in this module find the addresses of these areas, so that the repair can exclude them, and block
-//! signals, whose handlers could touch any memory.
+//! deadlocks. It therefore must not move its own heap, stack or thread-local memory. Some functions
+//! in this module find the addresses of these areas, so that the repair can exclude the areas.
+//! Others block signals, because signal handlers could touch any memory.
 
 use std::fs::File;
 use std::io;
@@ -50,8 +50,8 @@ impl Drop for NoSignals {
 
 /// Guard that keeps the calling thread's priority above all ordinary threads until it is dropped.
 ///
-/// The guard is used while stopped threads wait for the calling thread. If the process lacks the
-/// permission, the priority does not change.
+/// The guard is used while stopped threads wait for the calling thread. If the process lacks
+/// permission to raise the priority, the priority does not change.
 #[derive(Debug)]
 pub struct Prompt {
     before: Option<(i32, libc::sched_param)>,
@@ -224,7 +224,7 @@ pub fn separate_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file of a program's descriptor for a thread with a private descriptor table.
+/// Duplicates a descriptor of the program for a thread that has a private descriptor table.
 ///
 /// # Errors
 /// `EBADF` if the program has closed the descriptor; the errors of `pidfd_getfd`.

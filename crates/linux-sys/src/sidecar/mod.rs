@@ -52,8 +52,8 @@ struct Job<'a> {
     memory: *mut Memory,
     /// Result of the function `work`.
     ///
-    /// The child's exit status is not used for this, because a thread that waits for any child may
-    /// consume that status.
+    /// The child's exit status is not used for the result, because a thread that waits for any
+    /// child may consume that status.
     answer: i32,
 }
 
@@ -65,8 +65,8 @@ const INTERRUPTED: i32 = 122;
 /// Runs `work` in a child while other threads are stopped. Returns the result of `work` (0 to 100).
 ///
 /// Stops all threads listed in `tasks` (an open `/proc/self/task`) except those in `keep` and the
-/// calling one. `work` may only make system calls and access memory that is not being moved. If a
-/// thread does not stop within `stop_timeout`, all threads resume. A thread in `vfork` does not
+/// calling thread. `work` may only make system calls and access memory that is not being moved. If
+/// a thread does not stop within `stop_timeout`, all threads resume. A thread in `vfork` does not
 /// stop; this case is detected before the timeout.
 ///
 /// # Errors
@@ -144,8 +144,8 @@ extern "C" fn child(job: *mut libc::c_void) -> i32 {
 
 /// True if the starting thread exited before `PR_SET_PDEATHSIG` took effect.
 ///
-/// If another thread calls `execve`, that thread becomes the child's parent with the same process
-/// id, and the child would stop the new program. The word `starter` shows whether the starting
+/// If another thread calls `execve`, that thread takes over the process id and becomes the child's
+/// parent. The child would then stop the new program. The word `starter` shows whether the starting
 /// thread has exited: the kernel clears the word before it sends the parent-death signals. If the
 /// child still reads a nonzero value after `PR_SET_PDEATHSIG`, the child will receive the signal.
 fn is_orphaned(job: &Job<'_>) -> bool {

@@ -22,7 +22,7 @@ pub use rules::{OneSided, Rules};
 /// Independent switches that go beyond mainline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merging {
-    /// Check that decides whether pages may get another anon_vma or page offset.
+    /// How to check whether pages may get another anon_vma or page offset.
     pub sharing: SharingCheck,
     /// `mremap` gives faulted, unshared pages the page offset of their new address (thesis 2.7).
     pub update_pgoff: bool,
@@ -36,13 +36,13 @@ pub struct Merging {
     pub renumber_in_place: bool,
     /// Maximum number of shared pages that a merge may copy in order to change them.
     pub copy_budget: u64,
-    /// `mremap` can move several VMAs even without FIXED, and can move a range to a new range that
-    /// overlaps it.
+    /// `mremap` can move several VMAs even without FIXED, and the old and the new range may
+    /// overlap.
     pub remap_freely: bool,
-    /// Splitting an unfaulted VMA first creates an anon_vma, which both parts then share.
+    /// An unfaulted VMA gets an anon_vma before it is split; both parts then share that anon_vma.
     pub early_anon_vma: bool,
     /// VMAs merge even if only one of them is charged (`VM_ACCOUNT`); the merge then charges the
-    /// other one. Has no effect under strict overcommit.
+    /// other VMA. This switch has no effect under strict overcommit.
     pub spread_charge: bool,
     /// Merges that were refused because of their pages are recorded for the merge collector.
     pub collector: bool,
@@ -90,7 +90,7 @@ impl Merging {
     };
 }
 
-/// Check that determines whether pages may get another anon_vma or page offset.
+/// Method of checking whether pages may get another anon_vma or page offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SharingCheck {
     /// The thesis's check: the anon_vma has no parent or child, and no page is mapped or swapped
@@ -157,8 +157,7 @@ impl Policy {
         rules: Rules::V5_10,
         ..Policy::LINUX
     };
-    /// The changes of the thesis "VMA merging in Linux", with the rules of the kernel that it
-    /// modified.
+    /// The changes of the thesis "VMA merging in Linux", with the rules of its base version, 5.18.
     pub const THESIS: Policy = Policy {
         name: "thesis",
         rules: Rules {

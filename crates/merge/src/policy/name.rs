@@ -48,14 +48,13 @@ impl Policy {
     }
 }
 
-/// Policy name for the newest rules if a user selects them by version; their preset is named
-/// `linux`.
+/// Name that selects the newest rules by version; the preset with these rules is named `linux`.
 const NEWEST: &str = "linux-6.18";
 
 /// Returns the policy for a name that consists of `linux-` and a version, such as `linux-6.6`.
 ///
-/// If that version has no verified rules, returns the policy with the nearest rules and a remark.
-/// Returns `None` if the name does not have this form.
+/// If the version in the name has no verified rules, returns the policy with the nearest rules and
+/// a remark. Returns `None` if the name does not consist of `linux-` and a version.
 fn of_version(name: &str) -> Option<Named> {
     let mut numbers = name.strip_prefix("linux-")?.split('.');
     let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
@@ -92,7 +91,7 @@ enum Switch {
     AdjustLock,
 }
 
-/// All switches, with the names of the fields of [`Merging`] and [`Policy`].
+/// All switches, named like the fields of [`Merging`] and [`Policy`] that they set.
 const SWITCHES: [(&str, Switch); 12] = [
     ("update_pgoff", Switch::OnOff(|m| &mut m.update_pgoff)),
     (
@@ -151,7 +150,7 @@ fn unknown_switch(name: &str) -> String {
     )
 }
 
-/// Suggests the most similar known name ("did you mean …?"); empty if none is similar.
+/// Suggests the most similar known name ("did you mean …?"), or returns an empty string.
 fn nearest(name: &str, known: &[&str]) -> String {
     let by_distance = known.iter().map(|known| (edits(name, known), known));
     match by_distance.min() {
@@ -162,7 +161,8 @@ fn nearest(name: &str, known: &[&str]) -> String {
     }
 }
 
-/// Returns the edit distance: bytes inserted, removed, replaced, or swapped with the next byte.
+/// Returns the edit distance: number of bytes inserted, removed, replaced, or swapped with the
+/// next.
 fn edits(from: &str, to: &str) -> usize {
     let (from, to) = (from.as_bytes(), to.as_bytes());
     let mut before: Vec<usize> = Vec::new();

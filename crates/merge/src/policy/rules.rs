@@ -4,7 +4,7 @@
 //! differs between kernels checks the field, never a version number. The rules of 6.18, 6.12, 6.1
 //! and 5.10 are tested by comparing random calls with kernels of these versions
 //! (`docs/kernels.md`). Version numbers in parentheses, and all rules of 5.18, are known only from
-//! sources.
+//! the kernel's sources.
 
 /// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,10 +18,11 @@ pub struct Rules {
     /// Restriction on merging VMAs with a `close` hook.
     pub close_hook: CloseHook,
 
-    /// Anonymous mappings whose length is a multiple of the huge page size are aligned to it (6.7).
+    /// Anonymous mappings whose length is a multiple of the huge page size are aligned to that size
+    /// (since 6.7).
     pub huge_aligned_anon: bool,
-    /// Private mappings of `/dev/zero` that are long enough for a huge page are aligned to its size
-    /// (after 6.12).
+    /// Private mappings of `/dev/zero` that are long enough for a huge page are aligned to the size
+    /// of a huge page (since a version after 6.12).
     pub huge_aligned_zero: bool,
     /// `MAP_STACK` sets `VM_NOHUGEPAGE` (since 6.7).
     pub map_stack_nohuge: bool,
@@ -33,7 +34,8 @@ pub struct Rules {
     /// Point at which `mmap` checks RLIMIT_AS and RLIMIT_DATA.
     pub mmap_limits: MmapLimits,
     /// `mmap` prefers a merge with the next VMA, as
-    /// [`MergeScope::NextFirst`](crate::MergeScope::NextFirst) describes (6.1, not in 5.10).
+    /// [`MergeScope::NextFirst`](crate::MergeScope::NextFirst) describes (6.1, but not 5.10 or
+    /// 6.12).
     pub mmap_asks_next_first: bool,
     /// A new mapping gets the KSM flag of `PR_SET_MEMORY_MERGE` before the search for neighbours
     /// (since 6.17). Earlier kernels set it afterwards, if the mapping did not merge.
@@ -41,7 +43,8 @@ pub struct Rules {
     /// `mprotect` to read-only uncharges memory that has never been touched, and clears
     /// `VM_ACCOUNT`. Added in a version between 6.1 and 6.12.
     pub mprotect_uncharges: bool,
-    /// `mlock2` with ONFAULT rejects inaccessible mappings, as `mlock` does (until 5.x).
+    /// `mlock2` with ONFAULT rejects inaccessible mappings, as `mlock` does. Removed in a version
+    /// between 5.10 and 5.18.
     pub onfault_asks_access: bool,
     /// Number of memory policy modes: modes below this number are supported.
     pub mempolicy_modes: u32,
@@ -65,7 +68,7 @@ pub struct Rules {
 
     /// `PR_SET_MDWE` is supported (since 6.3; its flag `PR_MDWE_NO_INHERIT` since 6.6).
     pub mdwe: bool,
-    /// A mapping of `memfd_secret` is locked as if by `mlock`. Not in 6.12.117, but still in
+    /// A mapping of `memfd_secret` is locked as if by `mlock`. No longer in 6.12.117, but still in
     /// 6.18.44.
     pub secret_locked: bool,
     /// `[vdso]` and similar mappings can be split (until 5.10).
@@ -80,8 +83,8 @@ pub struct Rules {
     pub mremap_checks: MremapChecks,
     /// `mremap` with FIXED and equal lengths can move several VMAs at once (since 6.17).
     pub mremap_many: bool,
-    /// `mremap` that grows a VMA in place also merges it with the VMA that it then touches (since
-    /// 5.19).
+    /// An `mremap` that grows a VMA in place also merges the VMA with the one above if they become
+    /// adjacent (since 5.19).
     pub expand_joins_next: bool,
     /// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind.
     pub dontunmap: DontunmapRules,
@@ -89,7 +92,8 @@ pub struct Rules {
     /// A userfaultfd accepts `MAP_DROPPABLE` memory, although it should reject such memory.
     /// Introduced in 6.11, fixed in some version before 6.18.
     pub uffd_takes_droppable: bool,
-    /// A userfaultfd rejects a range that starts below `mmap_min_addr` (until 5.x).
+    /// A userfaultfd rejects a range that starts below `mmap_min_addr`. Removed in a version
+    /// between 5.10 and 5.18.
     pub uffd_asks_min_addr: bool,
 
     /// Mappings of files on disk file systems are aligned for huge pages (since 5.18). Earlier
@@ -98,8 +102,8 @@ pub struct Rules {
     /// A userfaultfd can also write-protect shared memory and hugetlb memory (since 5.19).
     pub uffd_protects_files: bool,
 
-    /// `brk` also merges with the VMA after the heap (until 5.x). Later versions only extend the
-    /// VMA before the new range.
+    /// `brk` also merges the heap with the VMA after it. Since a version between 5.18 and 6.1,
+    /// `brk` only extends the VMA before the new range.
     pub brk_joins_next: bool,
     /// `brk` does not grow a VMA that ends at the start of the heap, because that VMA is not part
     /// of the heap. `brk` shrinks the heap only if something is mapped in the range to unmap (since
@@ -114,18 +118,17 @@ pub enum OneSided {
     NeighbourSingular,
     /// The chain of the side that has the anon_vma must be singular (since 6.16).
     HolderSingular,
-    /// No check: merges are correct whatever the length of the chain.
+    /// No check: merges are correct regardless of the length of the chain.
     Either,
 }
 
-/// Address selection for hugetlb mappings; in either case the address is a multiple of the huge
-/// page size.
+/// Address selection for hugetlb mappings. The address is always a multiple of the huge page size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HugetlbPlacement {
     /// A search specific to hugetlb: an address hint is rounded down, and `MAP_32BIT` and
     /// `MAP_ABOVE4G` have no effect (until 6.12).
     Own,
-    /// The search for all mappings: an address hint is rounded up (since 6.13).
+    /// The search that all mappings use: an address hint is rounded up (since 6.13).
     Common,
 }
 
@@ -144,7 +147,7 @@ pub struct AdviceRules {
     /// `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` are supported (since 5.14).
     pub populate: bool,
     /// `MADV_POPULATE_READ` and `_WRITE` skip holes and, like other advice, report them only at the
-    /// end (until 6.x).
+    /// end. Changed in a version between 6.1 and 6.12.
     pub populate_skips_holes: bool,
     /// `MADV_DONTNEED_LOCKED` is supported (since 5.18).
     pub dontneed_locked: bool,
@@ -182,7 +185,7 @@ pub enum MremapChecks {
     /// Only the check that a VMA exists comes first (6.1 and 6.12). A fixed move then unmaps its
     /// destination and the tail of its source before the remaining checks.
     AfterUnmapping,
-    /// As `AfterUnmapping`, but without an initial check that a VMA exists (5.10). A range that
+    /// Like `AfterUnmapping`, but without an initial check that a VMA exists (5.10). A range that
     /// shrinks may contain holes, and DONTUNMAP is limited to private anonymous memory.
     Late,
 }
@@ -203,8 +206,8 @@ pub struct DontunmapRules {
     pub stays_apart: bool,
     /// The copy of locked memory is counted in `locked_vm` (since 6.17).
     pub counts_locked: bool,
-    /// If the moved range is strictly inside a VMA, the next VMA is marked as charged (until 5.x):
-    /// Linux mistakes that VMA for the remainder of the old one.
+    /// If the moved range is strictly inside a VMA, Linux marks the next VMA as charged, mistaking
+    /// it for the remainder of the old VMA. Fixed in a version between 5.10 and 5.18.
     pub charges_next: bool,
 }
 
@@ -220,8 +223,8 @@ pub enum MmapLimits {
 }
 
 impl Rules {
-    /// Returns the rules with the fixes of a stable update. `patch` is the third number of the
-    /// version: 117 in 6.12.117. Rules without a known fix stay unchanged.
+    /// Returns the rules as changed by the fixes in a stable update. `patch` is the third number of
+    /// the version: 117 in 6.12.117. Rules without a known fix stay unchanged.
     pub fn repaired(self, patch: u32) -> Rules {
         // After 6.12.107, and after 6.1.176.
         let dontunmap = match self.version {
@@ -364,7 +367,7 @@ impl Rules {
     };
 
     /// Linux 5.18, the mainline of the thesis "VMA merging in Linux". Known from sources only: the
-    /// fields below are what changed between 5.18 and 6.1.
+    /// fields below are those that changed between 5.18 and 6.1.
     pub const V5_18: Rules = Rules {
         version: (5, 18),
         uffd_protects_files: false,

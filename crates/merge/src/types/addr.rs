@@ -17,7 +17,7 @@ pub const PAGE_MASK: u64 = !(PAGE_SIZE - 1);
 /// of eight bytes.
 pub const PMD_SIZE: u64 = PAGE_SIZE << (PAGE_SHIFT - 3);
 
-/// Rounds up to whole pages; `None` if the result overflows 64 bits, where `PAGE_ALIGN` wraps to 0.
+/// Rounds up to whole pages; `None` on 64-bit overflow (Linux's `PAGE_ALIGN` wraps to 0).
 #[inline]
 #[doc(alias = "PAGE_ALIGN")]
 pub const fn page_align(bytes: u64) -> Option<u64> {

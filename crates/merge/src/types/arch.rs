@@ -1,9 +1,9 @@
-//! The architecture: page size, size of the address space, and the flag bits that differ.
+//! The architecture: page size, size of the address space, and architecture-specific flag bits.
 //!
 //! Linux makes these choices at build time, and so does this crate: [`Native`] is x86-64 with pages
 //! of 4 KiB unless one of the features `aarch64-4k`, `aarch64-16k` and `aarch64-64k` is enabled. A
 //! type parameter would instead appear on every type with an address or a page offset. The chosen
-//! architecture can differ from that of the machine that the crate is built for.
+//! architecture can differ from the architecture that the crate is compiled for.
 //!
 //! # Linux
 //! `arch/{x86,arm64}/include/asm/{page,processor,pgtable}*.h`, `include/linux/mm.h`, 6.18.
@@ -12,7 +12,7 @@
 pub trait Arch {
     /// Number of address bits within a page.
     const PAGE_SHIFT: u32;
-    /// First address that no process may map (`TASK_SIZE`), with page tables for 48-bit addresses.
+    /// End of the user address space (`TASK_SIZE`) if page tables translate 48-bit addresses.
     const TASK_SIZE: u64;
     /// Number of bits in a protection key (`CONFIG_ARCH_PKEY_BITS`).
     const PKEY_BITS: u32;

@@ -27,7 +27,7 @@ impl FileId {
 /// The kind of a file, which determines how its mappings behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub enum FileKind {
-    /// A regular file on a file system that places mappings like anonymous mappings.
+    /// A regular file whose mappings are placed by the same rules as anonymous mappings.
     Regular,
     /// A regular file on a file system that aligns large mappings to huge pages (ext4, btrfs, xfs).
     RegularHugeAligned,
@@ -40,7 +40,7 @@ pub enum FileKind {
     SysvShm,
     /// A hugetlbfs file.
     Hugetlb,
-    /// `/dev/zero`: a private mapping of it is anonymous but keeps the file.
+    /// `/dev/zero`: a private mapping of it is anonymous but keeps its reference to the file.
     DevZero,
     /// A device; the model covers only the address range of a driver's mapping.
     Device,
@@ -73,7 +73,7 @@ pub struct File {
 }
 
 impl File {
-    /// Describes a file that is open for reading and writing and whose mappings nothing restricts.
+    /// Describes a file that is open for reading and writing, without restrictions on its mappings.
     pub fn read_write(id: FileId, inode: u64, kind: FileKind) -> File {
         File {
             id,

@@ -71,7 +71,7 @@ bitflags! {
         const DONTDUMP = 0x4000000;
         /// Written since the flag was last cleared; never affects a merge decision.
         const SOFTDIRTY = 0x8000000;
-        /// Contains pages with and without metadata.
+        /// May contain both page frames with metadata (`struct page`) and page frames without.
         const MIXEDMAP = 0x10000000;
         /// Set by `MADV_HUGEPAGE`.
         const HUGEPAGE = 0x20000000;

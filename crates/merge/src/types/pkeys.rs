@@ -31,7 +31,7 @@ impl PkeyRights {
         PkeyRights(bits)
     }
 
-    /// Returns the rights with those for `key` replaced by the `PKEY_DISABLE_*` bits in `denied`.
+    /// Returns the rights with `key`'s rights replaced by the `PKEY_DISABLE_*` bits in `denied`.
     #[must_use]
     pub fn with(self, key: u32, denied: u32) -> Self {
         let shift = 2 * (key % PKEYS);

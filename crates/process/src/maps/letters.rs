@@ -49,8 +49,8 @@ const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
 
 /// Placeholder for unknown letters, stored in a bit that no kernel uses.
 ///
-/// A mapping with this flag counts as different from a mapping without it, and no call can create
-/// another mapping with the same flags.
+/// A mapping with this flag is treated as different from a mapping without it, and no call can
+/// create another mapping with the same flags.
 pub const UNKNOWN: VmFlags = VmFlags::from_bits_retain(1 << 63);
 
 /// Returns the flags that these letters represent, plus [`UNKNOWN`] if some letters are unknown.

@@ -2,9 +2,9 @@
 //!
 //! Three interfaces return the same [`MapsEntry`] values: the text of `/proc/PID/maps`, the longer
 //! text of `smaps` with the kernel's flags, and the `PROCMAP_QUERY` request, which returns one
-//! mapping at a time. The kernel writes the text, but any user can choose the names in it, so every
-//! field is checked and nothing is assumed about names. `/proc` does not show anon_vmas or page
-//! offsets; [`crate::view`] reads them.
+//! mapping at a time. The kernel produces the text, but any user can choose the names in it, so the
+//! parser checks every field and assumes nothing about names. `/proc` does not show anon_vmas or
+//! page offsets; [`crate::view`] reads them.
 //!
 //! # Linux
 //! `fs/proc/task_mmu.c`. In names the kernel escapes only the line feed (as `\012`) and does not
@@ -36,7 +36,7 @@ pub struct MapsEntry {
     pub end: u64,
     /// Protection and sharing.
     pub perms: Perms,
-    /// Offset in the file in bytes; 0 for an anonymous mapping.
+    /// Byte offset in the file; 0 for an anonymous mapping.
     pub offset: u64,
     /// Device of the file, encoded as `major << 20 | minor`; 0 if there is no file.
     pub dev: u64,

@@ -17,7 +17,7 @@ pub enum MapName {
     /// File path as the kernel prints it, including ` (deleted)`, and with `\012` for a line feed.
     ///
     /// Also used for files without a path, such as `anon_inode:[perf_event]`. Neighbouring mappings
-    /// share the text.
+    /// with the same path share its text.
     Path(Arc<OsStr>),
     /// `[heap]`
     Heap,

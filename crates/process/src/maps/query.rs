@@ -2,7 +2,8 @@
 //!
 //! The request specifies an address and returns the mapping at that address or, if there is none,
 //! the next mapping above it. No text is printed or parsed. A query takes about a microsecond
-//! regardless of the number of mappings. To read the whole list, parsing the text is as fast.
+//! regardless of the number of mappings. Querying the whole list is no faster than parsing the
+//! text.
 
 use std::fs::File;
 use std::io;

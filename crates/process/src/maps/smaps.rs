@@ -1,8 +1,8 @@
 //! The text of `/proc/PID/smaps`, which lists each mapping with its flags and resident memory.
 //!
 //! To produce `smaps`, the kernel walks the process's page tables and holds its `mmap_lock` during
-//! the walk, which takes seconds for a large process. [`super::read`] is a cheap way to read the
-//! list.
+//! the walk, which takes seconds for a large process. If flags and resident memory are not needed,
+//! [`super::read`] reads the list much faster.
 
 use super::{MapsEntry, ParseError, lines, parse_line};
 

@@ -1,4 +1,4 @@
-//! Tests that parse the lists of real processes, and malicious text.
+//! Tests that parse lists of real processes, as well as malicious text.
 
 use super::*;
 use vmarea_linux_sys::child::Child;

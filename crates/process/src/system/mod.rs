@@ -100,8 +100,7 @@ pub fn header() -> Header {
 ///   `thp.hpage_pmd_size`, ...)
 /// - `thp.<size>` and `thp.<size>.shmem_enabled` for each size of huge page (`thp.64kB`)
 /// - `mem.total_pages`
-/// - `mm.lowest_addr`: the lowest address that the kernel chooses, which is not shown in any
-///   file
+/// - `mm.lowest_addr`: the lowest address that the kernel chooses for a mapping; no file shows it
 /// - `cpu.ospke`: 1 if the processor has protection keys and the kernel uses them
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
@@ -130,11 +129,11 @@ pub fn settings() -> BTreeMap<String, String> {
     settings
 }
 
-/// Returns the lowest address that the kernel itself chooses, determined with a hint below it.
+/// Determines the lowest address that the kernel itself chooses, by mapping with a lower hint.
 ///
 /// The result is `None` if the lowest address is already mapped.
 fn lowest_addr() -> Option<u64> {
-    /// Upper bound of the address; no kernel is built with a larger one.
+    /// Upper bound for a plausible result; no kernel is built with a higher lowest address.
     const MOST: u64 = 1 << 20;
     let placed =
         vmarea_linux_sys::own_process::placed_at(rustix::param::page_size() as u64).ok()?;

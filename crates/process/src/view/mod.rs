@@ -3,8 +3,8 @@
 //! `/proc/PID/maps` shows neither the anon_vma and page offset of a mapping nor the address from
 //! which the kernel places new mappings. The `task_vma` iterator runs a small program on each
 //! `vm_area_struct`. The program is assembled for the running kernel from the kernel's BTF (see
-//! `program`), so neither a compiler nor headers are needed. This module does not interpret the
-//! data and does not replace kernel pointers with numbers.
+//! `program`), so neither a compiler nor headers are needed. This module returns raw data: it does
+//! not interpret the fields or replace kernel pointers.
 //!
 //! # Picture
 //! ```text
@@ -40,7 +40,7 @@ use vmarea_linux_sys::btf::{Btf, BtfError};
 
 /// File that contains the kernel's type information (BTF).
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
-/// Maximum number of bytes that the kernel returns for one read of an iterator.
+/// Maximum number of bytes that the kernel returns per read from an iterator.
 const READ_BYTES: usize = 32 << 10;
 
 /// Number of VMAs per read; the kernel releases `mmap_lock` between the reads of a longer list.
@@ -77,7 +77,8 @@ pub struct ViewVma {
     pub root: u64,
     /// True if the VMA's chain has at most one anon_vma.
     pub chain_singular: bool,
-    /// `anon_vma->num_children`, if the VMA has an anon_vma. A root counts itself.
+    /// `anon_vma->num_children`, if the VMA has an anon_vma. A root anon_vma counts itself as a
+    /// child.
     pub num_children: Option<u64>,
     /// `anon_vma->num_active_vmas`, if the VMA has an anon_vma.
     pub num_active_vmas: Option<u64>,
@@ -98,7 +99,7 @@ pub struct ViewVma {
 }
 
 impl ViewVma {
-    /// Returns true if, since a fork, other processes may share pages of the VMA.
+    /// Returns true if other processes may share pages of the VMA because of a fork.
     pub fn is_forked(&self) -> bool {
         // A root counts itself among its children.
         let own = u64::from(self.root == self.anon_vma);
@@ -168,7 +169,7 @@ impl From<BtfError> for ViewError {
 #[derive(Debug)]
 pub struct KernelView {
     loaded: Loaded,
-    /// Serializes reads: before 6.1, a single shared word selects the process to read.
+    /// Serializes reads, because before Linux 6.1, one shared word selects the process to read.
     one_at_a_time: Mutex<()>,
 }
 

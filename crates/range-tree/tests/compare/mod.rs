@@ -1,7 +1,7 @@
 //! Comparison of the tree with an ordered map after each of many random changes.
 //!
 //! This module is compiled twice: within the crate, with nodes of three rows, so that every kind of
-//! reshaping occurs; and as an integration test, with nodes of the real size.
+//! reshaping occurs; and as an integration test, with full-size nodes.
 
 use crate::reference::Reference;
 use crate::{Entry, RangeTree};
@@ -56,7 +56,7 @@ fn nth(reference: &Reference, nth: usize) -> Option<Entry> {
         .flatten()
 }
 
-/// Returns new bounds for `e` between its neighbours; `from` and `to` are sixteenths of that space.
+/// Returns new bounds for `e`; `from` and `to` are sixteenths of the space between its neighbours.
 fn new_bounds(reference: &Reference, e: Entry, from: u64, to: u64) -> (u64, u64) {
     let low = reference.prev(e.start).map_or(0, |p| p.end);
     let high = reference.find(e.end).map_or(e.end + 16, |x| x.start);

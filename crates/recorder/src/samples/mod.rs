@@ -1,6 +1,6 @@
 //! Page faults and lock acquisitions of a process and its descendants, as the kernel reports them.
 //!
-//! Each CPU has a ring into which the kernel writes samples of the task and all its descendants.
+//! Each CPU has a ring into which the kernel writes samples of a task and all its descendants.
 //! [`Samples::drain`] empties the rings and orders the samples by time. For root, the samples come
 //! from tracepoints, which distinguish reads from writes, include faults that the kernel takes on
 //! the process's behalf, and show when each thread took `mmap_lock`. Otherwise the samples come
@@ -183,7 +183,7 @@ pub struct Samples {
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     decoder: Decoder,
-    /// Samples that were read but are too young to be returned.
+    /// Samples that were read but are too recent to be returned.
     held: Vec<Sample>,
     bytes: Vec<u8>,
     watermark: Nanos,
@@ -321,7 +321,7 @@ impl Samples {
 
     /// Empties the rings and appends all settled samples to `out`, ordered by time over all CPUs.
     ///
-    /// Returns a watermark: no sample that a later call returns has an earlier time.
+    /// Returns a watermark: later calls of this method return no sample with an earlier time.
     pub fn drain(&mut self, out: &mut Vec<Sample>) -> Nanos {
         // Read the clock before the rings: a sample still missing there was stamped at most SETTLE
         // ago.

@@ -35,12 +35,12 @@ impl Decoder {
         }
     }
 
-    /// True if some of the `counted` occurrences were neither read nor reported as lost.
+    /// True if some of the `counted` samples have been neither read nor reported as lost.
     pub(super) fn awaits(&self, counted: u64) -> bool {
         counted > self.seen + self.lost
     }
 
-    /// Returns how many of the `counted` occurrences were neither read nor reported as lost.
+    /// Returns how many of the `counted` samples were neither read nor reported as lost.
     pub(super) fn missing(&mut self, counted: u64) -> Option<u64> {
         let missing = counted.saturating_sub(self.seen + self.lost);
         self.lost += missing;

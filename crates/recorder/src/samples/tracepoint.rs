@@ -189,7 +189,8 @@ impl Format {
 
     /// Finds a numeric field by name.
     ///
-    /// A line reads `field:unsigned long address; offset:8; size:8; signed:0;`, separated by tabs.
+    /// A line of a format reads `field:unsigned long address; offset:8; size:8; signed:0;`, with
+    /// tabs as separators.
     fn field(&self, name: &str) -> Result<Field, String> {
         let number = |line: &str, key: &str| -> Option<usize> {
             let value = line

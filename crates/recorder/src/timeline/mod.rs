@@ -32,15 +32,15 @@ use overlap::{Window, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
-/// Maximum time that a call in flight may hold back the stream.
+/// Maximum time for which an in-flight call may hold back the stream.
 ///
-/// A call that blocks for longer (for example because it fills gigabytes, or waits for a user-space
-/// fault handler) is placed at its exit.
+/// A call that blocks for longer than this (for example because it fills gigabytes, or waits for a
+/// user-space fault handler) is placed at its exit.
 const LONGEST_HOLD: Nanos = 5_000_000_000;
 /// Maximum time that a fault waits for a lock sample of its thread.
 ///
-/// A fault's lock sample can be late: the thread waits for `mmap_lock`, whose holder waits for a
-/// processor.
+/// A fault's lock sample is late if the thread waits for `mmap_lock` while the lock's holder waits
+/// for a processor.
 const GRACE: Nanos = 100_000_000;
 
 /// Why the timeline waits for a call.
@@ -50,9 +50,9 @@ pub(crate) enum Flight {
     ///
     /// The [`CallRange`] contains all affected addresses, as far as they are known.
     ChangesMappings(MmId, CallRange),
-    /// The call creates a task or changes its program.
+    /// The call creates a task, or replaces the calling task's program.
     ///
-    /// Until the call is placed, samples of that task cannot be interpreted.
+    /// Until the call is placed, samples of the new task or program cannot be interpreted.
     MovesTask,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Ended {
     pub exit: Nanos,
     /// Whether other calls on the address space ran during the call.
     pub alone: Alone,
-    /// Task that the call created; the task's first sample belongs after the call.
+    /// Task that the call created; the task's samples are placed after the call.
     pub child: Option<i32>,
     /// The call's event and the events that belong to it.
     pub events: Vec<Event>,
@@ -87,7 +87,7 @@ struct InFlight {
     since: Nanos,
     flight: Flight,
     lock: Option<Lock>,
-    /// True if the stream has emitted an event whose position may be after this call.
+    /// True if the stream has emitted an event that may belong after this call.
     passed: bool,
 }
 
@@ -323,7 +323,8 @@ impl Timeline {
         }
     }
 
-    /// Uses a lock sample as evidence for its thread's current call, or else for its last fault.
+    /// Uses a lock sample as evidence for the thread's current call, or else for the thread's last
+    /// fault.
     fn lock_taken(&mut self, tid: i32, lock: Lock) {
         self.place_calls_of(tid, lock.t);
         let ended = self.unplaced.get_mut(&tid).and_then(VecDeque::front_mut);

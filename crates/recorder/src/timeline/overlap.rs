@@ -8,7 +8,7 @@ use super::super::call_range::CallRange;
 use super::{Flight, Timeline};
 use vmarea_trace::event::{Event, Fault, MmId, Nanos, Order, Tid};
 
-/// Time span in which a call may have taken effect, to compare with faults of other threads.
+/// Time span in which a call may have taken effect, for comparison with other threads' faults.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) from: Nanos,
@@ -44,11 +44,9 @@ impl Timeline {
         overlaps
     }
 
-    /// True if an event emitted at `t` overtakes a call in flight for whose range `matters` is
-    /// true.
+    /// True if an event emitted at `t` overtakes an in-flight call whose range satisfies `matters`.
     ///
-    /// Considers only calls of other threads that began by time `t`. Marks these calls as
-    /// overtaken.
+    /// Considers only other threads' calls that had begun by time `t`. Marks the overtaken calls.
     pub(super) fn passes(
         &mut self,
         (mm, tid): (MmId, Tid),

@@ -1,8 +1,8 @@
 //! Checks of the invariants of every recording, event by event, with a model of the mapped pages.
 //!
 //! The model contains only the mapped pages and their permissions. This is enough to detect events
-//! in the wrong order: a page is mapped while it is still in use or unmapped too early, or the
-//! final list differs from the kernel's.
+//! in the wrong order: they map a page that is still mapped, unmap a page too early, or result in a
+//! final list that differs from the kernel's.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use vmarea_trace::event::{

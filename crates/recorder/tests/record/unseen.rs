@@ -1,7 +1,7 @@
 //! Properties of a program that the recorder must not change.
 //!
-//! These properties are the program's own filters, children created with `CLONE_UNTRACED`, and the
-//! relative speed of the program's threads, although one tracer thread handles all their stops.
+//! The tested properties are the program's own filters, children created with `CLONE_UNTRACED`, and
+//! the relative speed of the program's threads, although one tracer thread handles all their stops.
 
 use super::support::{Recorded, compile, record_into, run};
 use super::{calls, said, stream};

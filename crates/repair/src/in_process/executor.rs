@@ -28,7 +28,7 @@ use vmarea_linux_sys::uffd::{self, Uffd};
 
 /// Size of the largest piece, in bytes.
 const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
-/// Capacity of the table of calls; a piece needs one call for each part and a few others.
+/// Capacity of the table of calls; a piece needs one call per part and a few more.
 const MOST_CALLS: usize = 1_200;
 /// Maximum number of parts in a piece.
 pub(super) const TABLE_PARTS: usize = MOST_CALLS - 40;
@@ -38,7 +38,7 @@ const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The userfaultfd events for all operations that can affect pages while they are moved.
 const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
-/// Executor that replaces a piece while the other threads run.
+/// Executor that replaces pieces while the other threads run.
 #[derive(Debug)]
 pub(super) struct InProcess {
     /// Maximum time for the other threads to stop.
@@ -52,7 +52,8 @@ pub(super) struct InProcess {
     sidecar: Option<(Arena<sidecar::Memory>, File)>,
     pagemap: File,
     maps: File,
-    /// The current attributes; `None` if the caller guarantees that `madvise` has set no flags.
+    /// Current attributes of the mappings; `None` if the caller guarantees that `madvise` has set
+    /// no flags.
     attributes: Option<Attributes>,
 }
 
@@ -114,8 +115,8 @@ impl InProcess {
     }
 
     /// Returns the scratch area, or reserves a new area if the old one was abandoned. An area is
-    /// abandoned if it may have a hole in which the program may map memory. A hole can arise if the
-    /// kernel runs out of memory while it creates a mapping in the area.
+    /// abandoned if it may have a hole, in which the program could map memory. A hole can arise if
+    /// the kernel runs out of memory while it creates a mapping in the area.
     pub(super) fn room(&mut self) -> Result<Room, RepairError> {
         let room = match self.room {
             Some(room) => room,
@@ -137,8 +138,8 @@ impl InProcess {
         changed.map_err(RepairError::system("reading /proc/self/smaps"))
     }
 
-    /// Fills the table with the calls of a piece. Returns how many calls the table then contains,
-    /// and how many of them come before the swap.
+    /// Fills the table with the calls for a piece. Returns the number of these calls, and how many
+    /// of them precede the swap.
     fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
         piece::out(piece, room, watch, &mut list);

@@ -14,7 +14,7 @@ use vmarea_linux_sys::own_process;
 const OPEN: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// State shared by all repairs in this process, which must not cross a page boundary.
+/// State shared by all repairs in this process. The struct must not cross a page boundary.
 #[repr(align(8))]
 struct Gate {
     state: AtomicU32,
@@ -31,7 +31,7 @@ static GATE: Gate = Gate {
 pub(super) struct Passage;
 
 impl Passage {
-    /// Waits until the gate is open, and closes it.
+    /// Waits until the gate is open, and then closes it.
     pub(super) fn wait() -> Passage {
         close();
         Passage
@@ -69,7 +69,7 @@ pub(super) fn is_dropping() -> bool {
 
 /// Records that every discard is complete.
 ///
-/// All threads must have been stopped since the last discard event.
+/// All threads must have been stopped at least once since the last discard event.
 pub(super) fn all_dropped() {
     GATE.dropping.store(0, Ordering::Relaxed);
 }

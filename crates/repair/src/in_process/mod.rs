@@ -1,9 +1,9 @@
 //! Repairs the calling process while its other threads run.
 //!
-//! A thread that touches a page while the page is being moved waits for the move. A thread that
-//! touches a page that is moved out waits until the piece is complete. The thread that works on the
-//! piece uses only its own stack, registers and shared memory: any other memory could be in the
-//! middle of a move. A second thread handles the userfaultfd events ([`watch`]).
+//! A thread that touches a page while the page is being moved waits until the move is complete. A
+//! thread that touches a page that is moved out waits until the piece is complete. The thread that
+//! works on the piece uses only its own stack, registers and shared memory: any other memory could
+//! be in the middle of a move. A second thread handles the userfaultfd events ([`watch`]).
 //!
 //! # Order of events
 //! ```text
@@ -83,7 +83,7 @@ pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, Repair
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Starts a thread, in several attempts. No thread can be started while another thread executes
+/// Starts a thread, and retries on failure: no thread can be started while another thread executes
 /// `execve`, which may still fail.
 fn started<T: Send + 'static>(
     work: impl FnOnce() -> T + Clone + Send + 'static,
@@ -144,8 +144,8 @@ impl Merger {
 
     /// Joins neighbouring mappings in the address range `range` if they could be one mapping.
     ///
-    /// Does not return while any page is away from its address, however long the kernel lacks the
-    /// memory to move the page back. Mappings that cannot be joined are not an error; the report
+    /// Returns only when every page is at its address, no matter how long the kernel lacks the
+    /// memory to move a page back. Mappings that cannot be joined are not an error; the report
     /// counts them.
     ///
     /// # Errors

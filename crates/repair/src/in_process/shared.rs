@@ -58,7 +58,7 @@ pub(super) struct Site {
     pub(super) wipes: bool,
 }
 
-/// The site of the current piece, or of the last one.
+/// The site of the current or most recent piece.
 #[derive(Debug)]
 #[repr(C)]
 struct SiteWords {
@@ -133,7 +133,7 @@ pub(super) struct Shared {
     progress: Progress,
     /// Number of forks in which the child received the missing pages.
     forks: AtomicU64,
-    /// Id of the watcher's thread; 0 before the thread runs.
+    /// Id of the watcher's thread; 0 until the thread runs.
     thread: AtomicI32,
     /// The addresses to which the pages of the piece belong.
     locations: PageLocations,
@@ -174,7 +174,7 @@ impl Shared {
         self.progress.begin();
     }
 
-    /// Ends a piece, all of whose pages are back at their addresses.
+    /// Ends a piece after all of its pages have returned to their addresses.
     pub(super) fn end(&self) {
         let locked = self.lock();
         if locked.is_disturbed() {
@@ -333,7 +333,7 @@ impl Locked<'_> {
         self.forks.fetch_add(1, UNDER_LOCK);
     }
 
-    /// Discards the page at offset `off` in the temporary range, where it is no longer needed.
+    /// Discards the unneeded page at offset `off` in the temporary range.
     pub(super) fn drop_out(&self, off: u64) {
         let (from, bin) = (self.temporary() + off, self.bin());
         let silent = self.descriptors.silent;

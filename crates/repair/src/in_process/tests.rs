@@ -1,4 +1,4 @@
-//! Tests that make each system call of a piece fail in turn, with every errno.
+//! Tests that make each system call for a piece fail in turn, with each possible errno.
 //!
 //! After each failure, the process must continue with correct memory contents.
 
@@ -156,7 +156,7 @@ fn once() -> Vec<Refusals> {
     [each(&PASSING, 1, false), each(&DEFINITE, 1, false)].concat()
 }
 
-/// Returns refusals that exercise every retry, some of them while pages are moved out.
+/// Returns refusals that exercise every retry, including retries while pages are moved out.
 fn often() -> Vec<Refusals> {
     each(&PASSING, 60, false)
 }
@@ -237,7 +237,7 @@ fn the_end_of_a_child_is_no_lack_of_memory() {
     all_is_well(see_a_child_end);
 }
 
-/// Closes this process's userfaultfds while a page is being moved; returns false if there are none.
+/// Closes this process's userfaultfds while a page is being moved; returns false if none is open.
 fn close_watchers() -> bool {
     let is_watcher = |fd: &i32| {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -250,7 +250,7 @@ fn close_watchers() -> bool {
 
 /// Number of calls before the descriptors are closed.
 static OPEN_FOR: AtomicU64 = AtomicU64::new(0);
-/// Exit code if every byte is correct, but all calls were made before the descriptors were closed.
+/// Exit code if every byte is correct, but the merge finished before the descriptors were closed.
 const NOT_CLOSED: i32 = 3;
 
 /// Makes a call fail until the descriptors are closed. Returns 0 if no byte is lost.

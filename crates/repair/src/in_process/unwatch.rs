@@ -1,5 +1,4 @@
-//! Unregisters from the userfaultfd the mappings that the program changed while a piece was
-//! replaced.
+//! Ends the userfaultfd watch of mappings that the program changed while a piece was replaced.
 //!
 //! The program may have moved mappings away, extended them, or created other mappings between them.
 //! If a mapping in the range cannot be watched at all, the kernel refuses a call that unregisters

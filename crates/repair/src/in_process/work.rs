@@ -1,8 +1,8 @@
 //! Replacement of one piece of the calling process while its other threads run.
 //!
-//! From the first page moved out to the last page moved back, the working thread uses only its
-//! stack and shared memory. Moves are made under the watcher's lock. The watcher reports pages that
-//! the program discards or moves in the meantime; these changes are preserved.
+//! While any page of the piece is moved out, the working thread uses only its stack and shared
+//! memory. Moves are made under the watcher's lock. The watcher reports pages that the program
+//! discards or moves in the meantime; these changes are preserved.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) struct Copies {
 
 pub(super) enum End {
     Joined,
-    /// The piece is unchanged, for this reason and because of the obstacle at this address.
+    /// The piece is unchanged: the reason, and the address of the obstacle.
     Refused(KeptReason, u64),
 }
 
@@ -291,7 +291,7 @@ impl Work<'_> {
         }
     }
 
-    /// Waits until `MADV_DONTNEED` calls whose events earlier pieces have read are complete.
+    /// Waits for the end of `MADV_DONTNEED` calls whose events were read during earlier pieces.
     ///
     /// Stopping all other threads for a moment completes their calls. Does nothing if the caller
     /// owns the range.

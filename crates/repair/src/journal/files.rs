@@ -95,7 +95,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// Creates a file that does not exist yet.
+    /// Creates a file, whose name must not exist yet.
     pub(super) fn create_file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::RUSR | Mode::WUSR;

@@ -2,9 +2,9 @@
 //!
 //! There is one text file for each process under repair. A line is appended before each step that
 //! must not remain half done; incomplete lines are ignored. The plan of a piece is on disk before
-//! the process is stopped; the registers are added once the process is stopped. The progress within
-//! a piece is not recorded: the state of the process shows it. A run holds a lock on the journal
-//! that it uses.
+//! the process is stopped; the registers of the borrowed thread are added once the process is
+//! stopped. The progress within a piece is not recorded: the state of the process shows it. A run
+//! holds a lock on the journal that it uses.
 //!
 //! # Picture
 //! ```text
@@ -58,7 +58,7 @@ pub(super) struct Agent {
     pub(super) way: Way,
 }
 
-/// State of the borrowed thread, which must be restored after the injected calls.
+/// State of the borrowed thread, to be restored after the injected calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Saved {
     pub(super) tid: i32,
@@ -69,7 +69,7 @@ pub(super) struct Saved {
 /// The state of a repair, as read from its journal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct State {
-    /// Set while the process is stopped: true if it was in group-stop before.
+    /// `Some` while the process is stopped: true if it was already in group-stop.
     pub(super) stopping: Option<bool>,
     /// Address of a system-call instruction in the process.
     pub(super) syscall: u64,
@@ -290,7 +290,7 @@ impl Journal {
         ))
     }
 
-    /// Records the plan of a piece, which is on disk when this function returns.
+    /// Records the plan of a piece; the record is on disk when this function returns.
     pub(super) fn piece(&mut self, piece: VmRange) -> io::Result<()> {
         self.line(&format!("piece {:x} {:x}", piece.start, piece.end))?;
         self.file.sync_data()

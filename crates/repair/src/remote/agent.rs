@@ -167,7 +167,8 @@ fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
 }
 
 /// Initializes the userfaultfd and returns the method (move or copy) that the kernel supports. If
-/// `wanted` is set, only that method is tried. Also excludes the agent from forks.
+/// `wanted` is set, only that method is tried. Also prevents forked children from inheriting the
+/// agent.
 fn begin_to_use(
     held: &impl Injector,
     agent: &Agent,

@@ -103,8 +103,8 @@ fn join_stopped(
     Ok(Done { pause, ..done })
 }
 
-/// Moves pages back after an error before or after the swap. Afterwards all pages are at their
-/// addresses, unless the returned error says that the process must not run.
+/// Moves pages back after an error, whether the error occurred before or after the swap. Afterwards
+/// all pages are at their addresses, unless the returned error says that the process must not run.
 pub(super) fn take_back(
     by: &impl Injector,
     agent: &Agent,

@@ -1,4 +1,4 @@
-//! Performs in another process the repairs that move no pages (see [`fixes`](crate::fixes)).
+//! Performs those repairs of another process that move no pages (see [`fixes`](crate::fixes)).
 
 use std::fs::File;
 use std::ops::Range;

@@ -22,7 +22,7 @@ fn code_of(pid: i32) -> MapsEntry {
     code.next().expect("code")
 }
 
-/// Checks journals whose contents were changed by an attacker.
+/// Tests that a journal is rejected if an attacker has changed its contents.
 #[test]
 fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
     while_it_stands(|heap, held, agent| {

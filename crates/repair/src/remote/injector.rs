@@ -27,8 +27,8 @@ pub(super) const SIGCONT_BIT: u64 = 1 << (libc::SIGCONT - 1);
 
 /// Interface for calls in a stopped process.
 ///
-/// The interface is implemented by a borrowed thread, and by a test in which some of the calls
-/// fail.
+/// The interface is implemented by a borrowed thread, and by a test injector that makes some of the
+/// calls fail.
 pub(super) trait Injector {
     /// Returns the id of the process.
     fn pid(&self) -> i32;
@@ -48,8 +48,8 @@ pub(super) trait Injector {
     /// call. An error of the call itself is in the result.
     fn call(&self, call: &Call) -> Result<i64, RepairError>;
 
-    /// Runs the thread from the end of a call to its next signal-delivery stop. The thread's
-    /// registers may be restored there.
+    /// Runs the thread from the end of a call to its next signal-delivery stop, at which the
+    /// thread's registers can be restored.
     ///
     /// # Errors
     /// As for [`Injector::call`].
@@ -75,7 +75,8 @@ pub(super) struct StoppedProcess<'a> {
     /// The ids of the stopped process and of the borrowed thread, in their own pid namespace.
     pub(super) inner: (i32, i32),
     pub(super) was_stopped: bool,
-    /// Raised priority of the repairing thread, because the whole stopped process waits for it.
+    /// Keeps the priority of the repairing thread raised, because the whole stopped process waits
+    /// for that thread.
     pub(super) _prompt: Prompt,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of interrupted runs, and of the run that finishes them.
+//! Tests of interrupted runs, and of the later run that finishes the repair.
 //!
 //! A run is interrupted after each call of a piece, both with the agent's descriptor open and with
 //! it closed, because the program may close that descriptor between two pieces. The resumed process
@@ -102,7 +102,7 @@ fn a_run_that_ended_after_any_call_is_resumed_even_without_its_descriptor() {
     }
 }
 
-/// Tests that a file that has taken over the closed descriptor's number is left alone.
+/// Tests that a file that reuses the closed descriptor's number is left alone.
 #[test]
 fn a_file_with_the_number_of_the_descriptor_is_left_alone() {
     if !may_repair() {

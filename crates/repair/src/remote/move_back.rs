@@ -159,8 +159,8 @@ impl<I: Injector> Recovery<'_, I> {
     }
 
     /// Completes a swap that unmapped the old mappings but did not put the fresh mapping in place.
-    /// Only the swap unmaps any part of the piece. If the swap keeps failing, new memory is mapped
-    /// instead.
+    /// No call other than the swap unmaps any part of the piece. If the swap keeps failing, new
+    /// memory is mapped instead.
     fn cover(&self, swapped: bool) -> Result<(), RepairError> {
         if !swapped {
             let mut calls = Vec::new();

@@ -2,9 +2,9 @@
 //!
 //! `/proc/PID/fdinfo` lists the buffers that are registered with an `io_uring`; such buffers are
 //! pinned. The pagemap shows which pages are shared, but only at the moment of reading: a survey
-//! counts these pages, and a merge checks again. The kernel does not report other obstacles, such
-//! as pages that are pinned for a device, or pages that were once shared with a child that has
-//! ended.
+//! counts these pages, and a merge checks each piece again. The kernel does not report other
+//! obstacles, such as pages that are pinned for a device, or pages that were once shared with a
+//! child that has ended.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -103,7 +103,7 @@ pub(super) fn without(
 }
 
 /// Adds the collected parts as a run. A single part is a run as well, because its replacement may
-/// join a neighbour that is not replaced.
+/// merge with a neighbour that is not replaced.
 fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
     let parts = std::mem::take(parts);
     if let (Some(first), Some(last)) = (parts.first(), parts.last()) {

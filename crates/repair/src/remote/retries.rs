@@ -1,4 +1,4 @@
-//! Decides whether a refused call of a piece is repeated.
+//! Decides whether to repeat a refused call.
 
 use std::time::Duration;
 

@@ -145,8 +145,9 @@ fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(),
     }
 }
 
-/// Bounds on the time for which stopped threads wait for a thread that has not stopped.
+/// Lower bound for the time that stopped threads wait for a thread that has not stopped yet.
 const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_millis(20);
+/// Upper bound for the time that stopped threads wait for a thread that has not stopped yet.
 const LONGEST_STOP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Measures how long a stop lasts if nothing is done while the process is stopped.
 ///

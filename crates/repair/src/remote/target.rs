@@ -18,7 +18,7 @@ use vmarea_process::processes;
 
 /// Default maximum time for a thread to stop.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Mark at the end of the agent's code page, which is the same in every later version.
+/// Mark at the end of the agent's code page. Every later version must use the same mark.
 const MARK: &[u8; 16] = b"vmarea's agent\0\0";
 const MARK_AT: u64 = PAGE - MARK.len() as u64;
 
@@ -165,7 +165,8 @@ impl Target {
         })
     }
 
-    /// Fills an empty page by writing a zero; false if the kernel does not permit the write.
+    /// Fills an empty page by writing a zero to it; returns false if the kernel does not permit the
+    /// write.
     pub(super) fn touch(&self, page: u64) -> bool {
         self.write(&[0], page).is_ok()
     }

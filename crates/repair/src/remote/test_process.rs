@@ -15,7 +15,7 @@ use crate::{Way, can_repair_itself};
 use vmarea_process::maps;
 
 pub(super) const PARTS: u64 = 6;
-/// Program with mappings of two pages each, which together could be one mapping.
+/// Program that creates mappings of two pages each, all of which could be one mapping.
 ///
 /// The second page of every third mapping is empty. For each input line the program creates the
 /// mappings again (`make`) or counts the mappings with wrong contents.
@@ -82,7 +82,7 @@ impl Heap {
         }
     }
 
-    /// Returns the number of mappings in the area, the other mappings, and the number of open
+    /// Returns the number of mappings in the area, the ranges of the others, and the number of open
     /// files.
     pub(super) fn seen(&self) -> (usize, Vec<(u64, u64)>, usize) {
         let all = maps::read(self.pid()).expect("its mappings");

@@ -1,4 +1,4 @@
-//! Tests in which each call of a piece fails in turn.
+//! Tests in which each call for a piece fails in turn.
 //!
 //! The calls go through an injector that makes some of them fail, as if the kernel had run out of
 //! memory or a page had just become shared. The process must keep its known memory contents, and no
@@ -100,8 +100,8 @@ impl<'a, I: Injector> Refusing<'a, I> {
         }
     }
 
-    /// Does half of a call that moves or copies pages, and returns true. The swap only unmaps the
-    /// old mappings; any other call does nothing. False is returned for both.
+    /// Does half of a call that moves or copies pages, and returns true. For the swap, only unmaps
+    /// the old mappings; for any other call, does nothing. Returns false in these two cases.
     fn half(&self, agent: &Agent, calls: &mut [Call], at: usize) -> Result<bool, RepairError> {
         let whole = calls[at];
         if whole.nr == libc::SYS_mremap {
@@ -282,7 +282,7 @@ fn each_kind_of_call_refused_for_good_by_copy() {
     );
 }
 
-/// The last call of a piece releases the scratch area. If that call fails repeatedly, the piece is
+/// The last call for a piece releases the scratch area. If that call fails repeatedly, the piece is
 /// joined anyway, and the error names the parts that remain in the process.
 #[test]
 fn a_room_that_cannot_be_given_back_is_named() {

@@ -1,7 +1,7 @@
 //! The address space as a drawing: a stack of boxes, high addresses at the top.
 //!
-//! The height of a box grows with the logarithm of its size, so that one drawing can show a part of
-//! one page beside a part of a terabyte. Each box is high enough for the labels of the known
+//! The height of a box grows with the logarithm of its size, so that one drawing can show a
+//! one-page part beside a one-terabyte part. Each box is tall enough for the labels of the known
 //! addresses in it.
 
 use super::{Anatomy, Kind, Part};

@@ -1,8 +1,9 @@
 //! Information that an ELF file contains about a program: sections, and symbols of each kind.
 //!
 //! The file may be large or malicious, so only the required parts are read, and at most
-//! `MOST_SYMBOLS` symbols. For each kind of data, only the few largest symbols are kept, enough to
-//! show the location of that kind. Thread-local variables have no single address and are omitted.
+//! `MOST_SYMBOLS` symbols. For each kind of data, only the few largest symbols are kept, just
+//! enough to show where such data is located. Thread-local variables have no single address and are
+//! omitted.
 
 use super::Mark;
 use object::read::elf::{ElfFile, FileHeader};
@@ -19,7 +20,7 @@ const MOST_SYMBOLS: usize = 1 << 20;
 const OF_EACH_KIND: usize = 2;
 /// Maximum length of a name in characters.
 const NAME: usize = 100;
-/// Well-known functions, kept separately from the largest symbols.
+/// Well-known functions, kept in addition to the largest symbols.
 const WELL_KNOWN: [&str; 2] = ["main", "_start"];
 
 /// Information that an ELF file contains about its program.
@@ -176,7 +177,7 @@ fn chosen<'d, H: FileHeader, R: ReadRef<'d>>(
     (known, looked_at <= MOST_SYMBOLS)
 }
 
-/// Returns which kind of data a symbol names, derived from the symbol's type and section.
+/// Returns the kind of data that a symbol names, derived from the symbol's type and section.
 fn data_kind(symbol: SymbolKind, section: SectionKind) -> Option<(usize, &'static str)> {
     match (symbol, section) {
         (SymbolKind::Text, SectionKind::Text) => Some((0, "function")),

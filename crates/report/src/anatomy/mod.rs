@@ -31,7 +31,7 @@ use vmarea::types::VmFlags;
 use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
 
-/// Maximum number of mappings that are still shown separately after small ones have been folded.
+/// Maximum number of mappings shown separately; if there are more, the smaller ones are folded.
 const LARGEST: usize = 24;
 /// End of the user address space with four-level and with five-level page tables.
 const TASK_ENDS: [u64; 2] = [1 << 47, 1 << 56];
@@ -137,7 +137,7 @@ pub struct Anatomy {
     pub schema: u32,
     /// Process ID, if there is one.
     pub pid: Option<i32>,
-    /// Title with the process and the moment.
+    /// Title, which names the process and the point in time.
     pub title: String,
     /// Parts and gaps, highest address first.
     pub parts: Vec<Part>,

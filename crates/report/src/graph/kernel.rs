@@ -1,9 +1,9 @@
 //! Builds the graph of running processes from the kernel's data about them.
 //!
-//! The kernel's data contains each VMA's own anon_vma, the root of that anon_vma, two of its
-//! counters, and whether the VMA's chain has more than one link. Parents, and the ancestors between
-//! a VMA's own anon_vma and the root, are not visible. The root itself is always in the chain: a
-//! child copies its parent's chain, and a chain begins with the first anon_vma of its family.
+//! The kernel's data contains each VMA's own anon_vma, the root and two counters of that anon_vma,
+//! and whether the VMA's chain has more than one link. Parents, and the ancestors between a VMA's
+//! own anon_vma and the root, are not visible. The root itself is always in the chain: a child
+//! copies its parent's chain, and a chain begins with the first anon_vma of its family.
 
 use super::{AnonVma, Av, Graph, Links, Numbering, Process, Source, Vma};
 use vmarea::types::VmFlags;

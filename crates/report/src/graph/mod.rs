@@ -67,7 +67,7 @@ pub struct Graph {
     pub source: Source,
     /// Processes, parents before their children.
     pub processes: Vec<Process>,
-    /// Every anon_vma to which a VMA of these processes or another anon_vma links.
+    /// Every anon_vma that is linked from a VMA of these processes or from another anon_vma.
     pub anon_vmas: Vec<AnonVma>,
     /// Notes for the reader.
     pub notes: Vec<String>,

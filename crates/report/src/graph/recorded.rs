@@ -1,7 +1,7 @@
 //! The graph of a recording at a chosen moment.
 //!
 //! The recording is replayed in the core under the rules of the recorded kernel, up to the chosen
-//! moment. The graph is that of the core, so it includes chains and parents. `vmarea replay`
+//! moment. The graph is built from the core, so it includes chains and parents. `vmarea replay`
 //! reports how closely the core matches the recorded kernel.
 
 use super::Graph;
@@ -17,7 +17,7 @@ use vmarea_trace::event::{Event, FaultSource, Header, InodeId, MmId, Origin, Tid
 /// A moment of a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Moment {
-    /// The last moment with the largest number of live address spaces in one fork lineage.
+    /// Moment at which one fork lineage has the most live address spaces; the last if several.
     #[default]
     Widest,
     /// The end: the moment before the last address space ends.

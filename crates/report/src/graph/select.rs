@@ -24,7 +24,7 @@ pub struct Extent {
 /// Whether VMAs without an anon_vma are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unattached {
-    /// Show VMAs without an anon_vma after the other VMAs, as far as they fit.
+    /// Show VMAs without an anon_vma after the other VMAs, as many as fit.
     Show,
     /// Hide VMAs without an anon_vma.
     Hide,
@@ -62,7 +62,7 @@ impl LeftOut {
 }
 
 impl Graph {
-    /// Returns the part of the graph within `extent`, and the omitted elements.
+    /// Returns the part of the graph within `extent`, and the numbers of omitted elements.
     ///
     /// The anon_vmas keep their numbers.
     pub fn select(&self, extent: Extent) -> (Graph, LeftOut) {

@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 const MARGIN: f64 = 16.0;
 /// Distance between two lanes.
 const LANE: f64 = 12.0;
-/// Size and spacing of anon_vma boxes.
+/// Width of an anon_vma box.
 const AV_WIDTH: f64 = 226.0;
 const AV_HEIGHT: f64 = 32.0;
 const AV_STEP: f64 = 40.0;
-/// Size and spacing of VMA boxes.
+/// Width of a VMA box.
 const VMA_WIDTH: f64 = 228.0;
 const VMA_HEIGHT: f64 = 34.0;
 const VMA_STEP: f64 = 42.0;
@@ -406,7 +406,7 @@ struct Trunk {
 /// Wire that connects a VMA to its anon_vmas.
 struct Wire<'g> {
     vma: &'g Vma,
-    /// Horizontal position at which the wire leaves the box.
+    /// Horizontal position at which the wire leaves the VMA's box.
     from: f64,
     y: f64,
     /// Horizontal position of the wire's lane.
@@ -436,7 +436,7 @@ impl Band<'_> {
         parents
     }
 
-    /// Returns the index of the band's last anon_vma that the chain contains.
+    /// Returns the index in the band of the last anon_vma that `chain` contains.
     fn place(&self, chain: &[Av]) -> Option<usize> {
         self.anon_vmas.iter().rposition(|a| chain.contains(&a.id))
     }

@@ -17,7 +17,7 @@ fn text(write: impl Fn(&mut Vec<u8>) -> std::io::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Returns the parts of a graph that a kernel would show, with other numbers for the anon_vmas.
+/// Returns the parts of a graph that a kernel would show, with different anon_vma numbers.
 fn as_seen(graph: &Graph) -> Graph {
     let id = |av: Av| 0xffff_8880_0000_0000 + (97 - av.0 as u64) * 104;
     let processes = graph.processes.iter().map(|process| {

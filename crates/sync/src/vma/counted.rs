@@ -1,14 +1,15 @@
 //! Per-VMA lock as in Linux since 6.15: owner, writer bit and reader count in one word.
 //!
-//! A reader increments the count and then compares the sequence numbers. A writer sets WRITER,
-//! waits until the count is 1, stores the sequence number of its section, and clears WRITER.
-//! Therefore either the writer sees the reader's count, or the reader sees the writer's sequence
-//! number.
+//! A reader increments the count and then compares the VMA's sequence number with the owner's. A
+//! writer sets WRITER, waits until the count is 1, stores its section's number in the VMA, and
+//! clears WRITER. Therefore either the writer sees the reader's count, or the reader sees the
+//! writer's sequence number.
 //!
-//! Each write section changes the owner's sequence number, so a reader should avoid loading it.
-//! After a write section that has locked the VMA, the first reader that finds that section ended
-//! stores OVER. That reader is counted while it stores OVER, so no writer can store a sequence
-//! number at the same time. Later readers see OVER and do not touch the owner's cache line.
+//! Each write section writes to the cache line of the owner's sequence number, so a reader should
+//! avoid loading that number. The first reader that finds that the section that last locked the VMA
+//! has ended stores OVER as the VMA's number. This reader is counted while it stores OVER, so no
+//! writer can store a number at the same time. Later readers see OVER and do not touch the owner's
+//! cache line.
 //!
 //! # Picture
 //! ```text
@@ -46,8 +47,8 @@ impl VmaLock {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Blocks new readers and waits for current ones. Returns the word without WRITER and the
-    /// count.
+    /// Blocks new readers and waits for current ones. Returns the word with WRITER and the count
+    /// cleared.
     fn drain<W: Wait>(&self) -> u64 {
         let mut word = self.word.load(Ordering::Relaxed);
         // ORDERING: Acquire, here and below, pairs with the Release in `end_read`.

@@ -26,7 +26,7 @@ use core::fmt::Debug;
 pub unsafe trait ReadWrite: Debug + Default + Send + Sync + 'static {
     /// Name of the lock in printed tables.
     const NAME: &'static str;
-    /// Number of bytes per lock in separate allocations.
+    /// Number of bytes that each lock needs in separate allocations.
     const SIDE_BYTES: usize = 0;
 
     /// Takes the lock for reading, without waiting.

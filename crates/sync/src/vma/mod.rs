@@ -3,12 +3,12 @@
 //! A page fault needs one VMA, not the whole address space. It finds the VMA without a lock and
 //! takes the VMA's own lock for reading with one atomic operation. Until the fault unlocks the VMA,
 //! the VMA remains in the address space and does not change. A writer holds `mmap_lock` and stores
-//! the sequence number of its write section in each VMA that it is going to change. When it
-//! advances the sequence number, it unlocks all these VMAs at once.
+//! the sequence number of its write section in each VMA that it is going to change. Advancing the
+//! lock's sequence number unlocks all these VMAs at once.
 //!
 //! Because the slot of a VMA may be reused, a reader that has taken the lock must check that the
-//! VMA is still the one that it found. For this it compares the range and the generation, which are
-//! atomics outside of the cell.
+//! VMA is still the one that it found. For this the reader checks the VMA's range and generation,
+//! which are atomics outside of the cell.
 //!
 //! # Picture
 //! ```text
@@ -29,10 +29,10 @@
 //! - Errors such as a guard of another lock, `get_mut` without `start_write`, or `attach` of an
 //!   attached VMA panic and change nothing.
 //! - A writer waits forever for a reader that never unlocks the VMA to be changed.
-//! - A thread that reads a VMA and waits for `mmap_lock` or calls `start_write` can deadlock with
-//!   itself. Debug builds with the feature `std` panic instead.
+//! - A thread that holds a VMA lock for reading and waits for `mmap_lock` or calls `start_write`
+//!   can deadlock with itself. Debug builds with the feature `std` panic instead.
 //! - A guard passed to [`core::mem::forget`] leaves its lock taken.
-//! - A caller that does not check range and generation may read the body of another VMA of the same
+//! - A caller that does not check range and generation can read the body of another VMA in the same
 //!   address space.
 //!
 //! # Linux
@@ -53,7 +53,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// Why a VMA could not be locked for reading. Unless the VMA is gone, the caller then takes
+/// Reason why a VMA could not be locked for reading. Unless the VMA is gone, the caller then takes
 /// `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
@@ -80,7 +80,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     const NAME: &'static str;
     /// False if `try_read` never succeeds, so that callers can omit the call.
     const HAS_READERS: bool = true;
-    /// Number of bytes per lock in separate allocations.
+    /// Number of bytes that each lock needs in separate allocations.
     const SIDE_BYTES: usize = 0;
 
     /// Returns the id of the lock that owns this VMA lock, if there is an owner.
@@ -96,7 +96,7 @@ pub unsafe trait VmaLockKind: fmt::Debug + Default + Send + Sync + 'static {
     fn detach<W: Wait>(&self);
     /// Returns true if the VMA is in an address space.
     fn is_attached(&self) -> bool;
-    /// Takes the lock for reading, without any other lock; `lock_sequence` is that of the owner.
+    /// Takes the lock for reading, without any other lock; `lock_sequence` is the owner's.
     fn try_read<W: Wait>(&self, owner: LockId, lock_sequence: &AtomicU64) -> Result<(), Refused>;
     /// Takes the lock for reading under the owner's lock.
     fn read_locked(&self) -> Result<(), Refused>;
@@ -271,7 +271,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
         Ok(self.reading(Subclass::NORMAL))
     }
 
-    /// Locks the VMA for reading under `mmap_lock`. The returned guard may outlive `guard`.
+    /// Locks the VMA for reading under `mmap_lock`. The returned guard can outlive `guard`.
     ///
     /// # Errors
     /// If the VMA is detached or has too many readers.

@@ -2,7 +2,7 @@
 //!
 //! The format is stable: spaces separate the columns, `-` marks a column that an event does not
 //! have, and no text from a traced program (names, paths) can break a line. A snapshot is printed
-//! as one line and one more for each mapping, in the style of `/proc/PID/maps`.
+//! as one line, plus one line per mapping, in the style of `/proc/PID/maps`.
 //!
 //! # Picture
 //! ```text

@@ -36,12 +36,12 @@ const LOOK_AHEAD: usize = 10_000;
 pub enum Format {
     /// `strace -f`, with or without `-o`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, `-y`.
     ///
-    /// With `-y` paths are complete; without `-f` children are missing.
+    /// With `-y`, paths are complete; without `-f`, children are missing.
     Strace,
     /// `perf script`, with page faults and system calls.
     ///
-    /// Best with `-F comm,pid,tid,time,event,trace,addr --show-task-events --show-mmap-events` on
-    /// a recording by `perf record -c 1 -d`.
+    /// Best used with `-F comm,pid,tid,time,event,trace,addr --show-task-events --show-mmap-events`
+    /// on a recording made by `perf record -c 1 -d`.
     PerfScript,
     /// `perf trace`, with `-F all` for faults.
     PerfTrace,

@@ -1,8 +1,8 @@
 //! Importer for `perf trace`: calls with named arguments, and faults with `-F`.
 //!
-//! `perf trace` leaves out arguments that are 0. It prints a fault on a mapped file as a position
-//! in that file instead of an address; such faults cannot be used and count as lost. The text does
-//! not show which files are mapped.
+//! `perf trace` omits arguments that are 0. It prints a fault on a mapped file as a position in
+//! that file instead of an address; such faults cannot be used and count as lost. The text does not
+//! show which files are mapped.
 
 use super::classify::{
     MAP_ANONYMOUS, flags_for_sharing, is_exec, is_fork, only_asks, shapes_memory, sharing_of_flags,

@@ -1,8 +1,9 @@
 //! Tasks, address spaces and files of the text being imported, and the resulting events.
 //!
 //! The importers report what a line means (`fork`, `exec`, a call, a fault). This module assigns
-//! the ids that events need, and adds the event that introduces an id before the id is first used.
-//! The content of an address space is unknown: it begins empty, as if by `execve`.
+//! the ids that events need; before an id is first used, it adds the event that introduces the id.
+//! The initial content of an address space is unknown, so each address space begins empty, as if
+//! created by `execve`.
 //!
 //! # Invariants
 //! O1  Every task that a line names is known: a task without an earlier line starts as a separate
@@ -109,12 +110,12 @@ impl ImportState {
         self.begin_task(tid, pid.unwrap_or(tid), mm)
     }
 
-    /// True if a line has named this task and it has not ended.
+    /// True if a line has mentioned this task and the task has not ended.
     pub(super) fn knows(&self, tid: Tid) -> bool {
         self.tasks.contains_key(&tid)
     }
 
-    /// True if the task has exited: later lines about it are ignored.
+    /// True if the task has exited; later lines about it are then ignored.
     pub(super) fn is_over(&self, tid: Tid) -> bool {
         self.over.contains(&tid)
     }
@@ -148,7 +149,7 @@ impl ImportState {
         };
     }
 
-    /// Handles a successful `execve`: of the process's threads only `tid` remains, with a new mm.
+    /// Handles a successful `execve`: only thread `tid` of the process remains, with a new mm.
     pub(super) fn exec(&mut self, tid: Tid) {
         let Task { pid, .. } = self.task(tid, None);
         for other in self.threads(pid) {

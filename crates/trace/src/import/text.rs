@@ -1,4 +1,4 @@
-//! Parsers that several importers share: numbers, times, names with their flags.
+//! Parsers that several importers share: numbers, times, and names of flags.
 
 use crate::event::Nanos;
 use crate::names;
@@ -70,7 +70,7 @@ pub(super) fn word<'a>(input: &mut &'a str) -> ModalResult<&'a str> {
     take_while(1.., |c: char| c.is_ascii_alphanumeric() || c == '_').parse_next(input)
 }
 
-/// Reads seconds such as `12.000345` with any number of decimal places, in nanoseconds.
+/// Reads seconds such as `12.000345` with any number of decimal places; returns nanoseconds.
 pub(super) fn seconds(input: &mut &str) -> ModalResult<Nanos> {
     let whole: u64 = terminated(dec_uint, ".").parse_next(input)?;
     Ok(whole
@@ -78,7 +78,7 @@ pub(super) fn seconds(input: &mut &str) -> ModalResult<Nanos> {
         .saturating_add(fraction(input)?))
 }
 
-/// Reads the decimal places after a point, in billionths.
+/// Reads the decimal places after a point; returns billionths.
 pub(super) fn fraction(input: &mut &str) -> ModalResult<u64> {
     let digits = digit1.parse_next(input)?;
     let billionths = digits.bytes().chain(std::iter::repeat(b'0')).take(9);

@@ -61,7 +61,7 @@ pub fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Generates small numbers, numbers near a page of the heap, and arbitrary ones.
+/// Generates small numbers, numbers near a heap page, and arbitrary ones.
 fn numbers() -> impl Strategy<Value = u64> {
     prop_oneof![
         0u64..64,

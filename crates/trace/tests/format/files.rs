@@ -34,7 +34,7 @@ pub fn read(file: &[u8]) -> (Vec<Event>, Option<Error>) {
     (events, None)
 }
 
-/// Returns `len` faults of one thread at ascending addresses, and the end.
+/// Returns `len` faults of one thread at ascending addresses, followed by [`Event::End`].
 pub fn walk(len: u64) -> Vec<Event> {
     let fault = |i: u64| {
         Event::Fault(Fault {

@@ -13,7 +13,7 @@ fn checksum(head: &[u8], body: &[u8]) -> [u8; 8] {
     XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot(head), body).to_le_bytes()
 }
 
-/// Begins a file of version 1 with this header.
+/// Returns the beginning of a version-1 file with this header.
 fn begin(header: &[u8]) -> Vec<u8> {
     let version = 1u32.to_le_bytes();
     let len = (header.len() as u32).to_le_bytes();

@@ -1,4 +1,4 @@
-//! Chooses the anon_vma of a VMA when the first page needs one.
+//! Chooses the anon_vma of a VMA when the VMA's first anonymous page needs one.
 //!
 //! If a neighbour might merge with the VMA later, the VMA shares the neighbour's anon_vma, so that
 //! different anon_vmas do not prevent the merge. The merge itself is decided elsewhere.
@@ -12,8 +12,8 @@ use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Returns the anon_vma of a VMA; if it has none, links the VMA to a neighbour's or to a new
-    /// one.
+    /// Returns the anon_vma of a VMA; if it has none, links the VMA to a neighbour's anon_vma or to
+    /// a new one.
     #[doc(alias = "__anon_vma_prepare")]
     pub(crate) fn anon_vma_prepare(&self, vma: &VmaView) -> Result<AnonVmaId, Errno> {
         let own = || self.space.vma(vma.id).anon_vma();

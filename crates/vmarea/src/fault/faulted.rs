@@ -11,7 +11,8 @@ use vmarea_sync::VmaLockKind;
 pub enum Faulted {
     /// The fault mapped a page or made a page writable.
     Done,
-    /// The entry already allowed the access: the TLB was stale, or another fault mapped the page.
+    /// The page-table entry already allowed the access: the TLB was stale, or another fault mapped
+    /// the page.
     Spurious,
     /// SIGSEGV: nothing is mapped at the address, or it is a guard page (`SEGV_MAPERR`).
     NoMapping,
@@ -47,7 +48,7 @@ impl Faulted {
         }
     }
 
-    /// Converts a fault's outcome to the result of the call for which the fault was handled.
+    /// Converts a fault's outcome to the result of the call on whose behalf the fault was handled.
     ///
     /// # Errors
     /// ENOMEM; EAGAIN if the access has to be retried, or the page has to be read first; EFAULT if
@@ -65,7 +66,7 @@ impl Faulted {
     }
 }
 
-/// A file page that a fault needs in the page cache. Not part of [`Faulted`], which fits into one
+/// A file page that a fault needs in the page cache. Not stored in [`Faulted`], which fits into one
 /// byte: a larger `Faulted` would cost every fault more instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NeedPage {
@@ -73,7 +74,7 @@ pub struct NeedPage {
     pub inode: u64,
     /// Index of the page in the file.
     pub index: u64,
-    /// Where the fault goes on.
+    /// The ticket with which to resume the fault.
     pub ticket: Ticket,
 }
 
@@ -117,8 +118,8 @@ impl<E: Environment> Space<E> {
     /// brought into the page cache.
     ///
     /// If the ticket's VMA still exists, contains `addr` and permits the access, the VMA is not
-    /// searched for again; otherwise the fault starts again, and may need another page. The fault
-    /// may also need the same page again, if the page has been evicted from the page cache in the
+    /// looked up again; otherwise the fault starts again and might need a different page. The fault
+    /// can also need the same page again, if that page has been evicted from the page cache in the
     /// meantime.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::types::platform::Environment;
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
-    /// Handles an access by user mode, then maps the page in the hardware page tables, too.
+    /// Handles a user-mode access and also maps the page in the hardware page tables.
     pub(super) fn user_page(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         let faulted = self.page(vma, addr, access);
         if E::Mmu::PRESENT && matches!(faulted, Faulted::Done | Faulted::Spurious) {

@@ -20,7 +20,7 @@ impl<E: Environment> FaultContext<'_, E> {
         self.wants_huge(vma, addr) && self.pages.slot_kind(addr) == SlotKind::Empty
     }
 
-    /// True if Linux would try to map a huge page at `addr` provided that the slot is empty.
+    /// True if Linux would try to map a huge page at `addr` assuming that the slot is empty.
     #[inline]
     #[doc(alias = "thp_vma_allowable_order")]
     pub(super) fn wants_huge(&self, vma: &VmaView, addr: u64) -> bool {
@@ -186,7 +186,7 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// Whether a fault or `MADV_COLLAPSE` requests a huge page.
+/// What requests a huge page: a fault or `MADV_COLLAPSE`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// A page fault.
@@ -221,7 +221,8 @@ pub(crate) fn may_collapse(vma: &VmaView, process: ThpDisabled) -> bool {
         && vma.range.start.next_multiple_of(PMD_SIZE) + PMD_SIZE <= room
 }
 
-/// True if the aligned 2 MiB block around `addr` fits into the VMA and its flags allow a huge page.
+/// True if the aligned 2 MiB block around `addr` fits into the VMA and the VMA's flags allow a huge
+/// page.
 fn may_be_huge(vma: &VmaView, addr: u64) -> bool {
     let start = huge_start(addr);
     let flags = vma.body.flags;

@@ -1,4 +1,4 @@
-//! Page faults: each resolves an access to an address and maps the page.
+//! Page faults: handling an access to an address and mapping the page.
 //!
 //! # Picture
 //! ```text
@@ -128,7 +128,8 @@ impl<E: Environment, T: LockGuard> Neighbours for MmapGuard<'_, E, T> {
 
 /// The context of a fault: the machine, the page table, and access to the neighbouring VMAs.
 ///
-/// The fault holds either `mmap_lock` (`tree` is then its guard) or only the lock of one VMA.
+/// The fault holds either `mmap_lock`, in which case `tree` is the guard, or only the lock of one
+/// VMA.
 pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     pub(crate) space: &'a Space<E>,
     pub(crate) pages: &'a crate::page::PageTable,
@@ -175,9 +176,9 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Handles the most common fault, on an empty entry, under one page-table lock.
+    /// Handles the most common fault, an access to an empty entry, under a single page-table lock.
     ///
-    /// Returns the current entry as the error if this fast path does not apply.
+    /// Returns the current entry as `Err` if this fast path does not apply.
     #[inline]
     fn first_look(&self, vma: &VmaView, addr: u64, access: Access) -> Result<Faulted, Pte> {
         let Some(small) = self.small(vma, addr, access) else {
@@ -316,7 +317,7 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Replaces the entry at `addr` by `to` if it is still `seen`; neither refers to a frame.
+    /// Replaces the entry at `addr` by `to` if it still equals `seen`; neither refers to a frame.
     fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
         let put = self.pages.install(addr, |entry| {
             let same = *entry == seen;

@@ -35,8 +35,8 @@ impl<E: Environment> Space<E> {
     /// Prefaults the pages in a range that has just been locked.
     ///
     /// # Errors
-    /// ENOMEM if a page cannot be prefaulted; EAGAIN if that may be temporary; ESRCH if the address
-    /// space does not exist.
+    /// ENOMEM if a page cannot be prefaulted; EAGAIN if the failure may be temporary; ESRCH if the
+    /// address space does not exist.
     #[doc(alias = "__mlock_posix_error_return")]
     pub(crate) fn populate_locked(&self, mm: MmId, range: VmRange) -> Result<(), Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;

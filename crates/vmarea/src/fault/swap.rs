@@ -75,7 +75,7 @@ impl<E: Environment> FaultContext<'_, E> {
             && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
     }
 
-    /// Maps a cached frame read-only; the map count that the caller took is now the entry's.
+    /// Maps a cached frame read-only; the new entry takes over the caller's map count.
     fn map_cached(&self, addr: u64, slot: SwapId, frame: FrameId) -> Faulted {
         let mapped = self.pages.update(addr, |entry| {
             let same = *entry == Pte::Swap { slot };

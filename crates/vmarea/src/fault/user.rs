@@ -5,8 +5,8 @@
 //! the program had accessed it.
 //!
 //! # Linux
-//! `copy_from_user`, `copy_to_user`, `futex_cmpxchg_value_locked`, 6.18. Differences: the rest of a
-//! buffer that could not be filled keeps its bytes; protection keys are not checked.
+//! `copy_from_user`, `copy_to_user`, `futex_cmpxchg_value_locked`, 6.18. Differences: the part of a
+//! buffer that could not be filled keeps its old bytes; protection keys are not checked.
 
 use super::{Access, Faulted, is_forbidden};
 use crate::Space;
@@ -16,13 +16,13 @@ use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SIZE, VmFlags};
 use core::ops::Range;
 
-/// An access to user memory that ended early.
+/// An access to user memory that stopped early.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped {
     /// Number of bytes that were not copied.
     pub not_copied: usize,
-    /// The outcome of the fault on the first byte that was not copied; neither
-    /// [`Done`](Faulted::Done) nor [`Spurious`](Faulted::Spurious).
+    /// The outcome of the fault on the first byte that was not copied; never
+    /// [`Done`](Faulted::Done) or [`Spurious`](Faulted::Spurious).
     pub faulted: Faulted,
 }
 
@@ -40,8 +40,9 @@ where
     /// Copies bytes from the program's memory, starting at address `from`.
     ///
     /// # Errors
-    /// The program could not read all the bytes; those before are copied. No byte is copied from a
-    /// range that ends above [`System::task_size`](crate::System::task_size).
+    /// [`Stopped`] if the program could not read all the bytes; those that it could read are
+    /// copied. No byte is copied from a range that ends above
+    /// [`System::task_size`](crate::System::task_size).
     pub fn copy_from_user(&self, mm: MmId, from: u64, to: &mut [u8]) -> Result<(), Stopped> {
         let place = (mm, from, to.len());
         self.user_parts(place, Access::Read, |page, offset, part| {
@@ -52,8 +53,9 @@ where
     /// Copies bytes to the program's memory, starting at address `to`.
     ///
     /// # Errors
-    /// The program could not write all the bytes; those before are copied. No byte is copied to a
-    /// range that ends above [`System::task_size`](crate::System::task_size).
+    /// [`Stopped`] if the program could not write all the bytes; those that it could write are
+    /// copied. No byte is copied to a range that ends above
+    /// [`System::task_size`](crate::System::task_size).
     pub fn copy_to_user(&self, mm: MmId, to: u64, from: &[u8]) -> Result<(), Stopped> {
         let place = (mm, to, from.len());
         self.user_parts(place, Access::Write, |page, offset, part| {
@@ -61,12 +63,11 @@ where
         })
     }
 
-    /// Reads the word at `addr` in a program's memory atomically.
+    /// Atomically reads the word at `addr` in a program's memory.
     ///
     /// # Errors
-    /// The outcome of the fault if the program could not read the word;
-    /// [`NoPage`](Faulted::NoPage) if `addr` is not a multiple of 4. Linux's `futex` refuses such an
-    /// address with EINVAL.
+    /// The outcome of the fault if the program could not read the word; [`NoPage`](Faulted::NoPage)
+    /// if `addr` is not a multiple of 4. Linux's `futex` rejects a misaligned address with EINVAL.
     #[doc(alias = "futex_get_value_locked")]
     pub fn load_user_word(&self, mm: MmId, addr: u64) -> Result<u32, Faulted> {
         self.user_word(mm, addr, Access::Read, |page, offset| {
@@ -74,8 +75,8 @@ where
         })
     }
 
-    /// Replaces the word at `addr` in a program's memory by `new` if it equals `current`,
-    /// atomically; returns the previous value.
+    /// Atomically replaces the word at `addr` in a program's memory by `new` if the word equals
+    /// `current`; returns the previous value.
     ///
     /// # Errors
     /// As [`load_user_word`](Self::load_user_word), if the program could not write the word.
@@ -105,8 +106,8 @@ where
         self.user_page(mm, addr, access, |page| f(page, offset))
     }
 
-    /// Splits a range of user memory into parts that lie within one page each. Calls `f` for each
-    /// part with the page, the offset in the page, and the part's position in the buffer.
+    /// Splits a range of user memory into parts, each within one page. Calls `f` for each part with
+    /// the page, the offset in the page, and the part's position in the buffer.
     fn user_parts(
         &self,
         (mm, addr, len): (MmId, u64, usize),

@@ -2,7 +2,7 @@
 //!
 //! # Linux
 //! `mm/mmap.c` `may_expand_vm`, `vm_stat_account`, `mlock_future_ok`; `mm/util.c`
-//! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes, `u64::MAX` for none.
+//! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes; `u64::MAX` means no limit.
 
 use super::MmapWriteGuard;
 use crate::types::platform::Environment;
@@ -62,7 +62,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         !flags.is_data() || state.data_vm.saturating_add(pages) <= limit >> PAGE_SHIFT
     }
 
-    /// Adds `pages`, which may be negative, to the counters that `flags` select.
+    /// Adds `pages`, which may be negative, to the counters selected by `flags`.
     #[doc(alias = "vm_stat_account")]
     pub(crate) fn stat_account(&mut self, flags: VmFlags, pages: i64) {
         let state = self.state_mut();
@@ -92,7 +92,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.state().limits.memlock != 0 || self.state().limits.ipc_lock
     }
 
-    /// Charges `pages` to the commit limit. Returns ENOMEM if they exceed it.
+    /// Charges `pages` against the commit limit; returns ENOMEM if that would exceed the limit.
     #[doc(alias = "security_vm_enough_memory_mm")]
     pub(crate) fn charge(&mut self, pages: u64) -> Result<(), Errno> {
         let fits = match self.space.system.overcommit {

@@ -1,4 +1,4 @@
-//! The work of kernel threads: swaps out the page at an address, or merges it by KSM.
+//! The work of kernel threads: swapping out a page, or merging two pages by KSM.
 //!
 //! This module finds the pages and checks their mappings; `page::swap` and `page::ksm` change the
 //! pages.

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 use vmarea_range_tree::Entry;
 
-/// Page ranges that change owner, each with the old and the new owner; at most one per VMA.
+/// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
@@ -107,8 +107,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Gives the target a copy of the chain of the VMA whose anon_vma survives. Returns the
-    /// target's old chain if the target had another anon_vma; the old chain must be unlinked after
-    /// the pages have changed.
+    /// target's old chain if the target had a different anon_vma; the old chain must be unlinked
+    /// after the pages have changed.
     #[doc(alias = "dup_anon_vma")]
     fn give_anon_vma(
         &mut self,
@@ -181,8 +181,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         changed.map_err(|_| Errno::ENOMEM)
     }
 
-    /// Returns the ranges whose pages get another anon_vma or page offset under the plan, each with
-    /// its old and its new owner.
+    /// Returns the ranges whose pages get a different anon_vma or page offset under the plan, each
+    /// with its old and its new owner.
     pub(crate) fn changes(&self, plan: &Plan) -> Changes {
         let mut changes = SmallVec::new();
         let holder = plan.anon_from.map(|id| self.space.vma(id));
@@ -209,9 +209,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Like [`set_range`](Self::set_range), but uses the anon_vma roots that the caller has locked,
-    /// if any. If the caller has locked none, locks the VMA's root, unless only the VMA's end
-    /// moves, the new end is within the VMA's span in the interval trees, and the policy does not
-    /// require the lock.
+    /// if any. If the caller has locked none, locks the VMA's root. However, no lock is taken if
+    /// only the VMA's end moves, the new end is within the VMA's span in the interval trees, and
+    /// the policy does not require the lock.
     #[doc(alias = "vma_adjust")]
     pub(crate) fn set_range_held(
         &mut self,

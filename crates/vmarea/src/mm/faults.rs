@@ -1,7 +1,7 @@
 //! Page fault counts: faults handled without `mmap_lock` and, by reason, faults that took it.
 //!
-//! A fault that succeeds without `mmap_lock` is counted under the page-table lock, which it takes
-//! in any case, so that faults in different parts of an address space share no counter. All other
+//! A fault that succeeds without `mmap_lock` is counted under the page-table lock, which the fault
+//! takes anyway, so that faults in different parts of an address space share no counter. All other
 //! faults contend for `mmap_lock` anyway, so they can share counters.
 
 use crate::Space;
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub enum FellBack {
     /// No VMA contains the address: a stack may have to grow, or the access is an error.
     NoVma,
-    /// The VMA needs an anon_vma, which it may share with a neighbour.
+    /// The VMA needs an anon_vma, which might be a neighbour's.
     NoAnonVma,
     /// The fault may map a huge page, and `mmap_lock` guards the setting that disables huge pages.
     HugePage,
@@ -22,7 +22,7 @@ pub enum FellBack {
     WriteLocked,
     /// The VMA has as many readers as its lock can count.
     TooManyReaders,
-    /// A VMA or the tree changed during every attempt.
+    /// A VMA or the tree changed during every attempt to lock the VMA.
     Changing,
     /// VMAs have no individual locks in this environment.
     NoLock,

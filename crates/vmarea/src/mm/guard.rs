@@ -19,7 +19,7 @@ pub struct MmapGuard<'s, E: Environment, T> {
     pub(crate) space: &'s Space<E>,
     pub(crate) mm: &'s Mm<E::Wait>,
     pub(crate) id: MmId,
-    /// The kind of call for which merges are counted.
+    /// The kind of call to which merges are attributed in the statistics.
     pub(crate) call: CallKind,
     pub(crate) token: T,
 }

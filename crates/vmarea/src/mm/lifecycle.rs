@@ -9,7 +9,7 @@ use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 
-/// A VMA to import unchanged, such as one that `execve` creates or a running process has.
+/// A VMA to import unchanged, such as one from `execve` or from a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImportedVma {
     /// Address range of the VMA.

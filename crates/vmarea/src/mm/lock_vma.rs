@@ -1,8 +1,8 @@
 //! Locks one VMA for reading without `mmap_lock`: finds it, read-locks it and revalidates it.
 //!
-//! Readers need neither critical sections nor registration: the memory of tree nodes and of VMA and
-//! address-space slots is type-stable, so any stale reference can be read safely, and the checks
-//! after locking detect whether the slot has been reused.
+//! Readers need neither RCU-style critical sections nor registration: the memory of tree nodes and
+//! of VMA and address-space slots is type-stable, so any stale reference can be read safely, and
+//! the checks after locking detect whether the slot has been reused.
 //!
 //! # Picture
 //! ```text
@@ -28,7 +28,7 @@ use crate::types::{MmId, VmaId};
 use crate::vma::{VmaBody, VmaView};
 use vmarea_sync::{Refused, VmaReadGuard};
 
-/// Maximum number of times that the VMA is searched for.
+/// Maximum number of attempts to find and lock the VMA.
 const TRIES: u32 = 4;
 
 /// A VMA that is locked for reading without `mmap_lock`, until this value is dropped.
@@ -39,8 +39,8 @@ pub struct LockedVma<'s, E: Environment = Standard> {
 }
 
 impl<E: Environment> LockedVma<'_, E> {
-    /// Returns the VMA, which does not change while it is locked. The view never reports the chain
-    /// as singular, whatever the chain's length.
+    /// Returns the VMA, which does not change while it is locked. The view never reports the
+    /// anon_vma chain as singular, whatever the chain's length.
     pub fn view(&self) -> &VmaView {
         &self.view
     }

@@ -28,7 +28,7 @@ impl Mapped {
         }
     }
 
-    /// Returns the translation that the hardware may contain; `None` if the entry maps no page.
+    /// Returns the translation that the hardware may hold; `None` if the entry maps no page.
     pub fn translation(self) -> Option<Translation> {
         let (page, writable) = match self.entry {
             Pte::Zero => (MappedPage::Zero, false),
@@ -53,8 +53,8 @@ impl<E: Environment> Space<E> {
     /// Calls `f` with what is mapped at `addr`. After a fault, for example, `f` can enter the page
     /// in a processor's page table.
     ///
-    /// During the call, `mmap_lock` is held for reading, and so is the page-table lock for the
-    /// address. Therefore `f` must not call back into the address space.
+    /// During the call, `mmap_lock` (for reading) and the page-table lock for the address are held.
+    /// Therefore `f` must not call back into the address space.
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
@@ -94,7 +94,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the mappings of an address space in address order, like `/proc/PID/maps`; yields
-    /// none if the address space does not exist.
+    /// nothing if the address space does not exist.
     ///
     /// Each step of the iterator takes `mmap_lock` separately, so the address space may change
     /// between steps. For a consistent list, call [`vmas`](crate::mm::MmapGuard::vmas) on a guard.

@@ -90,7 +90,7 @@ pub struct MmState {
     pub exec_vm: u64,
     /// Number of pages in stacks.
     pub stack_vm: u64,
-    /// Number of pages charged to the commit limit.
+    /// Number of pages charged against the commit limit.
     pub committed: u64,
     /// VMA flags added to every new mapping (`mlockall`).
     pub def_flags: VmFlags,
@@ -98,7 +98,7 @@ pub struct MmState {
     pub layout: Layout,
     /// Resource limits and capabilities of the process.
     pub limits: Limits,
-    /// Protection key for execute-only mappings; `None` before its first use, 0 without keys.
+    /// Protection key for execute-only mappings; `None` before first use, 0 without key support.
     pub execute_only_pkey: Option<u32>,
     /// Bitmap of the allocated protection keys.
     pub pkeys: u16,
@@ -136,9 +136,9 @@ impl MmState {
 /// Segment addresses and memory settings of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
-    /// Top of the area that is searched top-down (`mmap_base`).
+    /// Top of the area searched top-down for free address ranges (`mmap_base`).
     pub mmap_base: u64,
-    /// Bottom of the area that is searched if the top-down area is exhausted (`mmap_legacy_base`).
+    /// Bottom of the area searched once the top-down area is exhausted (`mmap_legacy_base`).
     pub legacy_base: u64,
     /// Address of the first byte of the heap.
     pub start_brk: u64,
@@ -189,7 +189,7 @@ pub enum Mdwe {
     Allowed,
     /// No mapping can become executable later, and none can be writable and executable at once.
     Refused,
-    /// Like `Refused`, but not inherited by a fork's child, and not kept after `execve`.
+    /// Like `Refused`, but not inherited by a fork's child, and not preserved across `execve`.
     RefusedHere,
 }
 

@@ -16,7 +16,7 @@ use crate::vma::merge::{
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
-    /// Returns whether a VMA has a family, and how many of its pages are shared and pinned.
+    /// Returns whether a VMA has a family (see below), and counts its shared and its pinned pages.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
     /// linked to its anon_vma. The pages of an anon_vma without a family cannot be mapped twice, so
@@ -49,14 +49,14 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Returns the outcomes that tell, for each border of the range, whether it disappears.
+    /// Returns one outcome per border of the range, which says whether the border disappears.
     fn borders(&self, proposal: &Proposal) -> [Option<MergeOutcome>; 2] {
         let neighbours = [self.prev.as_ref(), self.next.as_ref()];
         Outcomes::of(proposal, neighbours, &self.verdict).of_borders()
     }
 
     /// Returns the number of uncharged pages that a merge would join with charged pages, or `None`
-    /// if the merge does not mix the two.
+    /// if the merge does not join uncharged and charged pages.
     #[inline]
     fn uncharged_pages(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let ours = proposal.body.flags;
@@ -68,7 +68,7 @@ impl Decided {
         self.count_uncharged(proposal, plan)
     }
 
-    /// Counts the uncharged pages for [`uncharged_pages`](Self::uncharged_pages) if flags differ.
+    /// Slow path of [`uncharged_pages`](Self::uncharged_pages), for VMAs that differ in `ACCOUNT`.
     fn count_uncharged(&self, proposal: &Proposal, plan: &Plan) -> Option<u64> {
         let neighbours = self.prev.iter().chain(&self.next);
         let middle = proposal.middle.map(|v| v.id);
@@ -89,7 +89,7 @@ impl Decided {
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Sets the body of `range`, which is part of `vma`, to `body`. Returns the VMA that contains
-    /// the range afterwards. Fails with ENOMEM at the map count limit.
+    /// the range afterwards. Fails with ENOMEM if the map count limit is reached.
     pub(crate) fn modify(
         &mut self,
         vma: &VmaView,
@@ -183,7 +183,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Counts a merge attempt and its outcomes, as if the merge will succeed.
+    /// Counts a merge attempt and its outcomes, assuming that the merge will succeed.
     fn count_attempt(&mut self, proposal: &Proposal, decided: &Decided) {
         let verdict = &decided.verdict;
         let call = self.call;
@@ -227,7 +227,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     /// Returns the VMAs that are adjacent to a range, below and above. VMAs that are not adjacent
-    /// are not even read, because concurrent faults write to the locks in them.
+    /// are not even read, to avoid contention with concurrent faults, which write to the locks in
+    /// them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
         let tree = &self.mm.tree;
         let below = tree.prev(range.start).filter(|e| e.end == range.start);

@@ -1,10 +1,9 @@
 //! Reclaim: swaps out pages that no process has used recently, so that their frames become free.
 //!
 //! The embedder decides when memory is short. It visits the frames in an order of its choice,
-//! usually like a clock hand that moves over the frame numbers.
-//! [`reclaim_frame`](Space::reclaim_frame) gives a page that has been accessed since the last visit
-//! a second chance. Only anonymous pages are reclaimed; reclaiming file pages is up to the
-//! embedder.
+//! usually cyclically by frame number, like a clock hand. [`reclaim_frame`](Space::reclaim_frame)
+//! gives a page that has been accessed since the last visit a second chance. Only anonymous pages
+//! are reclaimed; reclaiming file pages is up to the embedder.
 //!
 //! # Picture
 //! ```text
@@ -16,8 +15,8 @@
 //! # Locking
 //! The caller holds no lock of the crate. Each VMA is locked for reading, without waiting, while
 //! its entry is replaced. An `mlock` that has returned therefore finds the page present: either the
-//! entry was replaced before `mlock` locked the VMA, and `mlock` faults the page in, or reclaim sees
-//! the flag. A page in a VMA that is being changed stays.
+//! entry was replaced before `mlock` locked the VMA, and `mlock` faults the page in, or reclaim
+//! sees that the VMA is mlocked. A page in a VMA that is being changed is not reclaimed.
 //!
 //! # Linux
 //! `mm/vmscan.c` `shrink_folio_list`, `mm/rmap.c` `folio_referenced`, `try_to_unmap`, 6.18. Linux
@@ -47,7 +46,8 @@ pub enum Retained {
 }
 
 impl<E: Environment> Space<E> {
-    /// Swaps out the page in `frame`, unless it has been accessed since the last call or must stay.
+    /// Swaps out the page in `frame`, unless it has been accessed since the last call or is not
+    /// reclaimable.
     ///
     /// The accessed bits of the page's mappings are cleared. If this method succeeds, the frame is
     /// free, unless a process has mapped the page again in the meantime. In an environment whose

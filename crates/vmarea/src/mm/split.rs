@@ -29,8 +29,8 @@ pub(crate) enum Upper {
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
-    /// Splits `id` at `addr`, which must be strictly inside the VMA. Fails with ENOMEM at the map
-    /// count limit.
+    /// Splits `id` at `addr`, which must be strictly inside the VMA. Fails with ENOMEM if the map
+    /// count limit is reached.
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
         if self.state().map_count >= self.space.system.max_map_count {
@@ -40,7 +40,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Like [`split`](Self::split), but for `munmap`: does not check the map count limit. If the
-    /// whole upper half will be unmapped, the lower half keeps the VMA's present span in the
+    /// whole upper half will be unmapped, the lower half keeps the VMA's current span in the
     /// interval trees.
     #[doc(alias = "__split_vma")]
     pub(crate) fn split_unlimited(
@@ -96,8 +96,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(new_id)
     }
 
-    /// Creates the anon_vma of private anonymous memory before a split, if the policy requires it.
-    /// Both halves then share one anon_vma, and can merge whenever they become adjacent again.
+    /// Creates the anon_vma of a private anonymous VMA before a split, if the policy requires it.
+    /// Both halves then share one anon_vma, so different anon_vmas cannot prevent a later merge.
     fn prepared_early(&mut self, old: VmaView) -> Result<VmaView, Errno> {
         let private = !old
             .body

@@ -81,7 +81,7 @@ impl Stats {
         Refusal::ALL.into_iter().zip(self.refusals)
     }
 
-    /// Adds the counts of `other`.
+    /// Adds the counts in `other` to these counts.
     pub fn add(&mut self, other: &Stats) {
         self.merges
             .iter_mut()

@@ -1,4 +1,4 @@
-//! Checks the invariants that the module documentation lists.
+//! Checks the invariants listed in the documentation of the modules.
 //!
 //! Meant for tests and debug builds: a complete check visits every VMA and every page.
 

@@ -99,7 +99,7 @@ impl Pte {
         }
     }
 
-    /// True if the hardware may contain a translation for the entry.
+    /// True if the hardware may hold a translation for the entry.
     #[doc(alias = "pte_present")]
     pub(crate) fn is_present(self) -> bool {
         match self {

@@ -9,8 +9,8 @@
 //!
 //! # Linux
 //! `struct folio`: `mapping`, `index`, `_mapcount`, the flags `PG_locked` and `PG_swapcache`, 6.18.
-//! A frame is always a single page: a huge page is 512 frames that are mapped together (see `thp`).
-//! A migration entry keeps its map count on the frame; Linux drops the count.
+//! A frame is always a single page: a huge page consists of 512 frames that are mapped together
+//! (see `thp`). A migration entry keeps its map count on the frame; Linux drops the count.
 
 use super::table::scattered;
 use crate::Space;
@@ -65,7 +65,8 @@ impl Frame {
         self.mapcount.load(Ordering::Relaxed)
     }
 
-    /// True if exactly one page-table entry maps the frame, not counting a frame lock's map count.
+    /// True if exactly one page-table entry maps the frame, not counting the one that a frame lock
+    /// holds.
     pub(super) fn single_mapping(&self) -> bool {
         self.mapcount() == 1 || self.mapcount() == 2 && self.is(Mark::Locked)
     }
@@ -153,7 +154,7 @@ impl Frame {
             .is_ok()
     }
 
-    /// Removes one pin; returns true if this was the last pin and the frame is not mapped either.
+    /// Removes one pin; returns true if this was the last pin and no entry maps the frame.
     pub(super) fn unpin(&self) -> bool {
         // ORDERING: AcqRel: the last unpin sees all changes that the other pin holders made.
         let was = self.state.fetch_sub(PIN, Ordering::AcqRel);

@@ -1,10 +1,10 @@
 //! `Gather`: holds the map counts of removed entries until no TLB can contain the entries.
 //!
 //! A frame whose map count drops to 1 may be written to in place by the process that still maps it;
-//! a frame whose map count drops to 0 is freed. Both must wait until no CPU can access the frame
-//! through a stale TLB entry. Therefore a gather holds the map counts of the entries that a range
-//! operation removes, and decrements them together after a single flush. Without an MMU, a gather
-//! decrements each map count immediately.
+//! a frame whose map count drops to 0 is freed. Both the write and the freeing must wait until no
+//! CPU can access the frame through a stale TLB entry. Therefore a gather holds the map counts of
+//! the entries that a range operation removes, and decrements them together after a single flush.
+//! Without an MMU, a gather decrements each map count immediately.
 //!
 //! # Locking
 //! Entries are added under their page-table lock. The flush of a full batch happens under that
@@ -48,7 +48,7 @@ impl<'a, E: Environment> Gather<'a, E> {
         }
     }
 
-    /// Takes over the references that `entry` holds; `entry` is being removed at `addr`.
+    /// Takes over the references of `entry`, which is being removed at `addr`.
     #[inline]
     pub(super) fn entry(&mut self, addr: u64, entry: Pte) {
         if E::Mmu::PRESENT {

@@ -1,11 +1,11 @@
-//! `Huge`: the mapping of a huge page, which is 512 pages that one slot maps as a whole.
+//! `Huge`: one slot's mapping of a huge page, which consists of 512 small pages.
 //!
 //! A huge page is a [`Compound`] of 512 ordinary frames. All slots that map the compound as a whole
-//! contribute only 1 to the map count of each frame; the compound counts these slots. Splitting one
-//! whole mapping into small entries therefore allocates no frames, copies nothing and leaves the
-//! other whole mappings intact. Each mapping stores the equivalent small entries, which become the
-//! table when the mapping is split, so splitting cannot fail. Once no whole mapping remains, the
-//! frames are ordinary frames again. The huge zero page has no frames.
+//! together contribute 1 to the map count of each frame; the compound counts the slots. Splitting
+//! one whole mapping into small entries therefore allocates no frames, copies nothing and leaves
+//! the other whole mappings intact. Each mapping stores the equivalent small entries, which become
+//! the table when the mapping is split, so splitting cannot fail. Once no whole mapping remains,
+//! the frames are ordinary frames again. The huge zero page has no frames.
 //!
 //! # Picture
 //! ```text
@@ -36,7 +36,7 @@ pub(super) struct Compound {
 /// One slot's mapping of a huge page.
 #[derive(Debug)]
 pub(crate) struct Huge {
-    /// The equivalent small entries, without write permission.
+    /// The small entries that are equivalent to the mapping, without write permission.
     entries: Vec<Pte>,
     /// The compound that the slot maps, or `None` for the huge zero page.
     pub(super) compound: Option<Key>,
@@ -85,7 +85,7 @@ impl Huge {
         }
     }
 
-    /// Takes the equivalent small entries out of the mapping, which has none afterwards.
+    /// Takes the equivalent small entries out of the mapping and leaves it without entries.
     pub(super) fn take_entries(&mut self) -> Box<Entries> {
         let mut entries = core::mem::take(&mut self.entries);
         if self.writable {

@@ -2,7 +2,7 @@
 //!
 //! A merged page has no anon_vma or index. Its frame's reverse map is a list of the entries that
 //! map the frame; each change to an entry also updates the list, under the entry's page-table lock.
-//! Therefore the list needs no special handling if a VMA merges, splits, forks or gets another
+//! Therefore the list needs no special handling if a VMA is merged, split, forked or given another
 //! anon_vma. In Linux, each reverse-map item records an anon_vma and an address, from which the
 //! mappings have to be searched for. A write copies the page, and the copy is an ordinary page of
 //! its VMA. Not implemented: the daemon that searches for identical pages, and merging with the
@@ -98,7 +98,7 @@ impl Ksm {
         items.insert(to, room).map(drop)
     }
 
-    /// Frees the reserved space for a frame's items if no entry maps the frame.
+    /// Frees the space reserved for a frame's items if no entry maps the frame.
     pub(super) fn give_up(&self, frame: FrameId) {
         let mut items = self.items.lock();
         if items.get(frame).is_some_and(|of_frame| of_frame.len() == 0) {
@@ -208,9 +208,9 @@ impl<E: Environment> Space<E> {
 
     /// Returns the KSM frame to use for a candidate, and increments the frame's map count.
     ///
-    /// If the candidate's own frame is a KSM frame already, it is used. It is also used, and
-    /// becomes a KSM frame, if nothing else maps it and it is not in the swap cache. Otherwise the
-    /// page is copied to a new frame.
+    /// The candidate's own frame is used if it is already a KSM frame. It is also used, and becomes
+    /// a KSM frame, if no other entry maps it and it is not in the swap cache. Otherwise the page
+    /// is copied to a new frame.
     fn ksm_frame(&self, of: &Candidate<'_>) -> Result<FrameId, Errno> {
         let own = of.locked.0;
         let there = self.frame(own);

@@ -1,12 +1,14 @@
 //! Moves the page-table entries in a range, for `mremap`.
 //!
 //! If the old and the new range have the same alignment within a 2 MiB slot, whole slots are moved,
-//! whether they contain a table or a huge page. Otherwise the entries are moved slot by slot. The
-//! pages may get another anon_vma and index during the move. If a page cannot change its owner, or
-//! there is no memory for a table, everything that has been moved is moved back.
+//! whether they contain a table or a huge page. Otherwise the entries in each slot are moved
+//! individually. The pages may get another anon_vma and index during the move. If a page cannot
+//! change its owner, or there is no memory for a table, everything that has been moved is moved
+//! back.
 //!
 //! The hardware's translations of the old addresses are removed before the entries are installed at
-//! the new addresses, because a reverse-map walk that unmaps a page flushes only the new address.
+//! the new addresses, because a concurrent reverse-map walk that unmaps a moved page flushes only
+//! the new address.
 //!
 //! # Locking
 //! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
@@ -36,7 +38,7 @@ use core::ops::Range;
 pub enum PageOwner {
     /// The pages keep their anon_vma and index.
     Keep,
-    /// The pages get this anon_vma, and consecutive page offsets that start at this one.
+    /// The pages get this anon_vma, and consecutive page offsets starting at this one.
     Take(AnonVmaId, Pgoff),
 }
 
@@ -64,12 +66,12 @@ struct Move<'a, E: Environment> {
 impl<E: Environment> PageTables<'_, E> {
     /// Moves the entries in `range`, part of one VMA, to `new_start`, where nothing is mapped.
     ///
-    /// `was` is the anon_vma of that VMA, with the page offset of the first page in the range.
-    /// Pages that get another owner must not be shared.
+    /// `was` is the anon_vma of the VMA that contains `range`, with the page offset of the first
+    /// page in the range. Pages that get another owner must not be shared.
     ///
     /// # Errors
-    /// A page cannot change, or there is not enough memory. All pages are then at their old
-    /// addresses again, with their old owner.
+    /// A page cannot change its owner, or there is not enough memory. All pages are then at their
+    /// old addresses again, with their old owner.
     pub(crate) fn move_to(
         &self,
         range: VmRange,
@@ -198,7 +200,8 @@ impl<E: Environment> Move<'_, E> {
         }
     }
 
-    /// Updates the pages in a table that is being moved; changes nothing if one page cannot change.
+    /// Updates the pages in a table that is being moved; changes nothing if one page cannot be
+    /// updated.
     fn moved_table(&mut self, table: &mut Table, start: u64) -> Result<(), Stopped> {
         for at in 0..ENTRIES {
             if let Err(kept) = self.moved(&mut table.entries[at], huge_page_addr(start, at)) {
@@ -260,7 +263,7 @@ impl<E: Environment> Move<'_, E> {
         Ok(())
     }
 
-    /// Moves up to [`AT_ONCE`] entries in a slot; stops at the first entry that cannot change.
+    /// Moves up to [`AT_ONCE`] entries in a slot; stops at the first that cannot be moved.
     ///
     /// Tables are created at the destination even if all entries are `None`, because a fault does
     /// not map a huge page where a table exists.

@@ -1,4 +1,4 @@
-//! Pinned pages, which a device or another kernel accesses by frame for an unlimited period.
+//! Pinned pages, whose frames a device or another kernel accesses for an unlimited time.
 //!
 //! The user of a pinned page is not notified if the page gets another frame, anon_vma or index. A
 //! pinned page therefore keeps its frame: it is not swapped out, migrated or merged by KSM, and a
@@ -37,7 +37,7 @@ impl PagePin {
 }
 
 impl<E: Environment> Space<E> {
-    /// Pins the page at `addr`; returns `None` if it is locked, read-only or not anonymous.
+    /// Pins the page at `addr`; returns `None` if the page is locked, read-only or not anonymous.
     ///
     /// # Errors
     /// EFAULT if a page of a file is mapped at `addr`.

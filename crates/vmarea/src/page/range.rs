@@ -114,7 +114,7 @@ impl<E: Environment> Copier<'_, E> {
         Ok(())
     }
 
-    /// Maps a huge page in the child, too, and write-protects both mappings.
+    /// Maps a huge page in the child as well, and write-protects both mappings.
     fn copy_huge(&mut self, addr: u64, huge: &mut Huge) -> Result<(), Errno> {
         let copy = self.space.huge_dup(huge)?;
         self.to
@@ -249,8 +249,8 @@ impl<'a> NewOwner<'a> {
     /// Transfers the page at `addr` to the new owner; replaces a shared page by a copy.
     ///
     /// A page is considered shared if another process maps it, or if another thread that is
-    /// swapping it in or migrating it holds a map count and may map it. Swapped-out and KSM pages
-    /// have no owner; they get one from the VMA when they are faulted in.
+    /// swapping it in or migrating it holds a map count on it and might map it. Swapped-out and KSM
+    /// pages have no owner; they get one from the VMA when they are faulted in.
     ///
     /// # Errors
     /// The page is shared and must not or cannot be copied, or is being migrated and the policy
@@ -295,7 +295,8 @@ impl<'a> NewOwner<'a> {
         Ok(())
     }
 
-    /// Transfers a huge page to the new owner; returns false and changes nothing if it is shared.
+    /// Transfers a huge page to the new owner; returns false and changes nothing if the page is
+    /// shared.
     pub(super) fn huge<E: Environment>(&self, space: &Space<E>, addr: u64, huge: &Huge) -> bool {
         let ours = space.huge_is_single(huge);
         if ours {
@@ -305,7 +306,8 @@ impl<'a> NewOwner<'a> {
         ours
     }
 
-    /// Transfers the page at `addr` back to the old owner if the new owner has got it.
+    /// Transfers the page at `addr` back to the old owner if it had been transferred to the new
+    /// one.
     pub(super) fn give_back<E: Environment>(&self, space: &Space<E>, addr: u64, frame: FrameId) {
         let there = space.frame(frame);
         let (anon_vma, index) = self.at(self.becomes, addr);
@@ -381,7 +383,7 @@ impl<E: Environment> PageTables<'_, E> {
 
     /// Adapts the entries in `range` to a VMA whose flags have changed from `old` to `new`.
     ///
-    /// If the VMA has gained a permission, the entries get it when they are faulted on.
+    /// If the VMA has gained a permission, each entry gets the permission at its next fault.
     pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
         let PageTables { space, table } = *self;
         if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
@@ -399,8 +401,8 @@ impl<E: Environment> PageTables<'_, E> {
 
     /// Copies the entries in `range` to the page table `to`, and write-protects both copies.
     ///
-    /// Pinned pages in the parent keep their frames and permissions; for each, `to` gets a frame
-    /// from `copies`, which belongs to the child's own anon_vma.
+    /// Pinned pages in the parent keep their frames and permissions; for each, `to` gets a copy in
+    /// a frame from `copies`, owned by the child's own anon_vma.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(
         &self,
@@ -429,7 +431,7 @@ impl<E: Environment> PageTables<'_, E> {
     /// and is replaced in this address space by a copy in a frame from `spare`.
     ///
     /// # Errors
-    /// A page cannot change. All pages then have the owner `was` again.
+    /// A page cannot change its owner. All pages then have the owner `was` again.
     pub(crate) fn reown(
         &self,
         range: VmRange,

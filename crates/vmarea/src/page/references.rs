@@ -1,4 +1,4 @@
-//! The references that page-table entries hold: released with an entry, or taken for a copy.
+//! Releases the references of removed page-table entries, and takes references for copies.
 
 use super::entry::{Pte, Was};
 use super::table::PageTable;
@@ -19,7 +19,7 @@ impl<E: Environment> Space<E> {
 
     /// Releases the references that `entry` holds, except its map count on a frame.
     ///
-    /// Returns that frame; the caller must decrement the frame's map count.
+    /// Returns the frame, if any; the caller must decrement the frame's map count.
     #[inline]
     pub(super) fn entry_detach(&self, table: &PageTable, addr: u64, entry: Pte) -> Option<FrameId> {
         match entry {

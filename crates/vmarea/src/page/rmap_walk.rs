@@ -53,7 +53,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` to modify each entry that maps `frame`; first splits each huge page that maps it.
+    /// Calls `f` to modify each entry that maps `frame`; first splits each huge mapping of it.
     pub(crate) fn rmap_change(
         &self,
         frame: FrameId,
@@ -72,7 +72,7 @@ impl<E: Environment> Space<E> {
         });
     }
 
-    /// Calls `f` with each address at which an entry may map `frame`.
+    /// Calls `f` with each address at which an entry might map `frame`.
     fn rmap_places(&self, frame: FrameId, f: &mut dyn FnMut(&PageTable, Mapping)) {
         let Some(there) = self.frames.get(frame.0) else {
             return;

@@ -25,7 +25,8 @@ pub(crate) enum FaultPath {
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    /// Slots with their numbers, in ascending order. A vector can report that it cannot grow.
+    /// Slots with their numbers, in ascending order. Unlike a `BTreeMap`, a vector can report that
+    /// it cannot grow.
     pub(super) slots: Vec<(u64, Slot)>,
     /// Number of faults in this shard that were handled without `mmap_lock`.
     pub(super) unlocked: u64,

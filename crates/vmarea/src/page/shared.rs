@@ -1,4 +1,4 @@
-//! Counts the shared pages in a range, before its pages get another anon_vma or index.
+//! Counts the shared pages in a range, before the pages get another anon_vma or index.
 //!
 //! [`SharingCheck`] selects one of two definitions of a shared page. `Thesis` follows the thesis
 //! literally: a mapped page is shared if its map count plus its swap count exceeds 1, and a
@@ -9,8 +9,8 @@
 //! counted.
 //!
 //! # Linux
-//! Section 2.2 of the thesis "VMA merging in Linux". Its `SWAP_HAS_CACHE` flag counts as sharing,
-//! although a page in the cache may belong to a single process.
+//! Section 2.2 of the thesis "VMA merging in Linux". In the thesis, the flag `SWAP_HAS_CACHE`
+//! counts as sharing, although a page in the cache may belong to a single process.
 
 use super::entry::ENTRIES;
 use super::entry::{Pte, Was};
@@ -67,7 +67,7 @@ impl SharedPages {
 }
 
 impl<E: Environment> PageTables<'_, E> {
-    /// Returns the shared pages in `range`, part of one VMA with this anon_vma.
+    /// Returns the shared pages in `range`, which lies in one VMA with this anon_vma.
     ///
     /// The result stays valid as long as the caller holds `mmap_lock`, for reading or writing,
     /// because the lock prevents forks.

@@ -53,8 +53,8 @@ impl Table {
 /// The contents of a slot.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// Nothing. A slot remains after its contents have been moved away, so that moving them back
-    /// needs no allocation.
+    /// Nothing. A vacant slot remains after its contents have been moved away, so that moving them
+    /// back needs no allocation.
     Vacant,
     Table(Table),
     Huge(Huge),

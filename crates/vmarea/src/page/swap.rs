@@ -2,11 +2,12 @@
 //!
 //! Swapping out a page replaces every mapping of the page by a [`Pte::Swap`]. The page's anon_vma
 //! and index are not stored, so a VMA may move or merge while its pages are swapped out: at
-//! swap-in, a page gets both from the VMA of the faulting access. As long as other entries still
-//! refer to the slot, the page stays in the swap cache, mapped in one process and swapped out in
-//! another. A cached page is never modified: a write copies it. Therefore the contents of a slot
-//! and of its cached page are always identical. Not implemented: read-ahead. `mm::reclaim` decides
-//! whether a page is swapped out; the embedder chooses the order in which pages are tried.
+//! swap-in, a page gets both from the VMA of the faulting access. After a swap-in, the page stays
+//! in the swap cache as long as other entries still refer to the slot, so it can be mapped in one
+//! process and swapped out in another. A cached page is never modified: a write copies it.
+//! Therefore the contents of a slot and of its cached page are always identical. Not implemented:
+//! read-ahead. `mm::reclaim` decides whether a page is swapped out; the embedder chooses the order
+//! in which pages are tried.
 //!
 //! # Picture
 //! ```text
@@ -41,7 +42,7 @@ use crate::types::{Errno, FrameId, SwapId, VmRange};
 use alloc::vec::Vec;
 use vmarea_sync::SpinLock;
 
-/// Maximum number of reverse-map walks in which to unmap a page that a concurrent fork is copying.
+/// Maximum number of reverse-map walks to unmap a page, in case concurrent forks keep copying it.
 pub(super) const WALKS: u32 = 64;
 
 /// One entry in Linux's swap map: a count in six bits and two flags.
@@ -54,7 +55,8 @@ impl SwapMap {
     pub const MAX: u8 = 0x3e;
     /// Flag: the page is also in the swap cache (`SWAP_HAS_CACHE`).
     pub const HAS_CACHE: u8 = 0x40;
-    /// Flag: the count exceeds [`MAX`](Self::MAX); the rest is elsewhere (`COUNT_CONTINUED`).
+    /// Flag: the count exceeds [`MAX`](Self::MAX); the rest is stored elsewhere
+    /// (`COUNT_CONTINUED`).
     pub const COUNT_CONTINUED: u8 = 0x80;
 
     fn new(count: u32, cached: bool) -> SwapMap {
@@ -72,7 +74,7 @@ impl SwapMap {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// Number of entries that refer to the slot; 1 more while a swap-out is writing to the slot.
+    /// Number of entries that refer to the slot; plus 1 while a swap-out is writing to the slot.
     count: u32,
     cache: Option<FrameId>,
     /// The cached page has been unmapped. Linux keeps such a page in the cache until memory is
@@ -259,7 +261,7 @@ impl Swap {
         SwapMap::new(slot.count, slot.cache.is_some() || slot.unmapped_in_cache)
     }
 
-    /// Returns the slot of `frame`, or allocates one; adds 1 to its count for the swap-out.
+    /// Returns the slot of `frame`, or allocates one; adds 1 to the slot's count for the swap-out.
     fn take<E: Environment>(&self, space: &Space<E>, frame: FrameId) -> Result<SwapId, Errno> {
         let mut map = self.map.lock();
         let id = match map.cached.get(frame).copied() {
@@ -275,7 +277,7 @@ impl Swap {
         Ok(id)
     }
 
-    /// Returns true if no entry maps a locked frame; then also removes the frame from the cache.
+    /// If no entry maps a locked frame, removes the frame from the swap cache and returns true.
     fn uncache_unmapped<E: Environment>(
         &self,
         space: &Space<E>,
@@ -327,8 +329,8 @@ impl<E: Environment> Space<E> {
     /// Swaps out the page in `frame`; first splits any huge page that contains the frame.
     ///
     /// # Errors
-    /// As [`swap_out`](Self::swap_out), except for its checks of the mapping. If the platform
-    /// cannot store the page, its error; the page then stays mapped.
+    /// As [`swap_out`](Self::swap_out), except for its checks of the mapping. Returns the
+    /// platform's error if the platform cannot store the page; the page then stays mapped.
     #[doc(alias = "pageout")]
     pub fn swap_out_frame(&self, frame: FrameId) -> Result<SwapId, Errno> {
         if !self.system.swap {

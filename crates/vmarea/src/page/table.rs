@@ -2,19 +2,19 @@
 //!
 //! The table consists of 2 MiB slots, which are distributed over shards with one lock each. A slot
 //! contains either a table of 512 entries or one huge page. The shard lock serves as the page-table
-//! lock, so faults in different parts of the address space do not contend. Next to the shard lock,
-//! a fault stores a hint for the next fault in the shard (see `near`). Reading an address in a huge
-//! page returns an equivalent small entry, so only code that modifies entries has to handle huge
-//! pages.
+//! lock, so faults in different parts of the address space do not contend. Beside each shard lock
+//! is a hint for the next fault in the shard, stored by the last fault there (see `near`). Reading
+//! an address in a huge page returns an equivalent small entry, so only code that modifies entries
+//! has to handle huge pages.
 //!
 //! # Invariants
 //! H1  a huge slot is inside one VMA
 //!
 //! # Locking
-//! A shard lock protects the slots in the shard and the map counts of the frames that their entries
-//! name. A fault holds the lock while it handles one entry. A move of a whole slot holds the locks
-//! of the source's and the destination's shard, and takes the lower shard's first; a move of
-//! entries takes the two locks one after the other.
+//! A shard lock protects the slots in the shard and the map counts of the frames to which the
+//! slots' entries refer. A fault holds the lock while it handles one entry. A move of a whole slot
+//! holds the locks of the source's and the destination's shard, and takes the lower shard's first;
+//! a move of entries takes the two locks one after the other.
 
 use super::entry::{ENTRIES, Pte};
 use super::huge::Huge;
@@ -29,12 +29,13 @@ use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
 
-/// Number of shards. Two slots are in the same shard with a probability of about 1 in `SHARDS`.
+/// Number of shards. Two arbitrary slots are in the same shard with a probability of about 1 in
+/// `SHARDS`.
 const SHARDS: usize = 32;
 /// Ranges of up to this many slots are visited slot by slot, longer ranges shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
 
-/// A shard with its lock, and the VMA hint for faults in the shard, on a cache line of their own.
+/// A shard with its lock, and the VMA hint for faults in the shard, on their own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Locked {

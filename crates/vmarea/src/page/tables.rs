@@ -1,9 +1,10 @@
 //! Range operations on the page table of one address space.
 //!
 //! A [`PageTable`] has no access to frames. An operation on a range of entries also has to update
-//! the counts of frames, swap slots and pins. It therefore uses the handle in this module, which
-//! combines a page table with the machine to which it belongs. Faults, which change a single entry,
-//! are handled in `fault`. A guard of `mmap_lock` provides the handle through `page_tables()`.
+//! the counts of frames, swap slots and pins. Such an operation therefore uses the handle in this
+//! module, which combines a page table with the machine to which the table belongs. Faults, which
+//! change a single entry, are handled in `fault`. A guard of `mmap_lock` provides the handle
+//! through `page_tables()`.
 
 use super::PageTable;
 use crate::Space;

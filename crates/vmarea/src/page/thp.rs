@@ -201,7 +201,7 @@ impl<E: Environment> Space<E> {
         })
     }
 
-    /// Replaces the huge zero page at `addr` by `huge`; gives `huge` back on failure.
+    /// Replaces the huge zero page at `addr` by `huge`; returns `huge` on failure.
     #[doc(alias = "do_huge_zero_wp_pmd")]
     pub(crate) fn huge_replace_zero(
         &self,

@@ -24,7 +24,7 @@ pub(crate) struct Census {
     slots: BTreeMap<SwapId, u32>,
     ksm: BTreeMap<FrameId, Vec<(MmId, u64)>>,
     migrating: BTreeSet<FrameId>,
-    /// The frames in each compound, with the number of slots that map it.
+    /// The frames in each compound, with the number of slots that map the compound.
     compounds: BTreeMap<Key, (u32, Vec<FrameId>)>,
 }
 

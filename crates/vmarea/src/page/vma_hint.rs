@@ -5,7 +5,7 @@
 //! for hints, and no per-thread state is needed. The VMA's bounds are stored with the VMA id, so
 //! that a miss costs one comparison and no access to the VMA. Hints are not updated when VMAs
 //! change: a fault that uses a hint locks the VMA and checks that the VMA still exists and contains
-//! the address, just as it does after a search.
+//! the address, just as it does after a tree search.
 //!
 //! # Invariants
 //! N1  no value of a hint makes a fault use another VMA than a search of the VMA tree would return
@@ -28,7 +28,7 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// Returns the VMA of the hint if its stored bounds contain `addr`.
+    /// Returns the hint's VMA if its stored bounds contain `addr`.
     #[inline]
     pub(crate) fn at(&self, addr: u64) -> Option<VmaId> {
         let within =

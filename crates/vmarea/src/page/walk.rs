@@ -8,8 +8,8 @@
 //! # Locking
 //! With [`LOCK_RMAP`](WalkFlags::LOCK_RMAP) the family lock of the anon_vma is held while a slot's
 //! entries are visited. The lock is released during a wait for a migration, because the migration
-//! needs the lock to end. The visitor receives entries under the page-table lock, and slots without
-//! it.
+//! cannot end without taking the lock. The visitor receives entries under the page-table lock, and
+//! slots without it.
 //!
 //! # Linux
 //! `mm/pagewalk.c` `walk_page_range`, `ACTION_SUBTREE`, `ACTION_CONTINUE`, `ACTION_AGAIN`; the

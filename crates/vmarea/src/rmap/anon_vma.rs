@@ -1,9 +1,9 @@
 //! `AnonVma`: the object that owns anonymous pages.
 //!
-//! An anon_vma is allocated by the first fault that needs it. Neighbouring VMAs that may merge
-//! share one anon_vma. After a fork, the child's VMAs are linked to it, too. An anon_vma exists as
-//! long as a VMA is linked to it. A root also exists as long as any other anon_vma in its family,
-//! because the family uses the root's lock.
+//! An anon_vma is allocated by the first fault that needs it. Neighbouring VMAs that might merge
+//! later share one anon_vma. After a fork, the child's VMAs are linked to it as well. An anon_vma
+//! exists as long as a VMA is linked to it. A root also exists as long as any other anon_vma in its
+//! family exists, because the family uses the root's lock.
 //!
 //! # Invariants
 //! A1  the tree contains exactly the VMAs with links to this anon_vma, with their page offsets
@@ -58,7 +58,7 @@ impl<W: Wait> Default for AnonVma<W> {
 pub struct Inner {
     /// The VMAs that may map pages of this anon_vma.
     pub tree: IntervalTree,
-    /// Number of anon_vmas that have VMAs and this anon_vma as parent; a root counts itself, too.
+    /// Number of child anon_vmas that have VMAs of their own; a root counts itself as a child.
     pub num_children: u32,
     /// Number of VMAs that have this anon_vma as their own.
     pub num_active_vmas: u32,

@@ -4,11 +4,11 @@
 //! the reverse-map lock, the interval extends to the next VMA, which is as far as the end can move.
 //!
 //! The interval's end is part of its key in an interval tree, and changing the key requires the
-//! lock. If the interval extends to the next VMA, the VMA's end can move anywhere below that limit
-//! without the lock. A reverse-map walk may therefore find the VMA for a page beyond the VMA's end,
-//! so it checks the VMA's end. The interval is not shortened when another VMA is mapped below the
-//! limit. Most changes to the VMA keep the limit; a new limit is determined only when the VMA is
-//! linked or grows beyond the limit.
+//! lock. If the interval extends to the next VMA, whose start is then the limit, the VMA's end can
+//! move up to the limit without the lock. A reverse-map walk may therefore find the VMA for a page
+//! beyond the VMA's end, so it checks the VMA's end. The interval is not shortened when another VMA
+//! is mapped below the limit. Most changes to the VMA keep the limit; a new limit is determined
+//! only when the VMA is linked or grows beyond the limit.
 //!
 //! # Invariants
 //! R1  the interval of a VMA with a chain extends at least to the VMA's end

@@ -1,4 +1,4 @@
-//! Updates mappings after their file is truncated, gets a hole or is written back.
+//! Updates the mappings of a file that is truncated, hole-punched or written back.
 //!
 //! Any process can change the file with `truncate`, `fallocate` or `MADV_REMOVE`, even if it does
 //! not map the file. The embedder changes the file and calls [`Space::unmap_mapping`], which

@@ -267,7 +267,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(None)
     }
 
-    /// Discards the huge pages in a hugetlb range, except a last one that is only partly covered.
+    /// Discards the huge pages in a hugetlb range; keeps the last one if it is only partly covered.
     #[doc(alias = "madvise_dontneed_free_valid_vma")]
     fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
         if !range.start.is_multiple_of(PMD_SIZE) {
@@ -323,7 +323,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         result
     }
 
-    /// Checks an `MADV_REMOVE` request; the caller punches the returned hole without `mmap_lock`.
+    /// Checks an `MADV_REMOVE` request; returns the hole, to be punched without `mmap_lock`.
     ///
     /// The hole is punched in the file, so it affects every mapping of the file.
     fn advise_remove(&mut self, vma: &VmaView, range: VmRange) -> Result<Option<Hole>, Errno> {
@@ -351,7 +351,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Installs or removes guard pages.
     ///
-    /// A VMA with guard pages needs an anon_vma or a flag, so that a fork copies them.
+    /// A VMA with guard pages needs an anon_vma or a flag, so that a fork copies the guard pages.
     fn advise_guard(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
         let mut refused = VmFlags::SPECIAL | VmFlags::HUGETLB;
         if advice == Advice::GuardInstall {
@@ -383,7 +383,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok(())
     }
 
-    /// True if a seal forbids advice that discards pages which the program cannot overwrite.
+    /// True if a seal forbids the advice, which would discard pages that the program cannot
+    /// overwrite.
     #[doc(alias = "can_madvise_modify")]
     fn is_sealed_against(&self, vma: &VmaView, advice: Advice) -> bool {
         let flags = vma.body.flags;

@@ -11,7 +11,7 @@
 //!
 //! # Linux
 //! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. Partial
-//! effects: the VMAs before the one that fails have the new policy.
+//! effects: the VMAs before the failing VMA have the new policy.
 
 use crate::Space;
 use crate::mm::MmapWriteGuard;

@@ -1,4 +1,4 @@
-//! The merge collector: later retries merges that were refused, outside any system call.
+//! The merge collector: retries refused merges later, outside any system call.
 //!
 //! A merge that is refused because of the state of the pages (shared, swapped out, pinned or
 //! migrating) may become possible shortly afterwards. If the policy enables the collector, the
@@ -10,7 +10,7 @@
 //! Takes `mmap_lock` for writing, for one border at a time.
 //!
 //! # Linux
-//! Not in Linux; the thesis names this extension ("merge collector").
+//! Not in Linux; the thesis mentions this extension ("merge collector").
 
 use crate::Space;
 use crate::mm::MmapWriteGuard;
@@ -24,7 +24,8 @@ const NOTED_LIMIT: usize = 1 << 16;
 /// Upper limits on the work of one collector run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Maximum number of pages in the smaller of the two VMAs, and of pages that a merge changes.
+    /// Maximum number of pages in the smaller VMA, and maximum number of pages that a merge
+    /// changes.
     ///
     /// This maximum limits the time during which `mmap_lock` is held.
     pub pages_at_once: u64,
@@ -32,12 +33,12 @@ pub struct Budget {
     pub borders: usize,
 }
 
-/// The result of one collector run: numbers of borders.
+/// The result of one collector run, as numbers of borders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Collected {
     /// Number of borders that were removed, because the two VMAs merged.
     pub merged: u64,
-    /// Number of borders that have disappeared or whose merge is now refused for another reason.
+    /// Number of borders that are gone, or whose merge is refused for a reason that is not retried.
     pub forgotten: u64,
     /// Number of borders still recorded, because the merge was refused again or exceeds the budget.
     pub kept: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Gathered {
     vmas: SmallVec<[VmaId; 4]>,
     /// Number of pages in the listed VMAs.
     pub(crate) pages: u64,
-    /// Number of pages in the listed VMAs that are charged to the commit limit.
+    /// Number of pages in the listed VMAs that are charged against the commit limit.
     pub(crate) accounted: u64,
 }
 

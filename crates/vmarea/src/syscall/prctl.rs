@@ -18,7 +18,7 @@ use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaBody;
 
-/// The addresses that `PR_SET_MM` can set, by Linux's numbers.
+/// The addresses that `PR_SET_MM` can set, with Linux's numbers for them.
 mod part {
     pub(super) const START_CODE: u64 = 1;
     pub(super) const END_CODE: u64 = 2;

@@ -64,7 +64,7 @@ impl<E: Environment> Space<E> {
 /// Checks and copies the caller's list of ranges, up to a total of 2 GiB minus one page.
 ///
 /// Returns EINVAL for a negative length, and EFAULT for a range outside the address space. Bytes
-/// beyond the total are ignored.
+/// beyond the maximum total are ignored.
 #[doc(alias = "import_iovec")]
 fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
     const MOST: u64 = 0x7fff_f000;

@@ -1,4 +1,4 @@
-//! `remap_file_pages`: makes a shared file mapping map other pages of its file.
+//! `remap_file_pages`: makes a shared file mapping map different pages of its file.
 //!
 //! # Errors
 //! EINVAL for a nonzero protection, a range that is empty or wraps, or a range that is not
@@ -16,7 +16,7 @@ use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::{MappedFile, VmaView};
 
 impl<E: Environment> Space<E> {
-    /// Makes `[addr, addr + len)` map other pages of the same file, starting at page offset
+    /// Makes `[addr, addr + len)` map different pages of the same file, starting at page offset
     /// `pgoff`.
     pub fn remap_file_pages(
         &self,
@@ -56,7 +56,7 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Returns the first VMA in a range, and the file that is mapped there.
     ///
-    /// Returns EINVAL unless the whole range is a shared mapping of this file.
+    /// Returns EINVAL unless the whole range is a shared mapping of a single file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
         let first = self.vma_lookup(range.start).ok_or(Errno::EINVAL)?;
         let file = first.body.file.ok_or(Errno::EINVAL)?;

@@ -114,8 +114,8 @@ impl<E: Environment> Space<E> {
 
     /// Detaches the segment attached at `addr`, except for parts that have been moved away.
     ///
-    /// `size` takes an inode and returns the size of that segment in bytes, or `None` if the file
-    /// is not a segment.
+    /// `size` takes an inode number and returns the size of that segment in bytes, or `None` if the
+    /// file is not a segment.
     #[doc(alias = "ksys_shmdt")]
     pub fn shmdt(
         &self,

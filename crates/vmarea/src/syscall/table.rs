@@ -25,7 +25,7 @@ use core::num::NonZeroU32;
 
 /// A system call with its arguments. The names are those of the manual pages.
 ///
-/// `addr` and `len` are in bytes. Arguments that Linux refuses can also be represented.
+/// `addr` and `len` are in bytes. Arguments that Linux rejects can also be represented.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "the names are those of the manual pages")]
 pub enum Syscall {
@@ -112,7 +112,8 @@ pub enum Syscall {
 }
 
 impl<E: Environment> Space<E> {
-    /// Performs a call and returns its result, which is 0 unless the variant documents another one.
+    /// Performs a call and returns its result, which is 0 unless the variant documents another
+    /// result.
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {
             Syscall::Brk { addr } => return self.brk(mm, addr),

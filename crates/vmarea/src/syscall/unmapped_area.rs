@@ -56,7 +56,7 @@ impl Room {
         }
     }
 
-    /// Returns the alignment, and a gap size that suffices wherever the gap begins.
+    /// Returns the alignment, and a gap size that is large enough wherever the gap begins.
     fn padded(&self) -> Option<(u64, u64)> {
         let unit = self.unit();
         Some((unit, self.len.checked_add(unit - PAGE_SIZE)?))

@@ -147,7 +147,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.each_part(range, |body| (body.uffd != 0).then(|| unwatched(body)))
     }
 
-    /// Sets a new body for each VMA's part of the range, if `body` returns one.
+    /// Replaces the body of each VMA's part of the range by the body that `body` returns, if any.
     fn each_part(
         &mut self,
         range: VmRange,

@@ -17,9 +17,9 @@ pub trait PageBytes: Platform {
     /// because [`set_entry`](crate::types::mmu::Mmu::set_entry) has not necessarily mapped it as
     /// writable.
     fn write(&self, page: MappedPage, offset: usize, from: &[u8]);
-    /// Reads the aligned word at `offset` atomically.
+    /// Atomically reads the aligned word at `offset`.
     fn load(&self, page: MappedPage, offset: usize) -> u32;
-    /// Replaces the aligned word at `offset` by `new` if it equals `current`, atomically; returns
-    /// the previous value.
+    /// Atomically replaces the aligned word at `offset` by `new` if the word equals `current`;
+    /// returns the previous value.
     fn compare_exchange(&self, page: MappedPage, offset: usize, current: u32, new: u32) -> u32;
 }

@@ -1,8 +1,8 @@
 //! The embedder's interface: frames, their contents, and the types that configure a machine.
 //!
 //! The core decides which frame holds which page. It calls the platform to allocate, free, fill or
-//! copy frames. An embedder that needs no page contents, such as a replay, uses [`NoBytes`]; the
-//! software platform stores real bytes, so that data can be checked.
+//! copy frames. An embedder that needs no page contents, such as a replay, uses [`NoBytes`];
+//! `vmarea-soft-platform` stores real bytes, so that data can be checked.
 
 use crate::types::mmu::{Mmu, NoMmu};
 use crate::types::{Errno, FrameId, SwapId};
@@ -50,12 +50,12 @@ impl<L: VmaLockKind> Environment for WithVmaLock<L> {
 /// not sleep. The other methods may sleep if the environment's [`Wait`] sleeps.
 ///
 /// # Errors
-/// A method that fails has allocated nothing and changed nothing. A page fault answers
-/// [`OutOfMemory`](crate::fault::Faulted::OutOfMemory) to ENOMEM,
-/// [`NeedPage`](crate::fault::Faulted::NeedPage) to EAGAIN from `file_bring` and `copy_file`,
-/// [`Retry`](crate::fault::Faulted::Retry) to EAGAIN from the other methods, and
-/// [`NoPage`](crate::fault::Faulted::NoPage) (SIGBUS) to any other error, for example EIO; a system
-/// call returns the error. Either leaves charges, counts and entries as they were.
+/// A method that fails has allocated nothing and changed nothing. A page fault returns
+/// [`OutOfMemory`](crate::fault::Faulted::OutOfMemory) for ENOMEM,
+/// [`NeedPage`](crate::fault::Faulted::NeedPage) for EAGAIN from `file_bring` and `copy_file`,
+/// [`Retry`](crate::fault::Faulted::Retry) for EAGAIN from the other methods, and
+/// [`NoPage`](crate::fault::Faulted::NoPage) (SIGBUS) for any other error, for example EIO; a
+/// system call returns the error. Charges, counts and entries are left unchanged in either case.
 pub trait Platform: Send + Sync {
     /// Allocates storage for `frame`, filled with zeros. Under spin locks, except for huge pages.
     fn zero(&self, frame: FrameId) -> Result<(), Errno>;
@@ -84,8 +84,8 @@ pub trait Platform: Send + Sync {
         let _ = (slot, frame);
         Ok(())
     }
-    /// Allocates storage for `frame` and fills it with the bytes in a swap slot, which keeps them.
-    /// Under spin locks.
+    /// Allocates storage for `frame` and fills it with the bytes in a swap slot; the slot keeps its
+    /// contents. Under spin locks.
     fn swap_in(&self, frame: FrameId, slot: SwapId) -> Result<(), Errno> {
         let _ = (frame, slot);
         Ok(())
@@ -94,10 +94,10 @@ pub trait Platform: Send + Sync {
     fn swap_free(&self, slot: SwapId) {
         let _ = slot;
     }
-    /// Waits for the migration of the page in `frame`, which a thread needs, and returns true.
-    /// Called with `mmap_lock` or the VMA's lock held for reading; called again if the migration
-    /// has not ended by then. Returns false if the platform does not wait; the access then returns
-    /// [`Retry`](crate::fault::Faulted::Retry).
+    /// Waits for the page in `frame` to be migrated, because a thread needs the page; returns true.
+    /// Called with `mmap_lock` or the VMA's lock held for reading; called again if it returns
+    /// before the migration has ended. Returns false if the platform does not wait; the access then
+    /// returns [`Retry`](crate::fault::Faulted::Retry).
     fn wait_on_migration(&self, frame: FrameId) -> bool {
         let _ = frame;
         false
@@ -116,14 +116,14 @@ pub trait Platform: Send + Sync {
         Ok(())
     }
     /// Checks whether the page cache contains page `index` of a file; if so, a fault on the page is
-    /// not reported to a userfaultfd for missing pages. Called with `mmap_lock` or the VMA's lock
-    /// held for reading.
+    /// not reported to a userfaultfd registered for missing pages. Called with `mmap_lock` or the
+    /// VMA's lock held for reading.
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {
         let _ = (inode, index);
         true
     }
     /// Reads page `index` of a file, which is about to be mapped, into the page cache. Called with
-    /// `mmap_lock` or the VMA's lock held for reading. A platform that cannot sleep that long
+    /// `mmap_lock` or the VMA's lock held for reading. A platform that cannot wait for the read
     /// returns EAGAIN instead; the embedder reads the page in after the fault has returned
     /// [`NeedPage`](crate::fault::Faulted::NeedPage).
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
@@ -198,7 +198,8 @@ impl Platform for NoBytes {
         Ok(())
     }
     fn free(&self, _: FrameId) {}
-    /// Returns true, as there is nothing to compare: the embedder must choose equal pages.
+    /// Returns true, as there is nothing to compare: the embedder must request merges only of equal
+    /// pages.
     fn same(&self, _: FrameId, _: FrameId) -> bool {
         true
     }

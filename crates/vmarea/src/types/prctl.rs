@@ -1,6 +1,6 @@
 //! Options of `prctl` that affect an address space.
 
-/// An option of `prctl`, by Linux's number.
+/// An option of `prctl`, identified by Linux's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrctlOption(pub u64);
 

@@ -17,7 +17,7 @@ pub enum HugePages {
 /// The overcommit mode (`vm.overcommit_memory`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overcommit {
-    /// Refuse only a single request for more than this many pages: all memory plus swap.
+    /// Refuse only single requests for more than this many pages, the total of memory and swap.
     Guess(u64),
     /// Refuse nothing.
     Always,
@@ -46,7 +46,7 @@ pub struct System {
     /// True if shared anonymous mappings are aligned for huge pages
     /// (`transparent_hugepage/shmem_enabled`).
     pub shmem_huge: bool,
-    /// True if the processor has protection keys; if so, execute-only mappings use one.
+    /// True if the processor has protection keys; if so, execute-only mappings use one of them.
     pub protection_keys: bool,
     /// True if there is a swap device; without one, no page is swapped out, even by `MADV_PAGEOUT`.
     pub swap: bool,

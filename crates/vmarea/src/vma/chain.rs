@@ -36,7 +36,7 @@ pub struct Link {
     pub node: u32,
 }
 
-/// The links of one VMA, oldest first, in two words; a single link needs no heap allocation.
+/// The links of one VMA, oldest first, stored in two words; a single link needs no heap allocation.
 #[derive(Debug, Default)]
 pub(crate) enum Chain {
     /// The chain of an unfaulted VMA.
@@ -115,12 +115,13 @@ pub(crate) struct Left {
     own: Option<AnonVmaId>,
 }
 
-/// Whether a VMA whose chain is cloned from another may reuse an orphaned anon_vma as its own.
+/// Whether a VMA whose chain is cloned from another VMA's may reuse an orphaned anon_vma as its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reuse {
-    /// No anon_vma is reused, for a split, merge or copy: the destination already has an anon_vma.
+    /// For a split, merge or copy: no anon_vma is reused, because the destination already has one.
     No,
-    /// An anon_vma without active VMAs is reused, for the child of a fork.
+    /// For the child of a fork: an anon_vma without active VMAs is reused.
     Orphaned,
 }
 
@@ -251,7 +252,8 @@ impl<E: Environment> Space<E> {
 
     /// Copies `src`'s chain to `dst`, a VMA of a fork's child, and gives `dst` its own anon_vma.
     ///
-    /// That anon_vma is either an ancestor's anon_vma without active VMAs, or a new anon_vma.
+    /// `dst`'s own anon_vma is either an ancestor's anon_vma without active VMAs, or a new
+    /// anon_vma.
     pub(crate) fn anon_vma_fork(
         &self,
         (dst_id, dst): (VmaId, &Vma<E>),
@@ -302,7 +304,7 @@ impl<E: Environment> Space<E> {
         self.anon_vma_put(id, &mut guard);
     }
 
-    /// Unlinks `vma` from all its anon_vmas, and frees each that no VMA is linked to any more.
+    /// Unlinks `vma` from all its anon_vmas, and frees those that have become unused.
     pub(crate) fn unlink_anon_vmas<'s>(
         &'s self,
         vma: &Vma<E>,
@@ -341,9 +343,9 @@ impl<E: Environment> Space<E> {
     /// Updates the interval trees after the range or page offset of `vma` has changed. `limit` is
     /// the address at which the VMA's interval ended before.
     ///
-    /// If the VMA still ends at or below `limit`, the interval still ends at `limit`, so that most
-    /// changes need not look up the next VMA. The caller must have held `guard` since before the
-    /// change.
+    /// If the VMA still ends at or below `limit`, the interval still ends at `limit`, so most
+    /// changes do not have to look up the next VMA. The caller must have held `guard` since before
+    /// the change.
     pub(crate) fn anon_vma_moved(
         &self,
         vma: &Vma<E>,

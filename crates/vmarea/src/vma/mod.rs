@@ -133,8 +133,8 @@ impl<E: Environment> Vma<E> {
     }
 
     /// Like [`view`](Self::view), but does not take the chain lock, and always reports the chain as
-    /// not singular. Faults use this snapshot for their own VMA, because they need the chain length
-    /// only of its neighbours.
+    /// not singular. Faults use this snapshot for their own VMA, because a fault needs the chain
+    /// lengths only of the VMA's neighbours.
     #[inline]
     pub(crate) fn view_without_chain(&self, id: VmaId, body: &VmaBody) -> VmaView {
         VmaView {

@@ -51,9 +51,10 @@ pub fn check(scene: &Scene, case: &Arrangement) -> Result<usize, String> {
     Ok(vmas.len())
 }
 
-/// True if Linux since 6.16 lets VMAs with these anon_vmas merge.
+/// True if Linux 6.16 and later let VMAs with these anon_vmas merge.
 ///
-/// The anon_vmas must be equal; or one VMA must have none, and the other's chain a single link.
+/// The anon_vmas must be equal; or one VMA must have none, and the other VMA's chain must have a
+/// single link.
 fn linux_joins(a: &VmaView, b: &VmaView) -> bool {
     match (a.anon_vma, b.anon_vma) {
         (Some(x), Some(y)) => x == y,

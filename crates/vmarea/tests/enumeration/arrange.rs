@@ -36,7 +36,7 @@ pub enum Pages {
     KsmInherited,
 }
 
-/// The size of half a mapping in an arrangement.
+/// Half the size of a mapping in an arrangement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// One base page.
@@ -80,9 +80,9 @@ pub struct Arrangement {
     pub next: Option<Neighbour>,
     /// True if the middle mapping was faulted at another address and then moved to its place.
     ///
-    /// Its page offset is then not contiguous with its neighbours', unless the policy changes page
-    /// offsets in a move. A huge middle mapping is then also faulted at an address at which no huge
-    /// page can be mapped.
+    /// The middle mapping's page offset is then not contiguous with its neighbours' page offsets,
+    /// unless the policy changes page offsets in a move. A huge middle mapping is also faulted at
+    /// an address at which no huge page can be mapped.
     pub off_line: bool,
     pub call: Call,
 }
@@ -154,7 +154,8 @@ impl Arrangement {
 
 /// Returns the possible neighbours: none, and one in each state.
 ///
-/// Huge neighbours have only equal attributes; small neighbours cover unequal attributes.
+/// Huge neighbours always have equal attributes; unequal attributes are covered by small
+/// neighbours.
 fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     let mut neighbours = vec![None];
     for &pages in states(unit, family) {
@@ -167,7 +168,7 @@ fn neighbours(unit: Unit, family: Family) -> Vec<Option<Neighbour>> {
     neighbours
 }
 
-/// Adds the arrangements with these two neighbours, one for each call and state of the middle.
+/// Adds the arrangements with these neighbours, one per call and state of the middle mapping.
 fn add_calls(
     unit: Unit,
     family: Family,

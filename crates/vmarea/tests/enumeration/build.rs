@@ -2,8 +2,8 @@
 //!
 //! Each mapping is faulted at the address that its page offset requires; with `off_line`, the
 //! middle mapping is faulted at another address. Each mapping is then moved to a separate range for
-//! the fork, and finally to its place. KSM merges pages only at their final place, because a move
-//! would unmerge them.
+//! the fork, and finally to its place in the arrangement. KSM merges pages only at that final
+//! place, because a move would unmerge them.
 
 use crate::arrange::{Arrangement, Call, Family, Pages, Unit};
 use crate::world::{PAGE, RW, World, at};
@@ -43,7 +43,7 @@ impl Unit {
     }
 }
 
-/// Creates everything except what the call itself creates.
+/// Creates the whole arrangement, except for what the call itself creates.
 pub fn build(policy: Policy, case: &Arrangement) -> Scene {
     let system = System {
         swap: true,
@@ -197,7 +197,8 @@ impl Scene {
         self.write_pages(at * self.unit, units);
     }
 
-    /// Writes to `units` units from page `at` on: to each page, or to four pages of each huge page.
+    /// Writes to `units` units starting at page `at`: to each small page, or four pages per huge
+    /// page.
     fn write_pages(&mut self, at: u64, units: u64) {
         for n in 0..units {
             let first = at + n * self.unit;
@@ -217,7 +218,7 @@ impl Scene {
         }
     }
 
-    /// Creates a twin of the first page of a mapping, and lets KSM merge the two.
+    /// Creates a twin of the first page of a mapping, and lets KSM merge the two pages.
     fn merge_equal(&mut self, n: u64, there: u64) {
         let twin = EQUALS + 10 * n;
         self.map(twin, 1);

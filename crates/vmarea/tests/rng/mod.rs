@@ -1,6 +1,6 @@
 //! Pseudorandom numbers, which are the same in every run.
 //!
-//! The generator is a linear congruential one, whose high bits are random enough to choose steps.
+//! The generator is linear congruential; its high bits are random enough for choosing test steps.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 /// A random number generator, represented by its state.

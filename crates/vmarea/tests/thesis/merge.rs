@@ -43,8 +43,9 @@ fn expand(pages: Pages) -> impl Fn(&mut World, MmId) {
     }
 }
 
-/// Since 5.19, when `mremap` grows a mapping, it tries to merge the mapping with the next VMA. The
-/// page offsets are already contiguous and the anon_vmas equal, so sharing does not matter.
+/// Since Linux 5.19, when `mremap` grows a mapping, it tries to merge the mapping with the next
+/// VMA. The page offsets are already contiguous and the anon_vmas equal, so sharing does not
+/// matter.
 #[test]
 fn t3_1_1_expand_merge() {
     ends_with([1, 2, 1, 1], expand(Pages::Own));

@@ -1,5 +1,5 @@
-//! Pages that are changed one after the other: if a later page cannot change, the earlier pages are
-//! changed back, and the merge is given up.
+//! Merges that change pages one by one: if a page cannot change, the earlier pages are changed
+//! back, and the merge is abandoned.
 //!
 //! The page that cannot change is being migrated. Another thread starts the migration after the
 //! merge has been decided on, so the check of the pages before the decision could not see it.
@@ -23,7 +23,7 @@ const RW: Prot = Prot::READ.union(Prot::WRITE);
 /// Pages that should change.
 const PAGES: u64 = 6;
 
-/// Once armed, stops the next merge attempt until the other thread has finished.
+/// Once armed, blocks the next merge attempt until the other thread has finished.
 #[derive(Clone)]
 struct Gate {
     armed: Arc<AtomicBool>,

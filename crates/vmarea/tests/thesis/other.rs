@@ -118,7 +118,7 @@ fn gap(w: &mut World, mm: MmId, shared: bool) {
     w.shift(mm, 10, 2, 2, NOTHING).unwrap();
 }
 
-/// A merge may copy shared pages up to a budget, which the thesis does not have.
+/// A merge may copy shared pages, up to a budget; the thesis has no such budget.
 ///
 /// If the number of shared pages is within the budget, the mappings merge and the child still reads
 /// its old bytes. Otherwise nothing changes.

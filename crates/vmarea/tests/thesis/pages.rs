@@ -154,7 +154,8 @@ impl Platform for Waiting {
     }
 }
 
-/// Creates two faulted mappings with a gap between them; starts to migrate a page of the second.
+/// Creates two faulted mappings with a gap between them; starts to migrate a page of the second
+/// mapping.
 fn migrating(space: &Space) -> (MmId, Migrating) {
     let layout = Layout {
         mmap_base: 0x7f00_0000_0000,

@@ -36,7 +36,7 @@ fn last(policy: Policy, scene: impl Fn(&mut World, MmId)) -> (CallKind, Outcomes
 }
 
 /// Creates three adjacent mappings under separate anon_vmas, the middle one read-only; then gives
-/// it the others' protection.
+/// the middle mapping the protection of the other two.
 ///
 /// ```text
 /// AA..CC....BB   mremap of read-only BB   AArrCC   mprotect of rr

@@ -20,7 +20,7 @@ use vmarea_trace::Reader;
 /// programs, a parallel build, an analytical query, threads that allocate and search), or reads
 /// existing traces. Every cache gets the same lookups: one for each page fault, and those made by
 /// calls that affect an address space. The kernel's other lookups are not recorded. `bound` is the
-/// best hit rate of a per-thread cache, in which a thread's first access to each VMA is a miss.
+/// best possible hit rate of a per-thread cache: only a thread's first access to each VMA misses.
 #[derive(Debug, Args)]
 pub struct Cache {
     /// Traces to measure instead of recording programs

@@ -9,7 +9,7 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::fault::{Report, Setup, run};
 
-/// Measure threads that touch pages: each in its own VMA, all in one VMA, and while another maps.
+/// Measure page faults of threads in separate VMAs, in one VMA, and while another thread maps.
 ///
 /// Measures vmarea's core with each kind of VMA lock, and the running kernel with threads of this
 /// process. The kernel's faults include a trap and real memory; vmarea's include neither. So

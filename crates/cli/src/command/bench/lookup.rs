@@ -9,7 +9,7 @@ use clap::Args;
 use std::io::Write;
 use vmarea_experiments::lookup::{self, Gaps, Section};
 
-/// Measure the VMA index against BTreeMap and two crates that map ranges.
+/// Measure the VMA index against BTreeMap and two crates for range maps.
 ///
 /// Measures lookups of random and of nearby addresses (with and without a per-thread cache), the
 /// replacement of a range, and the search for a gap. Each operation runs on one thread, in rounds.

@@ -76,7 +76,7 @@ impl Spacing {
     }
 }
 
-/// The results: one table for each size of mappings.
+/// The results: one table for each mapping size.
 #[derive(Serialize)]
 struct Tables {
     tables: Vec<Report>,

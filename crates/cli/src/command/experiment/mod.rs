@@ -44,7 +44,7 @@ pub struct Experiment {
     #[command(flatten)]
     json: JsonArg,
 
-    /// Execute one piece of work and exit, so that a tool which counts instructions can wrap this
+    /// Execute one piece of work and exit, so that an instruction-counting tool can wrap this
     /// process
     #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
     work: Vec<OsString>,
@@ -116,7 +116,7 @@ impl Experiment {
     }
 }
 
-/// Host of the experiments: records scripts and prints notes on standard error.
+/// Host of the experiments: records scripts, and prints notes to standard error.
 struct Recording<'a> {
     console: &'a Console,
 }

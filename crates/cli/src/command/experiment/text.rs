@@ -116,7 +116,7 @@ fn joined(lines: &[Vec<String>]) -> Vec<String> {
     cells.iter().map(|rows| rows.join("\n")).collect()
 }
 
-/// Formats the median, its interval, and the interval of the mean, one below the other.
+/// Formats the median, its interval, and the interval of the mean, one per line.
 fn figure(figure: &Figure, with_means: bool) -> String {
     let mut text = figure.unit.format(figure.median);
     if figure.runs.len() < 2 {
@@ -130,8 +130,7 @@ fn figure(figure: &Figure, with_means: bool) -> String {
     text
 }
 
-/// Writes `mark` and then text in lines of at most [`WIDTH`] columns, all indented by the mark's
-/// width.
+/// Writes `mark` and the text, wrapped at [`WIDTH`] columns and aligned after the mark.
 fn wrapped(out: &mut dyn Write, mark: &str, text: &str) -> io::Result<()> {
     let mut line = mark.to_owned();
     let mut is_empty = true;

@@ -11,7 +11,7 @@ use vmarea_report::anatomy::{self, Fold};
 /// Draw the layout of a process: binary image, variables, heap, mappings, stack.
 ///
 /// The drawing goes from high addresses to low ones. It shows sizes and gaps, and the addresses of
-/// functions, constants and variables of each kind under their names in the program's file.
+/// functions, constants and variables of each kind, labelled with their symbol names.
 #[derive(Debug, Args)]
 pub struct Anatomy {
     #[command(flatten)]

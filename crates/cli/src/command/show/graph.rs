@@ -23,7 +23,7 @@ use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, 
 const DRAWN_PROCESSES: usize = 8;
 const DRAWN_VMAS: usize = 12;
 
-/// Draw the graph of VMAs, anon_vmas and chains of processes that forked from each other.
+/// Draw the graph of VMAs, anon_vmas and chains for processes that are related by fork.
 ///
 /// Shows the anon_vma of each VMA, the other anon_vmas that it is linked to, and each anon_vma's
 /// parent, root and counters, in the style of Matěna's thesis "VMA merging in Linux" (figures 2.8
@@ -210,7 +210,7 @@ impl Graph {
 }
 
 impl Report {
-    /// Returns the result of comparing the two graphs as text.
+    /// Formats the result of comparing the core's graph with the kernel's.
     fn remark(&self) -> Option<String> {
         if let Some(why) = &self.without_kernel {
             return Some(format!("without the running kernel's graph: {why}"));

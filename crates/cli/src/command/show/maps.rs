@@ -11,8 +11,8 @@ use vmarea_report::maps;
 /// List the mappings of a process, with details that only the kernel knows.
 ///
 /// In addition to /proc's data, shows the page offset, the flags by name, and the anon_vma of each
-/// mapping as a number. These need the kernel's own data (CAP_BPF and CAP_PERFMON, or root) or a
-/// recording that contains them.
+/// mapping as a number. These details need the kernel's own data (CAP_BPF and CAP_PERFMON, or root)
+/// or a recording that contains them.
 #[derive(Debug, Args)]
 pub struct Maps {
     #[command(flatten)]

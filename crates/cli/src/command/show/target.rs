@@ -1,4 +1,4 @@
-//! The address space to show: in a running process, in a recording, or in a command recorded now.
+//! Selects the address space to show: in a running process, a recording, or a command to record.
 
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;

@@ -1,4 +1,5 @@
-//! Related tasks in Linux 2.6.31, which share one anon_vma with a spin lock and a list of VMAs.
+//! Model of related tasks in Linux 2.6.31, which share one anon_vma with a spin lock and a VMA
+//! list.
 
 use super::{HEAP, PAGE};
 use parking_lot::Mutex;
@@ -37,7 +38,7 @@ struct Heap {
 /// A family of tasks in Linux 2.6.31; the tasks' heaps share one anon_vma.
 pub(super) struct Family {
     anon_vma: SpinLock,
-    /// VMAs on the anon_vma's list, as task numbers in fork order.
+    /// Numbers of the tasks whose VMAs are on the anon_vma's list, in fork order.
     list: Mutex<Vec<usize>>,
     heaps: Vec<Mutex<Heap>>,
 }
@@ -62,7 +63,7 @@ impl Family {
 
     /// Grows a task's heap by a page; does not take the lock of the anon_vma if `shortcut` is true.
     ///
-    /// The patch adds this shortcut.
+    /// The patch that the paper describes adds the shortcut.
     pub(super) fn brk(&self, task: usize, shortcut: bool) {
         // The heap's mutex stands for `mmap_sem`.
         let mut heap = self.heaps[task].lock();

@@ -1,11 +1,11 @@
 //! The anon_vma lock shared by related processes, while the processes move their break.
 //!
 //! In Linux 2.6.31, all VMAs that descend from one VMA share one anon_vma, with a spin lock and a
-//! list of these VMAs. `brk` took that spin lock to move `vm_end`; with the patch, it does not. The
-//! model in [`family`] has such a lock and list. In current kernels, a heap that grows after a fork
-//! gets an anon_vma of its own. Our core also creates such an anon_vma. The experiment counts how
-//! often the lock is taken in the model and in the core; the core is measured twice, with the lock
-//! taken always and only when needed.
+//! list of these VMAs. `brk` took that spin lock to move `vm_end`; with the patch that the paper
+//! describes, it does not. The model in [`family`] has such a lock and list. In current kernels, a
+//! heap that grows after a fork gets an anon_vma of its own. Our core also creates such an
+//! anon_vma. The experiment counts how often the lock is taken in the model and in the core; the
+//! core is measured once with the lock always taken, and once with the lock taken only when needed.
 //!
 //! Results that need more processors than this machine has are simulated: cache-line transfers with
 //! [`coherence`](super::coherence), and throughput with a discrete-event simulation that assigns a
@@ -37,8 +37,9 @@ const TESTED: f64 = 150.0;
 const CPUS: [u32; 4] = [8, 16, 32, 64];
 /// Time to move a cache line from one processor to another in the simulation, in nanoseconds.
 const TRANSFER: u64 = 100;
-/// Duration of `brk` outside of the lock, and of the part under the lock, in nanoseconds.
+/// Time that a simulated `brk` takes outside of the lock, in nanoseconds.
 const CALL: u64 = 300;
+/// Time for which a simulated `brk` holds the lock, in nanoseconds.
 const HELD: u64 = 50;
 
 /// Runs the experiment.
@@ -182,7 +183,7 @@ struct Load {
 }
 
 impl Load {
-    /// Returns the task on whose behalf a thread makes a call, and how many calls that task made
+    /// Returns the task for which a thread makes a call, and how many calls that task has made
     /// before.
     fn task(self, thread: u64, call: u64) -> (u64, u64) {
         let nr = call * self.threads + thread;
@@ -190,7 +191,7 @@ impl Load {
     }
 }
 
-/// Returns the speed of the model with this load.
+/// Returns the speed of the model under `load`.
 fn model_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     let family = Family::new(load.tasks as usize);
     let brk = |thread, call| {
@@ -200,7 +201,7 @@ fn model_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     together((load.threads, load.calls), &brk, None)
 }
 
-/// Returns the speed of the core with this load.
+/// Returns the speed of the core under `load`.
 fn core_speed(load: Load, shortcut: bool) -> Result<Speed, Errno> {
     let lock = if shortcut {
         AdjustLock::WhenNeeded
@@ -350,7 +351,8 @@ fn with_lock(work: u64) -> [f64; CPUS.len()] {
 
 /// Returns the work between two calls, in nanoseconds, at which the lock halves the throughput.
 ///
-/// The simulation uses 32 processors; the patch's description reports this loss for such a machine.
+/// The simulation uses 32 processors, because the patch's description reports halved throughput for
+/// such a machine.
 fn halving_work() -> u64 {
     let far = |work: &u64| (with_lock(*work)[2] - PLATEAUS[0] / PLATEAUS[1]).abs();
     let works = (0..100).map(|hundreds| hundreds * 100);
@@ -393,8 +395,7 @@ fn throughput(report: &mut Report) {
     throughput_claims(halving, report);
 }
 
-/// Decides the claims for the amount of work at which the lock halves the throughput of 32
-/// processors.
+/// Decides the throughput claims; `halving` is the work at which the lock halves the throughput.
 fn throughput_claims(halving: u64, report: &mut Report) {
     let [eight, sixteen, half, most] = with_lock(halving);
     let ours = |ratio: f64, cpus: u32| {

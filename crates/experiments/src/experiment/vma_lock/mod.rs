@@ -1,9 +1,10 @@
-//! Move of the per-VMA lock into the VMA: memory, layout, page faults, and cache-line transfers.
+//! Effects of moving the per-VMA lock into the VMA: memory, layout, page faults, cache transfers.
 //!
-//! The structures of the patch series are modelled in [`structs`]; the core's structures are also
-//! measured. Page faults run on the core with each kind of lock and, in the same round, with the
-//! separately allocated lock. Cache-line transfers on machines with more processors than this one
-//! are counted in a simulation ([`coherence`]).
+//! The VMA structures before, during and after the Linux patch series are modelled in [`structs`];
+//! the core's own structures are also measured. Page faults run on the core with each kind of lock;
+//! their speed is compared with the speed in the same round with the separately allocated lock.
+//! Cache-line transfers on machines with more processors than this one are counted in a simulation
+//! ([`coherence`]).
 
 pub mod structs;
 
@@ -17,9 +18,9 @@ use structs::{Lock, Object, State, objects_per_slab, pages_for, states};
 use vmarea::vma::lock::{FlaggedVmaLock, VmaLock, VmaLockKind};
 
 const SOURCE: &str = "cover letter of the series, version 1";
-/// Memory use before the series, with the lock on a cache line of its own, and after the series.
-/// The columns are the bytes of the VMA, the bytes of a separate lock, VMAs per slab, pages per
-/// slab, and pages for 1,000 VMAs.
+/// Memory use in three states: before the series, with the lock on a cache line of its own, and
+/// after the series. The columns are the bytes of the VMA, the bytes of a separate lock, VMAs per
+/// slab, pages per slab, and pages for 1,000 VMAs.
 const MEMORY: [[f64; 5]; 3] = [
     [160.0, 40.0, 51.0, 2.0, 50.0],
     [256.0, 0.0, 32.0, 2.0, 64.0],
@@ -27,8 +28,7 @@ const MEMORY: [[f64; 5]; 3] = [
 ];
 /// Number of separately allocated locks that fit in a one-page slab.
 const LOCKS_PER_SLAB: f64 = 102.0;
-/// Summary of the `pahole` listing: size, lines, members, sum of members, holes, sum of holes,
-/// padding.
+/// `pahole` summary: size, cache lines, members and their bytes, holes and their bytes, padding.
 const SUMMARY: [f64; 7] = [192.0, 3.0, 17.0, 153.0, 3.0, 15.0, 24.0];
 /// Offset and size of each member, in the order of the `pahole` listing.
 const LISTING: [(usize, usize); 17] = [
@@ -269,7 +269,7 @@ fn faults(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Decides whether the embedded locks, the series' and ours, make faults no slower.
+/// Decides the claims that the embedded locks (the series' and ours) make faults no slower.
 fn fault_claims(pairs: &[fault::Pair], report: &mut Report) {
     for (kind, lock, paper) in [
         (

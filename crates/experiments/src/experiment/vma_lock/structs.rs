@@ -1,9 +1,9 @@
 //! The VMA and its lock in four states of the patch series, in the memory layout that C prescribes.
 //!
-//! The names, sizes and order of the fields are those in the listing in the series' cover letter
-//! (for the state after the series) and in Linux 6.12 (for the state before it), on 64-bit x86 with
-//! NUMA, swap and per-VMA locks, and without userfaultfd. Only the positions of the fields matter;
-//! their values are never used.
+//! The names, sizes and order of the fields are taken from the listing in the series' cover letter
+//! for the state after the series, and from Linux 6.12 for the state before it. The configuration
+//! is 64-bit x86 with NUMA, swap and per-VMA locks, but without userfaultfd. Only the positions of
+//! the fields matter; their values are never used.
 
 use serde::Serialize;
 use std::mem::{align_of, offset_of, size_of};
@@ -50,99 +50,67 @@ fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
     size_of::<F>()
 }
 
-modelled! {
+/// Models the VMA with `before` and `after`, the fields that move, around those that stay in place.
+macro_rules! modelled_vma {
+    ($(#[$doc:meta])* $name:ident {
+        before: { $($before:ident: $before_kind:ty),* },
+        after: { $($after:ident: $after_kind:ty),* }
+    }) => {
+        modelled! {
+            $(#[$doc])*
+            $name {
+                vm_start_vm_end: [u64; 2],
+                vm_mm: u64,
+                vm_page_prot: u64,
+                vm_flags: u64,
+                detached: bool,
+                vm_lock_seq: u32,
+                $($before: $before_kind,)*
+                anon_vma_chain: [u64; 2],
+                anon_vma: u64,
+                vm_ops: u64,
+                vm_pgoff: u64,
+                vm_file: u64,
+                vm_private_data: u64,
+                swap_readahead_info: u64,
+                vm_policy: u64,
+                $($after: $after_kind,)*
+            }
+        }
+    };
+}
+
+modelled_vma! {
     /// The VMA before the series; its lock is a separate slab object.
     Before {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        vm_lock_pointer: u64,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
+        before: { vm_lock_pointer: u64, shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 
-modelled! {
-    /// The VMA with the semaphore among its other fields, as before the lock became a separate
+modelled_vma! {
+    /// The VMA with the semaphore among its fields, as it was before the lock became a separate
     /// object.
     Unaligned {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        vm_lock: RwSemaphore,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
+        before: { vm_lock: RwSemaphore, shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 
-modelled! {
+modelled_vma! {
     /// The VMA after the second patch: the semaphore is on a cache line of its own.
     Aligned {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        shared: [u64; 4],
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        vm_userfaultfd_ctx: [u8; 0],
-        _align: [Line; 0],
-        vm_lock: RwSemaphore,
+        before: { shared: [u64; 4] },
+        after: { vm_userfaultfd_ctx: [u8; 0], _align: [Line; 0], vm_lock: RwSemaphore }
     }
 }
 
-modelled! {
+modelled_vma! {
     /// The VMA after the fourth patch: the lock is an atomic on a cache line with rarely used
     /// fields.
     After {
-        vm_start_vm_end: [u64; 2],
-        vm_mm: u64,
-        vm_page_prot: u64,
-        vm_flags: u64,
-        detached: bool,
-        vm_lock_seq: u32,
-        anon_vma_chain: [u64; 2],
-        anon_vma: u64,
-        vm_ops: u64,
-        vm_pgoff: u64,
-        vm_file: u64,
-        vm_private_data: u64,
-        swap_readahead_info: u64,
-        vm_policy: u64,
-        _align: [Line; 0],
-        vm_lock: u32,
-        shared: [u64; 4],
-        vm_userfaultfd_ctx: [u8; 0],
+        before: {},
+        after: { _align: [Line; 0], vm_lock: u32, shared: [u64; 4], vm_userfaultfd_ctx: [u8; 0] }
     }
 }
 
@@ -222,7 +190,7 @@ pub struct State {
     pub lock: Lock,
 }
 
-/// Returns the four states, in order from before the series to after it.
+/// Returns the four states, from the state before the series to the state after it.
 pub fn states() -> [State; 4] {
     let state = |name, vma, lock| State { name, vma, lock };
     let apart = Lock::Allocated(size_of::<RwSemaphore>());
@@ -239,7 +207,7 @@ pub fn objects_per_slab(size: usize, pages: usize) -> usize {
     pages * 4096 / size
 }
 
-/// Returns the number of pages for `objects` objects of `size` bytes in slabs of `pages` pages.
+/// Returns the number of pages needed for `objects` objects of `size` bytes in `pages`-page slabs.
 pub fn pages_for(objects: usize, size: usize, pages: usize) -> usize {
     objects.div_ceil(objects_per_slab(size, pages)) * pages
 }

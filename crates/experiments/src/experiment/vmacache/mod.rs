@@ -39,10 +39,13 @@ const ROWS: [&str; PAPER_SIDES.len()] = [
     "no cache",
     "vmarea's cache",
 ];
-/// Positions of four of the caches in [`PAPER_SIDES`].
+/// Position in [`PAPER_SIDES`] of the cache of the last-used VMA on the red-black tree.
 const BASELINE: usize = 1;
+/// Position in [`PAPER_SIDES`] of the last-used-and-largest cache on the red-black tree.
 const LARGEST: usize = 2;
+/// Position in [`PAPER_SIDES`] of `vmacache` on the red-black tree.
 const PATCHED: usize = 3;
+/// Position in [`PAPER_SIDES`] of vmarea's cache on the red-black tree.
 const OURS: usize = 4;
 
 /// Runs the experiment.
@@ -358,8 +361,8 @@ fn of_each_side(context: &Context<'_>, log: &Log) -> Result<Vec<Option<u64>>, St
         .collect()
 }
 
-/// Executes the lookups with one of the [`PAPER_SIDES`]. Arguments: its position, `made` or `left`,
-/// and the path of the log file.
+/// Executes the lookups with one of the [`PAPER_SIDES`]. Arguments: the cache's position, `made` or
+/// `left`, and the path of the log file.
 pub(super) fn work(arguments: &[OsString]) -> Result<(), String> {
     let [at, finds, path] = arguments else {
         return Err("lookups needs a number, made or left, and a file".to_owned());

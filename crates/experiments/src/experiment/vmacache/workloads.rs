@@ -6,9 +6,9 @@ use std::path::Path;
 
 /// Script that boots the userland in the working directory, in an unprivileged container.
 ///
-/// Root in the container is the user, or `nobody` if the user is root, so root can neither set the
-/// clock nor change `sysctl` values. The last boot script terminates the container with `reboot`,
-/// which the kernel converts to a signal to init.
+/// Root in the container is mapped to the user, or to `nobody` if the user is root, so it can
+/// neither set the clock nor change `sysctl` values. The last boot script terminates the container
+/// with `reboot`, which the kernel converts to a signal to init.
 const BOOT: &str = r#"
 rm -f booted
 enter="unshare --user --map-root-user --mount --pid --fork --kill-child"
@@ -48,7 +48,7 @@ select a.day, corr from (select day, avg(price) * count(*) as corr from sale gro
 pub(super) struct Script {
     /// Name of the workload.
     pub(super) name: String,
-    /// Text of the script, or why it cannot run.
+    /// Text of the script, or the reason why the script cannot run.
     pub(super) text: Result<String, String>,
 }
 
@@ -103,7 +103,7 @@ fn warehouse(context: &Context<'_>) -> Result<String, String> {
     Ok(format!("exec sqlite3 :memory: <<'END'\n{queries}\nEND\n"))
 }
 
-/// Returns a script of the search program for each number of threads.
+/// Returns a script that runs the search program, for each number of threads.
 pub(super) fn ebizzy(folder: &Path) -> Result<Vec<(u32, Script)>, String> {
     let workloads = searchers(folder)?;
     let threads = crate::cache::workloads::SEARCHERS.map(|(threads, _)| threads);

@@ -1,10 +1,10 @@
 //! Stops all threads of another process, and borrows one of them to make calls.
 //!
 //! The process is brought into group-stop before the first injected call. One thread, the borrowed
-//! thread, may then run, but makes only the injected calls. If the repair ends early, the kernel
-//! returns all threads to group-stop before the program executes another instruction. The borrowed
-//! thread's original state is written to the [`Journal`] before the first call, so that it can be
-//! restored.
+//! thread, may then run, but makes only the injected calls. If the repairing process ends early,
+//! the kernel returns all threads to group-stop before the program executes another instruction.
+//! The borrowed thread's original state is written to the [`Journal`] before the first call, so
+//! that it can be restored.
 //!
 //! # Picture
 //! ```text
@@ -109,8 +109,8 @@ impl Target {
 
     /// Selects the thread to borrow.
     ///
-    /// The thread must not block the signal that ends the stop, because another thread would then
-    /// receive it.
+    /// The thread must not block the signal that ends the stop; otherwise, another thread would
+    /// receive the signal.
     fn borrow_thread(&self, threads: &[i32]) -> i32 {
         let takes_it = |tid: &&i32| inject::mask(**tid).is_ok_and(|mask| mask & SIGCONT_BIT == 0);
         *threads.iter().find(takes_it).unwrap_or(&threads[0])
@@ -213,7 +213,7 @@ impl Target {
     /// was seized is also added to `asked`.
     ///
     /// All threads are asked to stop before this function waits for any of them, so they stop in
-    /// parallel. Returns true if one of them was in a group-stop.
+    /// parallel. Returns true if one of the threads was in a group-stop.
     fn stop_others(
         &self,
         threads: &mut Vec<i32>,
@@ -235,7 +235,7 @@ impl Target {
     }
 
     /// Detaches threads that were asked to stop. Threads that have not stopped yet, or are running
-    /// again, are recorded as late.
+    /// again, are recorded as late and detached later.
     fn let_go(&self, threads: &[i32]) {
         for &tid in threads {
             if inject::detach(tid).is_err() && !has_ended(self.pid, tid) {

@@ -1,9 +1,9 @@
 //! Importer for `perf script`: page faults, system-call tracepoints, and perf's own records.
 //!
-//! Every line contains a thread and a time. The name of its event determines how the line is parsed
-//! ([`PerfScript::event`]). The file of an `mmap` is known if perf's record of the mapping comes
-//! between the call and its result. Fork, exec and exit come from perf's records, or from `sched`
-//! tracepoints if there are no records.
+//! Every line contains a thread and a time. The name of the line's event determines how the line is
+//! parsed ([`PerfScript::event`]). The file of an `mmap` is known if perf's record of the mapping
+//! comes between the call and its result. Forks, execs and exits are taken from perf's records, or
+//! from `sched` tracepoints if there are no records.
 
 mod form;
 
@@ -27,7 +27,7 @@ pub(super) struct PerfScript {
     files: HashMap<FileKey, FileId>,
     /// Exit codes that processes passed to `exit_group`.
     codes: HashMap<Tid, u64>,
-    /// True if the text contains perf's own task records; `sched` tracepoints would repeat them.
+    /// True if the text contains perf's own task records, which make `sched` tracepoints redundant.
     has_records: bool,
     told_of_kin: bool,
 }

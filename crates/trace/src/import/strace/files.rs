@@ -92,7 +92,7 @@ impl Files {
         }
     }
 
-    /// Records the size of the file behind `fd`, which a call returned or set.
+    /// Records the size that a call returned or set for the file behind `fd`.
     pub(super) fn size(&mut self, pid: Tid, fd: i32, size: u64) {
         if let Some(key) = self.get(pid, fd).map(|open| open.key.clone()) {
             self.sizes.insert(key, size);

@@ -39,7 +39,7 @@ pub(super) enum Body<'a> {
     Resumed { name: &'a str, rest: &'a str },
     /// A thread exited with this wait status.
     Ended { status: i32 },
-    /// The `execve` of another thread ended this one.
+    /// The `execve` of another thread ended this thread.
     Superseded,
     /// A signal or a message.
     Other,
@@ -116,7 +116,7 @@ fn ending(message: &str) -> Option<Body<'_>> {
     }
 }
 
-/// Returns the number of a signal that ends processes; unlisted ones count as `SIGKILL`.
+/// Returns the number of a signal that ends processes; unlisted signals count as `SIGKILL`.
 fn signal_number(name: &str) -> i32 {
     let names = [
         "SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE",
@@ -195,7 +195,7 @@ pub(super) struct Clock {
 
 const DAY: Nanos = 24 * 3600 * 1_000_000_000;
 
-/// Shortest time that counts from 1970; a shorter one counts from the previous line.
+/// Smallest value taken as a time since 1970; a smaller one is a time since the previous line.
 const EPOCH: Nanos = 100_000_000 * 1_000_000_000;
 
 impl Clock {

@@ -1,10 +1,10 @@
 //! Importer for `strace`: assigns lines to threads, joins split calls, and tracks tasks.
 //!
-//! A line is an optional thread, an optional time, and a body ([`line`]). A call that another line
-//! interrupts (`<unfinished ...>`) is stored until it resumes (`<... resumed>`). A child's first
-//! line may come before the call that created the child returns. The child then belongs to the
-//! oldest pending call that creates a task. [`calls`] interprets calls, and [`files`] finds the
-//! file behind a descriptor.
+//! A line consists of an optional thread, an optional time, and a body ([`line`]). A call that
+//! another line interrupts (`<unfinished ...>`) is stored until it resumes (`<... resumed>`). A
+//! child's first line may come before the call that created the child returns. The child then
+//! belongs to the oldest pending call that creates a task. [`calls`] interprets calls, and
+//! [`files`] finds the file behind a descriptor.
 
 mod calls;
 mod files;
@@ -27,10 +27,10 @@ const FIRST: Tid = Tid(1);
 pub(super) struct Strace {
     files: Files,
     pending: HashMap<Tid, Pending>,
-    /// Threads in a pending call that creates a task, by the age of the call.
+    /// Threads in pending calls that create a task, from the oldest call to the newest.
     forks: BTreeMap<u64, Tid>,
     age: u64,
-    /// Threads to which strace has attached and that have no line yet.
+    /// Threads to which strace has attached but that no line has mentioned yet.
     attached: Vec<Tid>,
     /// The real id of the process that is named [`FIRST`].
     first: Option<Tid>,
@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-/// Maximum number of attached threads that are remembered until their first line; few get one.
+/// Maximum number of attached threads that are remembered until their first line.
 const MAX_ATTACHED: usize = 100_000;
 
 impl Parse for Strace {

@@ -1,4 +1,4 @@
-//! Conversion of an `mmap` request to VMA flags: refuses invalid combinations.
+//! Converts an `mmap` request to VMA flags and rejects invalid combinations.
 //!
 //! The flags depend on the request, the mapped file and the mapping type.
 //!

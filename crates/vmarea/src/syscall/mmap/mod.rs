@@ -36,7 +36,7 @@ use crate::vma::{MappedFile, VmaBody};
 use core::sync::atomic::Ordering;
 use flags::{anonymous_flags, file_flags};
 
-/// VMA flags that prevent a mapping from being locked: it loses `VmFlags::LOCKED`.
+/// VMA flags of mappings that cannot be locked; such a mapping loses `VmFlags::LOCKED`.
 const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
     .union(VmFlags::HUGETLB)
     .union(VmFlags::DROPPABLE);
@@ -65,7 +65,7 @@ impl<E: Environment> Space<E> {
         r.unmapped_area(&room(&request, request.flags, place))
     }
 
-    /// Raises a nonzero address hint to the lowest address that may be mapped, if it is below.
+    /// Raises a nonzero address hint that is below the lowest mappable address to that address.
     #[doc(alias = "round_hint_to_min")]
     fn round_hint(&self, hint: u64) -> u64 {
         let hint = hint & PAGE_MASK;
@@ -186,7 +186,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
     }
 
-    /// Converts the protection, call flags and default flags of a request to VMA flags.
+    /// Converts a request's protection and flags, and the default flags, to VMA flags.
     fn first_flags(&mut self, request: &MmapRequest, flags: MapFlags) -> Result<VmFlags, Errno> {
         let mut bits = request.prot;
         let noexec = request.file.is_some_and(|f| f.is_noexec());
@@ -361,7 +361,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         pages
     }
 
-    /// Sets the KSM flag of a new, unmerged VMA, unless the flag is set before the merge attempt.
+    /// Sets the KSM flag of a new, unmerged VMA, unless it had to be set before the merge attempt.
     #[doc(alias = "ksm_add_vma")]
     fn add_to_ksm(&mut self, id: VmaId) {
         if self.state().layout.merge_any {

@@ -80,7 +80,7 @@ impl Remap {
             && self.new_addr.wrapping_add(self.new_len) > self.addr
     }
 
-    /// Returns EINVAL for arguments that every kernel refuses, regardless of the mappings.
+    /// Returns EINVAL for arguments that every kernel rejects, regardless of the mappings.
     pub(super) fn check_arguments(&self) -> Result<(), Errno> {
         let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
         let silly = !(self.flags - known).is_empty()
@@ -98,7 +98,8 @@ impl Remap {
         if bad { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    /// Rounds up the lengths to huge pages; EINVAL if an address is misaligned or the range grows.
+    /// Rounds up the lengths to huge pages; returns EINVAL if an address is misaligned or the range
+    /// grows.
     pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
         let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
         (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);

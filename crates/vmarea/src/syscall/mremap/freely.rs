@@ -1,4 +1,4 @@
-//! Extensions to `mremap`: moves several VMAs without FIXED, and to overlapping destinations.
+//! Extensions to `mremap`: moving several VMAs without FIXED, and to overlapping destinations.
 //!
 //! # Picture
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! # Linux
-//! Not in Linux, which moves several VMAs only with FIXED and equal length, since 6.17
+//! Not in Linux, which since 6.17 moves several VMAs, but only with FIXED and equal lengths
 //! (`remap_move`); the thesis names both extensions.
 
 use super::Populate;
@@ -22,7 +22,7 @@ use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// True if the call grows an old range that extends beyond the first VMA in it.
+    /// True if the call grows an old range that extends beyond its first VMA.
     pub(super) fn spans_several(&self, r: &Remap, first: &VmaView) -> bool {
         !r.flags
             .intersects(MremapFlags::FIXED | MremapFlags::DONTUNMAP)
@@ -79,7 +79,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         })
     }
 
-    /// Moves a range to a destination that overlaps it.
+    /// Moves a range to a destination that overlaps the range.
     pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP) || r.old_len == 0 {
             return Err(Errno::EINVAL);

@@ -1,7 +1,7 @@
 //! `mremap` in the order of kernels before 6.17, which unmap first and check afterwards.
 //!
 //! Only the order of the stages differs from later kernels. The partial effects of a failing call
-//! differ accordingly: the destination, or the tail of the source, has been unmapped.
+//! differ accordingly: the destination, or the tail of the source, has already been unmapped.
 //!
 //! # Picture
 //! ```text

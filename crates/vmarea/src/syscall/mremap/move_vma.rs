@@ -1,8 +1,8 @@
 //! Moves one VMA and its pages to a free address range.
 //!
 //! Either a neighbour of the new range grows into the range, or a new VMA is created there. The
-//! pages then move into that VMA and get its anon_vma and page offsets. Finally the old range is
-//! unmapped, or remains mapped without pages.
+//! pages then move into the grown or new VMA and get its anon_vma and page offsets. Finally the old
+//! range is unmapped, or remains mapped without pages.
 //!
 //! # Picture
 //! ```text
@@ -199,8 +199,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         tables.move_to(source.range, to.start, (was, owner))
     }
 
-    /// Moves the pages with their present owner to a VMA of their own, after a move that would have
-    /// given them another owner has failed.
+    /// Retries a move that failed because it would have changed the pages' owner: moves the pages,
+    /// with their current owner, to a separate VMA.
     ///
     /// # Errors
     /// ENOMEM if the failed move lacked memory, or if this one does.
@@ -244,8 +244,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     ///
     /// No userfaultfd context watches the copy. Linux removes the context only after the merge; if
     /// the copy has merged with a watched neighbour, Linux then watches neither. Under a policy
-    /// that merges more, this would affect neighbours that Linux keeps watching. Such a policy
-    /// therefore removes the context before it decides on the merge.
+    /// that merges more VMAs, neighbours that Linux keeps watching would also lose their context.
+    /// Such a policy therefore removes the copy's context before it decides on the merge.
     fn copied_body(&self, vma: &VmaView) -> VmaBody {
         match self.space.policy.merging.update_pgoff {
             true => unwatched(vma.body),
@@ -268,7 +268,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         decided
     }
 
-    /// True if shared pages must be copied, as their anon_vma or page offset will change.
+    /// True if shared pages must be copied, because their anon_vma or page offset will change.
     fn needs_copies(&self, plan: &Plan, proposal: &Proposal) -> bool {
         let survivor = plan.anon_from.and_then(|id| self.view(id).anon_vma);
         let lies = proposal.range.start - plan.range.start;

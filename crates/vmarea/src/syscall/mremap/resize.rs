@@ -21,7 +21,7 @@ use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
-    /// Resizes the mapping in place, or moves the mapping if it does not fit.
+    /// Resizes the mapping in place, or moves it if the new length does not fit.
     #[doc(alias = "mremap_at")]
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
         match r.resize() {

@@ -17,7 +17,7 @@ pub struct System {
     pub mmap_min_addr: u64,
     /// Size of the gap below a stack, in bytes.
     pub stack_guard_gap: u64,
-    /// Limit of committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
+    /// Limit on committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
     pub commit_limit: u64,
     /// vm.max_map_count.
     pub max_map_count: u32,

@@ -109,7 +109,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the number of mappings in percent of the limit.
+    /// Returns the number of mappings as a percentage of the limit.
     pub fn percent_of_limit(&self) -> f64 {
         self.mappings as f64 * 100.0 / self.limit.max(1) as f64
     }

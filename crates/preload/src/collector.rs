@@ -7,7 +7,7 @@
 //! descriptors or memory run out, the thread retries a moment later.
 //!
 //! The thread's descriptor table is separate from the program's, because the program can close
-//! every descriptor that it did not open (`close_range`), and new files of the program can then get
+//! even descriptors that it did not open (`close_range`), and new files of the program can then get
 //! the same descriptor numbers.
 
 use std::io::Write;

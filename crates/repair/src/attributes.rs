@@ -3,10 +3,10 @@
 //! A plan is based on one read of all mappings, and its last piece may be replaced seconds later.
 //! Without another check, the fresh mapping would overwrite the flags (`madvise`, `mlock`) and
 //! names that the program has changed since the mappings were read. Reading the whole list again
-//! for each piece would take quadratic time. This module therefore reads `/proc/PID/smaps` once
-//! more from start to end, and before each piece only up to the end of that piece. The attributes
-//! used for a piece are thus never older than the start of the previous piece. A change of the
-//! memory policy is not detected.
+//! for each piece would take quadratic time. This module therefore makes a single second pass over
+//! `/proc/PID/smaps`, in step with the repair: before each piece it reads on to the end of that
+//! piece. The attributes used for a piece are thus never older than the start of the previous
+//! piece. A change of the memory policy is not detected.
 
 use std::collections::VecDeque;
 use std::fs::File;

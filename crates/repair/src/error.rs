@@ -110,7 +110,7 @@ pub enum RepairError {
     #[error("process {0} has no instruction that makes a system call")]
     NoSyscall(i32),
     /// The process has no permission to use userfaultfd.
-    #[error("process {0} may not use userfaultfd (a sandbox forbids it, or SELinux)")]
+    #[error("process {0} may not use userfaultfd (a sandbox or SELinux forbids it)")]
     TargetUserfaultfd(i32),
     /// The process has reached its limit on mappings or address space.
     #[error(

@@ -16,9 +16,9 @@
 //!
 //! thread    0 and the tid at its first use in this block; else its index (from 1) by first use
 //! number    likewise for system call numbers
-//! mask      bit i: argument i differs from the last call with this number; bit 6: the result differs
+//! mask      bit i: argument i differs from the last call's with this number; bit 6: the result differs
 //! ```
-//! Differences are zigzag varints modulo 2^64, all other integers varints.
+//! Differences are taken modulo 2^64 and stored as zigzag varints; all other integers are varints.
 
 use crate::event::{Access, MmId, Order, Tid};
 
@@ -66,7 +66,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Creates the state of a thread at its first use in this block.
+    /// Creates the initial state of a thread, when the thread first appears in this block.
     pub(crate) fn new(tid: Tid) -> Self {
         Self {
             tid,

@@ -105,7 +105,7 @@ impl BootInfo {
 /// Settings from the kernel command line: `name=value` words before `--`.
 #[derive(Debug)]
 pub struct Options {
-    /// Name of the core's policy.
+    /// Name of the policy that the VMA layer follows.
     pub policy: String,
     /// Number of busy-wait iterations before each TLB flush (`widen`), to reveal missing flushes.
     pub widen: u64,

@@ -1,4 +1,4 @@
-//! Claims of the papers, decided with the confidence intervals of our figures.
+//! The papers' claims, each tested against the confidence intervals of our measurements.
 
 use super::figure::{Figure, Interval, Unit};
 use serde::Serialize;

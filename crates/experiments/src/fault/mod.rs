@@ -1,4 +1,5 @@
-//! The page-fault test: threads touch pages, with each kind of VMA lock and on the kernel.
+//! The page-fault test: threads touch pages in the core, with each kind of VMA lock, and in the
+//! running kernel.
 //!
 //! The test measures one thread, two threads with one VMA each, two threads in a shared VMA, and
 //! one thread while another thread maps and unmaps memory elsewhere. Measurements that are compared

@@ -135,7 +135,7 @@ pub enum HugetlbPlacement {
 /// Restriction on merging VMAs with a `close` hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseHook {
-    /// A VMA with the hook never merges (until 6.6).
+    /// A VMA with the hook never merges (up to 6.6).
     NeverMerges,
     /// A VMA with the hook may grow, but must not be removed by a merge (since 6.8).
     MayNotDisappear,

@@ -37,7 +37,8 @@ bitflags! {
         const UFFD_MISSING = 0x200;
         /// Raw page frames without metadata (`struct page`).
         const PFNMAP = 0x400;
-        /// Guard regions may have been installed (since a stable update of 6.18).
+        /// Guard regions may have been installed. Linux has had this flag since a stable update of
+        /// 6.18.
         const MAYBE_GUARD = 0x800;
         /// Write protection by a userfaultfd.
         const UFFD_WP = 0x1000;

@@ -1,8 +1,8 @@
 //! Joins a piece in a stopped process by moving its pages, and recovers if a call is refused.
 //!
-//! No other thread of the process runs. After a refused call, [`move_back`](mod@super::move_back)
-//! moves the moved-out pages back. The piece is then unchanged if the swap was not done, and joined
-//! if it was.
+//! No other thread of the process runs. If a call is refused, [`move_back`](mod@super::move_back)
+//! returns the pages that are outside. If the fresh mapping had already replaced the piece, the
+//! piece is joined then, and otherwise unchanged.
 
 use vmarea_merge::types::VmRange;
 
@@ -19,7 +19,7 @@ use crate::{KeptReason, RepairError};
 use vmarea_linux_sys::calls::Call;
 
 /// Joins a piece by moving its pages; at most `copies` shared pages are copied. If a call is
-/// refused, the piece is restored if the swap has not been done, and completed otherwise.
+/// refused, the piece is completed if the fresh mapping has replaced it, and restored otherwise.
 pub(super) fn run_piece(
     by: &impl Injector,
     agent: &Agent,

@@ -78,7 +78,8 @@ fn write(mm: u32) -> Event {
     })
 }
 
-/// Returns events of a parent, a child and a grandchild; before the fork, three other programs run.
+/// Returns events of a parent, a child and a grandchild; three unrelated programs run
+/// before the first fork.
 fn events() -> Vec<Event> {
     vec![
         start(1, Origin::Exec),

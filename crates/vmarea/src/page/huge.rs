@@ -1,11 +1,11 @@
 //! `Huge`: one slot's mapping of a huge page, which consists of 512 small pages.
 //!
-//! A huge page is a [`Compound`] of 512 ordinary frames. All slots that map the compound as a whole
-//! together contribute 1 to the map count of each frame; the compound counts the slots. Splitting
-//! one whole mapping into small entries therefore allocates no frames, copies nothing and leaves
-//! the other whole mappings intact. Each mapping stores the equivalent small entries, which become
-//! the table when the mapping is split, so splitting cannot fail. Once no whole mapping remains,
-//! the frames are ordinary frames again. The huge zero page has no frames.
+//! A huge page is a [`Compound`] of 512 ordinary frames. The slots that map the whole compound
+//! contribute 1 in total, not 1 each, to the map count of each frame; the compound counts the
+//! slots. Splitting one whole mapping into small entries therefore allocates no frames, copies
+//! nothing and leaves the other whole mappings intact. Each mapping stores the equivalent small
+//! entries, which become the table when the mapping is split, so splitting cannot fail. Once no
+//! whole mapping remains, the frames are ordinary frames again. The huge zero page has no frames.
 //!
 //! # Picture
 //! ```text

@@ -3,9 +3,9 @@
 //! The table consists of 2 MiB slots, which are distributed over shards with one lock each. A slot
 //! contains either a table of 512 entries or one huge page. The shard lock serves as the page-table
 //! lock, so faults in different parts of the address space do not contend. Beside each shard lock
-//! is a hint for the next fault in the shard, stored by the last fault there (see `near`). Reading
-//! an address in a huge page returns an equivalent small entry, so only code that modifies entries
-//! has to handle huge pages.
+//! is a hint for the next fault in the shard, stored by the last fault there (see `near`). Looking
+//! up an address in a huge page returns an equivalent small entry, so only code that modifies
+//! entries has to handle huge pages.
 //!
 //! # Invariants
 //! H1  a huge slot is inside one VMA

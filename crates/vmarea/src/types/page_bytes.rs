@@ -19,7 +19,7 @@ pub trait PageBytes: Platform {
     fn write(&self, page: MappedPage, offset: usize, from: &[u8]);
     /// Atomically reads the aligned word at `offset`.
     fn load(&self, page: MappedPage, offset: usize) -> u32;
-    /// Atomically replaces the aligned word at `offset` by `new` if the word equals `current`;
+    /// Atomically replaces the aligned word at `offset` with `new` if the word equals `current`;
     /// returns the previous value.
     fn compare_exchange(&self, page: MappedPage, offset: usize, current: u32, new: u32) -> u32;
 }

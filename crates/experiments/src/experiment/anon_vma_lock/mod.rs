@@ -173,7 +173,8 @@ fn growth(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Tasks that raise their break in turn, and the threads that make the tasks' calls.
+/// Simulated tasks that raise their program breaks in turn, and the threads that make the calls for
+/// them.
 #[derive(Clone, Copy)]
 struct Load {
     threads: u64,

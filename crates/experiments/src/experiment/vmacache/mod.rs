@@ -1,10 +1,10 @@
 //! The per-thread VMA cache of 2014: hit rates and cycles in the four result tables of its commit.
 //!
 //! Every workload is recorded and replayed; the lookups made by its page faults and calls are
-//! measured. The lookups are repeated with one cache at a time, on a red-black tree like Linux's of
-//! 2014 and on the core's index. Cycles are ticks of the time-stamp counter, measured once over
-//! consecutive lookups and once for lookups that start with evicted processor caches. Instructions
-//! are counted by valgrind.
+//! measured. The lookups are repeated with one cache at a time, on a red-black tree like the one
+//! that Linux used in 2014 and on the core's index. Cycles are ticks of the time-stamp counter,
+//! measured once over consecutive lookups and once for lookups that start with cold processor
+//! caches. Instructions are counted by valgrind.
 
 mod workloads;
 

@@ -1,4 +1,4 @@
-//! Scripts to record for the four tables.
+//! Scripts whose recorded runs supply the data for the four tables.
 
 use super::super::{Context, source};
 use crate::cache::workloads::searchers;

@@ -93,7 +93,8 @@ const FAILED: &str = "redis-test-failed.log";
 
 /// Returns the script that runs the test suite on the installed server.
 ///
-/// If a test fails, the suite and the measurement continue.
+/// If a test fails, the suite and the measurement continue. The servers that a failed test leaves
+/// are ended with the script, because the recording waits for every process.
 fn suite(context: &Context<'_>) -> Result<String, String> {
     source::need(&SERVER)?;
     source::need(&[("tclsh", "tcl")])?;
@@ -104,7 +105,11 @@ fn suite(context: &Context<'_>) -> Result<String, String> {
     source::shell("preparing the test suite", &tree, link)?;
     let tests = if context.quick { QUICK } else { "" };
     Ok(format!(
-        "cd '{}'; if ./runtest --clients 2 {tests} >'{failed}' 2>&1; then rm '{failed}'; fi",
+        "cd '{}'
+        setsid ./runtest --clients 2 {tests} >'{failed}' 2>&1 & suite=$!
+        trap 'kill -- -$suite 2>/dev/null' EXIT
+        trap 'exit 1' INT TERM
+        if wait $suite; then rm '{failed}'; fi",
         tree.display(),
         failed = context.cache.join(FAILED).display()
     ))

@@ -265,7 +265,7 @@ struct vmarea_system {
   uint64_t mmap_min_addr;
   // Size of the gap below a stack, in bytes.
   uint64_t stack_guard_gap;
-  // Limit of committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
+  // Limit on committed pages if vm.overcommit_memory is 2; otherwise UINT64_MAX.
   uint64_t commit_limit;
   // vm.max_map_count.
   uint32_t max_map_count;

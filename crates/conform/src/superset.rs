@@ -202,9 +202,9 @@ fn border_kind(one: &VmaState, next: &VmaState) -> Option<&'static str> {
 
 /// Returns true if the flags are equal, except for flags that may spread to merged VMAs.
 ///
-/// Linux itself spreads sticky flags over merged VMAs; the core can spread these flags further,
-/// because it merges more VMAs. The charge (`VM_ACCOUNT`) can also spread, or can remain because
-/// the VMA has an anon_vma; in the core, a VMA can get its anon_vma earlier than in Linux.
+/// Linux itself spreads sticky flags over merged VMAs; the core can spread these flags over other
+/// VMAs, because its merges differ. The charge (`VM_ACCOUNT`) can also spread, or can remain
+/// because the VMA has an anon_vma; in the core, a VMA can get its anon_vma earlier than in Linux.
 fn flags_agree(kernel: u64, ours: u64) -> bool {
     let [kernel, ours] = [kernel, ours].map(VmFlags::from_bits_retain);
     let spreads = VmFlags::STICKY | VmFlags::ACCOUNT;

@@ -19,7 +19,7 @@ pub struct Facts {
     pub name: String,
     /// State letter, such as `Z` for a zombie.
     pub state: char,
-    /// Private memory in bytes, including swap; `None` for a process without an address space.
+    /// Private bytes in memory or in swap; `None` for a process without an address space.
     pub anonymous_bytes: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
 //! Uncertain ranges: memory that was changed by operations that are not in the recording.
 //!
-//! After two kinds of operation, it is unknown whether a mapping has an anon_vma and where it was
-//! split: after a userfaultfd has filled pages, and after a call that is not modelled. The affected
-//! ranges are recorded. A difference inside them counts as *undecided*; a difference elsewhere
-//! remains a difference.
+//! It is unknown whether a mapping has an anon_vma, or where it was split, if a userfaultfd may
+//! have filled its pages or a call that is not modelled has changed it. Such ranges are recorded,
+//! and so are mappings of unknown files. A difference inside them counts as *undecided*; a
+//! difference elsewhere remains a difference.
 
 use super::Replayer;
 use super::action::{Action, Opaque};

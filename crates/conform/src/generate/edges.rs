@@ -171,7 +171,7 @@ fn number(c: &mut Choice<'_>, is: Is) -> u64 {
     }
 }
 
-/// Returns an offset close to a limit, or one that makes a mapping of `len` bytes end at a limit.
+/// Returns an offset at which a mapping of `len` bytes starts or ends at or close to a limit.
 ///
 /// In most cases the limit is the maximum offset of files or devices. Most offsets are multiples of
 /// the page size.

@@ -152,8 +152,8 @@ fn check(
     let charged = charges(model);
     let outcome = apply(model);
     model.machine().validate()?;
-    // The attributes of VMAs below the one that failed may have changed, but the mapped ranges may
-    // not.
+    // The attributes of VMAs that the call handled before the one that failed may have changed, but
+    // what is mapped must not have changed.
     if outcome.is_refused() && all(model) != was {
         return Err("mapped otherwise than before".into());
     }

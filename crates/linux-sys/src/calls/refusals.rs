@@ -16,7 +16,7 @@ static TIMES: AtomicU32 = AtomicU32::new(0);
 static ERRNO: AtomicI32 = AtomicI32::new(0);
 /// Number of calls refused so far.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
-/// 1 if `mremap` and `UFFDIO_MOVE` move half of the range before they are refused, otherwise 0.
+/// 1 if refused `mremap` and `UFFDIO_MOVE` calls first take effect in part, otherwise 0.
 static BY_HALF: AtomicU32 = AtomicU32::new(0);
 
 /// A plan that determines which calls are refused and how they fail.
@@ -28,7 +28,9 @@ pub struct Refusals {
     pub times: u32,
     /// Errno that the refused calls return.
     pub errno: i32,
-    /// True if `mremap` and `UFFDIO_MOVE` move half of the range before they are refused.
+    /// True if each refused `mremap` and `UFFDIO_MOVE` first takes effect in part, as in the kernel
+    /// when it runs out of memory during the call: the `mremap` unmaps the target range, and the
+    /// `UFFDIO_MOVE` moves one page.
     pub by_half: bool,
 }
 

@@ -35,10 +35,10 @@ enum Try {
     Again,
 }
 
-/// Moves a run of pages back with `call`, which is repeated while the kernel refuses it
-/// temporarily. Returns true if all pages of the run were moved. Stops if the program has changed
-/// the piece, because pages may belong to different addresses now. [`bring_all`] handles the pages
-/// that remain.
+/// Moves a run of pages back with `call`, which is attempted up to [`MOST_ATTEMPTS`] times while
+/// the kernel refuses it temporarily. Returns true if all pages of the run were moved. Stops if the
+/// program has changed the piece, because pages may belong to different addresses now.
+/// [`bring_all`] handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();

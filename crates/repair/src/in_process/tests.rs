@@ -161,7 +161,7 @@ fn often() -> Vec<Refusals> {
     each(&PASSING, 60, false)
 }
 
-/// Returns refusals in which the kernel completes half of a call and then runs out of memory.
+/// Returns refusals in which the kernel completes a part of the call before it fails.
 fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }

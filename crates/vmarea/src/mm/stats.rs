@@ -8,7 +8,7 @@ pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],
     refusals: [u64; Refusal::ALL.len()],
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
-    /// Number of moves after which faulted pages have the page offset of their new address.
+    /// Number of moves that changed the page offset of faulted pages to that of their new address.
     pub pgoff_updates: u64,
     /// Number of merges by `mremap` in which pages got the page offset of their new address (thesis
     /// 2.10.2).
@@ -29,7 +29,7 @@ impl Stats {
         self.merges[kind as usize] += 1;
     }
 
-    /// Counts a move after which faulted pages have the page offset of their new address.
+    /// Counts a move that changed the page offset of faulted pages to that of their new address.
     pub(crate) fn pgoff_updated(&mut self, merged: bool) {
         self.pgoff_updates += 1;
         self.pgoff_merges += u64::from(merged);

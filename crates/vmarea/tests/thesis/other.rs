@@ -145,7 +145,7 @@ fn a_budget_of_copies() {
     }
 }
 
-/// The upper half of a mapping is moved into the gap below the mapping.
+/// The lower or upper half of a mapping is moved directly below or directly above the mapping.
 ///
 /// The source VMA is then also a neighbour. It grows, and its pages get new page offsets before
 /// they are moved.

@@ -26,8 +26,8 @@ pub struct Report {
     pub seed: u64,
     /// Number of steps that were executed and compared.
     pub compared: u64,
-    /// Number of compared steps that were memory system calls. Accesses, forks, exits and page work
-    /// are not counted.
+    /// Number of compared steps that were system calls other than fork and exit. Accesses, fills
+    /// and page work are not counted.
     pub calls: u64,
     /// Counts of compared steps by kind of step.
     pub steps: BTreeMap<String, Tally>,

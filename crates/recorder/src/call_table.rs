@@ -71,9 +71,9 @@ pub(crate) enum KernelAccess {
     Blocks,
     /// `io_uring_register` with buffers: pins the buffers for writing.
     PinsOwn,
-    /// `read` and its variants, on a file opened to bypass the page cache.
+    /// `read` and its variants, on a descriptor that bypasses the page cache.
     FromFile(Buffer),
-    /// `write` and its variants, on a file opened to bypass the page cache.
+    /// `write` and its variants, on a descriptor that bypasses the page cache.
     ToFile(Buffer),
 }
 
@@ -368,7 +368,7 @@ pub(crate) static RULES: &[CallRule] = &[
     ),
 ];
 
-/// Rules for calls on files opened to bypass the page cache.
+/// Rules for calls on descriptors that bypass the page cache.
 ///
 /// The filter does not contain these rules: a process that has opened a file to bypass the page
 /// cache stops at every call anyway.

@@ -140,7 +140,7 @@ impl Tracer<'_> {
         self.resume(tid, 0);
     }
 
-    /// Begins to record a read or write if the file was opened to bypass the page cache.
+    /// Begins to record a read or write if the descriptor bypasses the page cache.
     fn before_file_call(&mut self, tid: i32, nr: u64, args: [u64; 6], now: Nanos) {
         let Some(rule) = call_table::direct_io_rule(nr) else {
             return;

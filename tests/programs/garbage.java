@@ -1,10 +1,13 @@
 import java.util.ArrayList;
 import java.util.List;
 
-/** Makes garbage for three seconds in four threads, so that a collector moves and unmaps memory. */
+/**
+ * Makes garbage in four threads, so that a collector moves and unmaps memory. usage: Garbage [SECONDS], three by default
+ */
 class Garbage {
     public static void main(String[] args) throws Exception {
-        final long until = System.nanoTime() + 3_000_000_000L;
+        final long seconds = args.length > 0 ? Long.parseLong(args[0]) : 3;
+        final long until = System.nanoTime() + seconds * 1_000_000_000L;
         List<Thread> threads = new ArrayList<>();
         for (int i = 0; i < 4; i++) {
             Thread thread = new Thread(() -> {

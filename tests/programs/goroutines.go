@@ -1,10 +1,14 @@
 // Ten thousand goroutines that pass numbers on, grow their stacks and make garbage.
+// usage: goroutines [SECONDS]    repeats this until the time is up; once by default
 package main
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"strconv"
 	"sync"
+	"time"
 )
 
 // A stack that grows with every call.
@@ -17,7 +21,8 @@ func deep(n int) int {
 	return deep(n-1) + int(room[n%128])%2
 }
 
-func main() {
+// Returns the sum of the numbers of all goroutines.
+func run() int {
 	const many = 10000
 	numbers := make(chan int)
 	var group sync.WaitGroup
@@ -38,5 +43,18 @@ func main() {
 		sum += n
 	}
 	runtime.GC()
+	return sum
+}
+
+func main() {
+	seconds := 0
+	if len(os.Args) > 1 {
+		seconds, _ = strconv.Atoi(os.Args[1])
+	}
+	until := time.Now().Add(time.Duration(seconds) * time.Second)
+	sum := run()
+	for time.Now().Before(until) {
+		sum = run()
+	}
 	fmt.Println(sum > 0)
 }

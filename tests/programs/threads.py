@@ -1,7 +1,9 @@
-"""Eight Python threads that map, write, move and unmap memory for two seconds.
+"""Eight Python threads that map, write, move and unmap memory.
 
 The interpreter's lock lets mostly one of them run at a time; what is tested is that calls of many
-threads land in one address space in the right order. An argument changes the seed.
+threads land in one address space in the right order.
+
+usage: threads.py [SEED [SECONDS]]    (two seconds by default)
 """
 
 import mmap
@@ -11,7 +13,6 @@ import threading
 import time
 
 THREADS = 8
-SECONDS = 2.0
 PAGE = 4096
 
 
@@ -36,7 +37,7 @@ def work(seed, until, done):
 
 def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else 1
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + (float(sys.argv[2]) if len(sys.argv) > 2 else 2.0)
     done = []
     threads = [
         threading.Thread(target=work, args=(seed * THREADS + number, until, done))

@@ -254,9 +254,15 @@ impl Registers {
     }
 }
 
-fn request(request: libc::c_uint, tid: i32, addr: usize, data: usize) -> io::Result<()> {
+/// Makes one `ptrace` request. The type of a request's number depends on the C library.
+pub(super) fn request(
+    request: impl Into<i64>,
+    tid: i32,
+    addr: usize,
+    data: usize,
+) -> io::Result<()> {
     // SAFETY: callers pass numbers, or the address of memory that lives across the call.
-    match unsafe { libc::ptrace(request as _, tid, addr, data) } {
+    match unsafe { libc::ptrace(request.into() as _, tid, addr, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
@@ -365,7 +371,7 @@ pub fn registers(tid: i32) -> io::Result<Registers> {
         iov_len: size_of_val(&words),
     };
     let address = ptr::from_mut(&mut vector) as usize;
-    request(libc::PTRACE_GETREGSET as _, tid, NT_PRSTATUS, address)?;
+    request(libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, address)?;
     Ok(Registers {
         words,
         count: vector.iov_len / 8,
@@ -382,7 +388,7 @@ pub fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
         iov_len: registers.count * 8,
     };
     let address = ptr::from_ref(&vector) as usize;
-    request(libc::PTRACE_SETREGSET as _, tid, NT_PRSTATUS, address)
+    request(libc::PTRACE_SETREGSET, tid, NT_PRSTATUS, address)
 }
 
 /// Returns the mask of signals that a stopped thread blocks.

@@ -15,7 +15,6 @@ pub mod btf;
 #[allow(dead_code, reason = "repairs of another process use the rest")]
 pub mod calls;
 pub mod inject;
-#[cfg(target_arch = "x86_64")]
 pub mod oracle;
 pub mod own_process;
 pub mod perf;

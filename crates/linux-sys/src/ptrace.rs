@@ -1,14 +1,15 @@
 //! `ptrace` requests and `kcmp` comparisons that other crates do not completely wrap.
 //!
 //! The `nix` crate does not support real-time signals, and exposes the data of a system-call stop
-//! only as a union. In this module, a signal is a number and a stop is an enum. For seizing tasks
-//! and reading event messages, this module uses `nix` directly.
+//! only as a union and only with the GNU C library. In this module, a signal is a number and a stop
+//! is an enum. For reading event messages, this module uses `nix` directly.
 
 use super::inject;
 use nix::unistd::Pid;
 use rustix::process::{WaitId, WaitIdOptions};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 /// Mode in which a stopped task is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,35 +78,48 @@ pub fn is_reported(tid: i32) -> bool {
     rustix::process::waitid(WaitId::Pid(task), leave | any).is_ok_and(|status| status.is_some())
 }
 
+const PTRACE_GET_SYSCALL_INFO: i64 = 0x420e;
+const PTRACE_SYSCALL_INFO_ENTRY: u8 = 1;
+const PTRACE_SYSCALL_INFO_EXIT: u8 = 2;
+const PTRACE_SYSCALL_INFO_SECCOMP: u8 = 3;
+
+/// `struct ptrace_syscall_info`, with the union at its end as words: a call's number, its arguments
+/// and the seccomp filter's data, or a call's result.
+#[derive(Default)]
+#[repr(C)]
+struct SyscallInfo {
+    op: u8,
+    arch: u32,
+    instruction_pointer: u64,
+    stack_pointer: u64,
+    words: [u64; 8],
+}
+
 /// Returns a stopped task's `AUDIT_ARCH_*` value and the data of its system-call stop.
 ///
 /// # Errors
 /// `ESRCH` if the task was killed in the meantime.
 pub fn syscall_stop(tid: i32) -> io::Result<(u32, SyscallStop)> {
-    let info = nix::sys::ptrace::syscall_info(Pid::from_raw(tid))?;
+    let mut info = SyscallInfo::default();
+    let address = ptr::from_mut(&mut info) as usize;
+    inject::request(
+        PTRACE_GET_SYSCALL_INFO,
+        tid,
+        size_of::<SyscallInfo>(),
+        address,
+    )?;
+    let [nr, args @ .., data] = info.words;
     let stop = match info.op {
-        libc::PTRACE_SYSCALL_INFO_ENTRY => {
-            // SAFETY: `op` identifies the member of the union that the kernel filled in.
-            let entry = unsafe { info.u.entry };
-            SyscallStop::Entry {
-                nr: entry.nr,
-                args: entry.args,
-            }
-        }
-        libc::PTRACE_SYSCALL_INFO_SECCOMP => {
-            // SAFETY: `op` identifies the member of the union that the kernel filled in.
-            let seccomp = unsafe { info.u.seccomp };
-            SyscallStop::Seccomp {
-                nr: seccomp.nr,
-                args: seccomp.args,
-                data: seccomp.ret_data,
-            }
-        }
-        libc::PTRACE_SYSCALL_INFO_EXIT => {
-            // SAFETY: `op` identifies the member of the union that the kernel filled in.
-            let exit = unsafe { info.u.exit };
-            SyscallStop::Exit { ret: exit.sval }
-        }
+        PTRACE_SYSCALL_INFO_ENTRY => SyscallStop::Entry { nr, args },
+        PTRACE_SYSCALL_INFO_SECCOMP => SyscallStop::Seccomp {
+            nr,
+            args,
+            // The kernel writes four bytes; both architectures are little-endian.
+            data: data as u32,
+        },
+        PTRACE_SYSCALL_INFO_EXIT => SyscallStop::Exit {
+            ret: nr.cast_signed(),
+        },
         _ => SyscallStop::Elsewhere,
     };
     Ok((info.arch, stop))

@@ -122,19 +122,27 @@ pub(crate) mod number {
 }
 
 /// `ptrace` requests that start tracing.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the type of the constants depends on the C library"
+)]
 const TRACING: &[u32] = &[
-    libc::PTRACE_TRACEME,
-    libc::PTRACE_ATTACH,
-    libc::PTRACE_SEIZE,
+    libc::PTRACE_TRACEME as u32,
+    libc::PTRACE_ATTACH as u32,
+    libc::PTRACE_SEIZE as u32,
 ];
 const NEW_USER: u32 = libc::CLONE_NEWUSER as u32;
 const DIRECT: u32 = libc::O_DIRECT as u32;
 /// Resource limits that are checked by calls that change an address space.
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "the type of the constants depends on the C library"
+)]
 const LIMITS: &[u32] = &[
-    libc::RLIMIT_DATA,
-    libc::RLIMIT_STACK,
-    libc::RLIMIT_MEMLOCK,
-    libc::RLIMIT_AS,
+    libc::RLIMIT_DATA as u32,
+    libc::RLIMIT_STACK as u32,
+    libc::RLIMIT_MEMLOCK as u32,
+    libc::RLIMIT_AS as u32,
 ];
 
 const fn rule(nr: i64, when: &'static [Test], role: Role, data: Data) -> CallRule {

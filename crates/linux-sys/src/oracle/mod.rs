@@ -7,38 +7,17 @@
 //! child, and the child's address space never changes on its own. `vmarea_oracle` chooses the
 //! commands and interprets the results.
 
+#[cfg_attr(target_arch = "x86_64", path = "x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
+mod arch;
 pub mod channel;
 pub mod executor;
 pub mod touch;
 
+pub use arch::raw_call;
+
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-
-/// Makes one system call without the C library, which would store `errno` in thread-local memory.
-///
-/// # Safety
-/// The safety requirements of the system call itself.
-pub unsafe fn raw_call(number: u64, args: [u64; 6]) -> i64 {
-    let result: i64;
-    // SAFETY: by the kernel's calling convention on x86-64, the call changes only rax, rcx and r11;
-    // the caller guarantees that its other effects are sound.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number as i64 => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
 
 /// Creates a secret memory file; see `vmarea_oracle::memfd_secret`.
 pub fn memfd_secret() -> io::Result<OwnedFd> {

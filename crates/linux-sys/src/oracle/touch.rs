@@ -4,6 +4,7 @@
 //! resumes execution at the end of the function that makes the access, with the signal and its code
 //! in a register. A signal at any other address ends the process.
 
+use super::arch;
 use super::raw_call;
 
 /// Result of a memory access.
@@ -15,28 +16,6 @@ pub struct Touched {
     /// Signal and its code (`signal << 8 | code`), or 0 if no signal was raised.
     pub signal: u64,
 }
-
-std::arch::global_asm!(
-    ".pushsection .text.vmarea_touch,\"ax\",@progbits",
-    ".globl vmarea_touch_read",
-    "vmarea_touch_read:",
-    "xor edx, edx",
-    "mov rax, qword ptr [rdi]",
-    "ret",
-    ".globl vmarea_touch_write",
-    "vmarea_touch_write:",
-    "xor edx, edx",
-    "xor eax, eax",
-    "mov qword ptr [rdi], rsi",
-    ".globl vmarea_touch_end",
-    "vmarea_touch_end:",
-    "ret",
-    ".globl vmarea_signal_return",
-    "vmarea_signal_return:",
-    "mov eax, 15",
-    "syscall",
-    ".popsection",
-);
 
 unsafe extern "C" {
     fn vmarea_touch_read(addr: u64) -> Touched;
@@ -78,16 +57,15 @@ extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, context: *mut
     // SAFETY: the kernel passes valid pointers to a SA_SIGINFO handler.
     unsafe {
         let code = (*info).si_code;
-        let registers = &mut (*context).uc_mcontext.gregs;
-        let at = registers[libc::REG_RIP as usize] as u64;
+        let registers = &mut (*context).uc_mcontext;
+        let at = arch::program_counter(registers);
         let first = vmarea_touch_read as *const () as u64;
         let end = vmarea_touch_end as *const () as u64;
         if at < first || at >= end {
             raw_call(libc::SYS_exit_group as u64, [99, 0, 0, 0, 0, 0]);
         }
-        registers[libc::REG_RIP as usize] = end as i64;
-        registers[libc::REG_RAX as usize] = 0;
-        registers[libc::REG_RDX as usize] = i64::from(signal) << 8 | i64::from(code & 0xff);
+        let signal = (signal as u64) << 8 | (code & 0xff) as u64;
+        arch::return_from(registers, end, Touched { value: 0, signal });
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -366,19 +367,20 @@ impl Aside {
         argument: *mut libc::c_void,
     ) -> io::Result<libc::pthread_t> {
         let _quiet = NoSignals::begin();
-        let mut thread: libc::pthread_t = 0;
+        let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
         // SAFETY: the attributes are initialised before use; the stack has the given length and
         // lives until the thread is joined.
         let failed = unsafe {
             let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
             libc::pthread_attr_init(&mut attributes);
             libc::pthread_attr_setstack(&mut attributes, bottom, STACK_BYTES as usize);
-            let failed = libc::pthread_create(&mut thread, &attributes, begin, argument);
+            let failed = libc::pthread_create(thread.as_mut_ptr(), &attributes, begin, argument);
             libc::pthread_attr_destroy(&mut attributes);
             failed
         };
         match failed {
-            0 => Ok(thread),
+            // SAFETY: `pthread_create` succeeded, so it wrote the handle.
+            0 => Ok(unsafe { thread.assume_init() }),
             errno => Err(io::Error::from_raw_os_error(errno)),
         }
     }

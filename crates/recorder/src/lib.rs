@@ -43,6 +43,7 @@ mod lifecycle;
 mod mapped_files;
 mod mapping_calls;
 mod memory;
+mod observe;
 mod pid_namespace;
 mod program_filters;
 mod resample;

@@ -71,6 +71,11 @@ impl Snapshotter {
         }
     }
 
+    /// True if snapshots include the kernel's view.
+    pub(crate) fn reads_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
     /// Takes a snapshot at time `t`.
     ///
     /// # Errors

@@ -71,6 +71,7 @@ const FLAG_USE_CLOCKID: u64 = 1 << 25;
 const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 // `_IO('$', n)`, for machines on which `_IO` has no direction bits (all except alpha, mips,
 // powerpc, sparc).
+const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 // `_IOW('$', 6, char *)`.
@@ -106,6 +107,8 @@ pub enum Begin {
     Now,
     /// At the task's next `execve`.
     Exec,
+    /// At [`Event::enable`].
+    Enabled,
 }
 
 /// `struct perf_event_attr`, version 5.
@@ -200,9 +203,11 @@ impl Event {
                 attr.flags |= FLAG_EXCLUDE_KERNEL;
             }
         }
-        if begin == Begin::Exec {
-            attr.flags |= FLAG_DISABLED | FLAG_ENABLE_ON_EXEC;
-        }
+        attr.flags |= match begin {
+            Begin::Now => 0,
+            Begin::Exec => FLAG_DISABLED | FLAG_ENABLE_ON_EXEC,
+            Begin::Enabled => FLAG_DISABLED,
+        };
         let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: `attr` lives across the call and contains its own size; the other arguments are
         // numbers.
@@ -252,10 +257,19 @@ impl Event {
         Ok(())
     }
 
+    /// Enables the event.
+    pub fn enable(&self) -> io::Result<()> {
+        self.control(IOC_ENABLE)
+    }
+
     /// Disables the event for its task and the task's descendants.
     pub fn disable(&self) -> io::Result<()> {
+        self.control(IOC_DISABLE)
+    }
+
+    fn control(&self, request: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the descriptor is open; the request takes a number.
-        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, 0) };
         if done < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -304,6 +304,9 @@ pub enum RecordError {
     /// The process to attach to runs a 32-bit program.
     #[error("process {0} runs a 32-bit program, which cannot be recorded")]
     ThirtyTwoBitProcess(i32),
+    /// The kernel does not let the caller observe the process.
+    #[error("the process cannot be observed without stopping it: {0}")]
+    NotObservable(samples::SamplesError),
     /// A thread of the process does not stop.
     #[error(
         "thread {tid} of process {pid} does not stop (it may be waiting for a device, or for a \

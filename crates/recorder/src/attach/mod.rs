@@ -7,6 +7,7 @@
 
 mod target;
 
+use super::observe;
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -54,6 +55,11 @@ pub enum AttachBy {
     Auto,
     /// `ptrace`: each thread stops at each system call. Permitted to the owner of the process.
     Tracing,
+    /// Tracepoints: no thread stops. Permitted to root.
+    ///
+    /// An address space is recorded from the first moment on at which none of its threads is inside
+    /// a call that changes it.
+    Observing,
 }
 
 /// Records a running process and its later children, and leaves them running.
@@ -73,6 +79,7 @@ pub fn attach(
     target::check(options.pid)?;
     match options.by {
         AttachBy::Auto | AttachBy::Tracing => tracing(options, sink, progress),
+        AttachBy::Observing => observe::observe(options, sink, progress),
     }
 }
 

@@ -78,6 +78,7 @@ impl Observer<'_> {
         };
         let (pid, own) = (task.pid, task.mm);
         match rule.role {
+            Role::OpensDirect if !opens_direct(tid, nr, &args) => return,
             Role::OpensDirect => return self.hide(own, t, "direct I/O"),
             Role::AccessesMemory(KernelAccess::ReadsOther | KernelAccess::WritesOther) => return,
             Role::AccessesMemory(_) => return self.hide(own, t, "asynchronous I/O or vmsplice"),
@@ -86,7 +87,7 @@ impl Observer<'_> {
         }
         let mm = match i64::from(nr) {
             libc::SYS_process_madvise => self.advised(tid, own, args[0] as RawFd),
-            libc::SYS_ioctl => return self.registers(t, own),
+            libc::SYS_ioctl => return self.registers(t, tid),
             _ => own,
         };
         let mut call = Pending {
@@ -280,9 +281,21 @@ impl Observer<'_> {
         task.map_or(own, |task| task.mm)
     }
 
-    /// Handles the registration of memory with a userfaultfd: another thread may fill its pages.
-    fn registers(&mut self, t: Nanos, mm: MmId) {
-        self.hide(mm, t, "a userfaultfd");
+    /// Handles the registration of memory with a userfaultfd, or its end: another thread may fill
+    /// the pages. The exit of the call is not observed, so the mappings stay unknown for a moment.
+    fn registers(&mut self, t: Nanos, tid: i32) {
+        const LASTS: Nanos = 100_000_000;
+        let mm = |observer: &Self| observer.tasks.get(&tid).map(|task| task.mm);
+        let Some(before) = mm(self) else {
+            return;
+        };
+        self.hide(before, t, "a userfaultfd");
+        if mm(self) == Some(before) {
+            self.restart(before, t);
+        }
+        if let Some(space) = mm(self).and_then(|mm| self.spaces.get_mut(&mm)) {
+            space.changed = t + LASTS;
+        }
     }
 
     /// Handles writes to the memory of an observed process by any process.
@@ -312,6 +325,18 @@ impl Pending {
         self.nr = libc::SYS_clone as u32;
         self.args = [word(flags) | word(signal), word(stack), 0, 0, 0, 0];
     }
+}
+
+/// True if a call that may open a file for direct I/O does so, as far as is known.
+fn opens_direct(tid: i32, nr: u32, args: &[u64; 6]) -> bool {
+    if i64::from(nr) != libc::SYS_openat2 {
+        return true;
+    }
+    // The first member of `struct open_how` contains the flags.
+    let flags = memory::words(tid, args[2], 1);
+    flags
+        .first()
+        .is_none_or(|flags| flags & libc::O_DIRECT as u64 != 0)
 }
 
 /// Reads the data behind a call's pointers: from the sampled stack, or from memory, where it may

@@ -40,15 +40,18 @@ use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
 use crate::snapshot::Snapshotter;
 use crate::sources::open_view;
 use crate::timeline::Timeline;
-use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
+use crate::{AttachOptions, Faults, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
 use points::Points;
 use record::{Observed, Record};
 use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::{SigId, flag, low_level};
 use spaces::Space;
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmarea_process::system;
@@ -65,23 +68,25 @@ const FAULTS_BEFORE: Nanos = 10_000_000;
 /// Longest time that the recorder spends on the last snapshots.
 const LAST_SNAPSHOTS: Nanos = 300_000_000;
 
-/// What to observe, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct ObserveOptions {
-    /// Id of the process.
-    pub pid: i32,
-    /// Time after which the recording ends; `None` to record until the process exits.
-    pub duration: Option<Duration>,
-    /// Time between snapshots of each address space; `None` for none.
-    pub checkpoint: Option<Duration>,
-    /// Whether to record page faults.
-    pub faults: Faults,
-    /// Whether to read the kernel's own view.
-    pub kernel_view: InKernel,
-    /// Whether to copy stacks.
-    pub stacks: Stacks,
-    /// Maximum size in bytes of a CPU's ring; `None` for a size that fits the machine's memory.
-    pub ring_bytes: Option<usize>,
+/// Interval between snapshots of an address space.
+const CHECKPOINT: Nanos = 1_000_000_000;
+
+/// Records a running process by observing it.
+///
+/// # Errors
+/// [`RecordError::NotObservable`] if the kernel refuses the events; otherwise those of
+/// [`crate::attach`].
+pub(crate) fn observe(
+    options: &AttachOptions,
+    sink: &mut dyn Sink,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, RecordError> {
+    let stop = StopRequest::catch().map_err(RecordError::Follow)?;
+    let observer = Observer::open(options, None, sink, progress).map_err(|error| match error {
+        SamplesError::NoSuchTask(pid) => RecordError::Ended(pid),
+        error => RecordError::NotObservable(error),
+    })?;
+    observer.follow(&stop)
 }
 
 /// A task that is being observed.
@@ -93,7 +98,8 @@ struct Task {
 }
 
 /// A recording of a running process.
-pub(crate) struct Observer<'a> {
+struct Observer<'a> {
+    command: Vec<String>,
     tasks: HashMap<i32, Task>,
     spaces: HashMap<MmId, Space>,
     last_mm: MmId,
@@ -101,7 +107,6 @@ pub(crate) struct Observer<'a> {
     files: Files,
     snapshotter: Snapshotter,
     stacks: Stacks,
-    checkpoint: Option<Nanos>,
     rings: CallRings,
     /// Records that are older than neither watermark.
     records: VecDeque<Record>,
@@ -117,17 +122,19 @@ pub(crate) struct Observer<'a> {
 }
 
 impl<'a> Observer<'a> {
-    /// Opens the events for a process and all its threads.
+    /// Opens the events for a process and all its threads, with rings of `ring_bytes` per CPU, or
+    /// of a size that fits the machine's memory.
     ///
     /// # Errors
     /// The reason why the kernel refuses, or the process cannot be observed; nothing has been
     /// passed to the sink then.
-    pub(crate) fn open(
-        options: &ObserveOptions,
+    fn open(
+        options: &AttachOptions,
+        ring_bytes: Option<usize>,
         sink: &'a mut dyn Sink,
         progress: &'a mut dyn FnMut(Progress),
     ) -> Result<Observer<'a>, SamplesError> {
-        let ring_bytes = match options.ring_bytes {
+        let ring_bytes = match ring_bytes {
             Some(bytes) => bytes,
             None => default_ring_bytes()?,
         };
@@ -140,6 +147,7 @@ impl<'a> Observer<'a> {
         notes.extend(samples.iter().flat_map(Samples::notes).cloned());
         let kernel = open_view(options.kernel_view, &mut notes);
         let mut observer = Observer {
+            command: command_line(options.pid),
             tasks: HashMap::new(),
             spaces: HashMap::new(),
             last_mm: MmId(0),
@@ -147,7 +155,6 @@ impl<'a> Observer<'a> {
             files: Files::new(),
             snapshotter: Snapshotter::new(kernel),
             stacks: options.stacks,
-            checkpoint: options.checkpoint.map(nanos),
             rings,
             records: VecDeque::new(),
             sampled: HashMap::from([(options.pid, clock())]),
@@ -170,9 +177,9 @@ impl<'a> Observer<'a> {
     }
 
     /// Returns the header of the trace.
-    pub(crate) fn header(&self, command: Vec<String>) -> Header {
+    fn header(&self) -> Header {
         Header {
-            command,
+            command: self.command.clone(),
             faults: self.source(),
             kernel_view: self.snapshotter.reads_kernel(),
             writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -188,26 +195,20 @@ impl<'a> Observer<'a> {
     }
 
     /// Passes the header to the sink and records until the time is over, the last task has exited,
-    /// or `stop` is set.
+    /// or the user asks for its end.
     ///
     /// # Errors
     /// [`RecordError::Sink`] if the sink failed, [`RecordError::Follow`] if the events cannot be
     /// read.
-    pub(crate) fn follow(
-        mut self,
-        command: Vec<String>,
-        stop: &AtomicBool,
-    ) -> Result<Outcome, RecordError> {
-        let header = self.header(command);
+    fn follow(mut self, stop: &StopRequest) -> Result<Outcome, RecordError> {
+        let header = self.header();
         self.emitter.header(&header).map_err(RecordError::Sink)?;
         loop {
             self.take_snapshots();
             self.sleep().map_err(RecordError::Follow)?;
             self.pump();
-            // ORDERING: Relaxed, the flag carries no other data.
-            let stopped = stop.load(Ordering::Relaxed);
             let over = self.ends.is_some_and(|ends| clock() >= ends);
-            if stopped || over || self.tasks.is_empty() || self.emitter.has_failed() {
+            if stop.is_set() || over || self.tasks.is_empty() || self.emitter.has_failed() {
                 break;
             }
         }
@@ -361,4 +362,47 @@ impl<'a> Observer<'a> {
 
 fn nanos(time: Duration) -> Nanos {
     Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// Returns the command line of a process; empty if it has been overwritten.
+fn command_line(pid: i32) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = words.strip_suffix(&[0]).unwrap_or(&words);
+    words
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+/// Signals that ask the recorder to end, caught while this value lives.
+struct StopRequest {
+    asked: Arc<AtomicBool>,
+    ids: Vec<SigId>,
+}
+
+impl StopRequest {
+    fn catch() -> io::Result<StopRequest> {
+        let mut stop = StopRequest {
+            asked: Arc::default(),
+            ids: Vec::new(),
+        };
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+            stop.ids
+                .push(flag::register(signal, Arc::clone(&stop.asked))?);
+        }
+        Ok(stop)
+    }
+
+    fn is_set(&self) -> bool {
+        // ORDERING: Relaxed, the flag carries no other data.
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for StopRequest {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            low_level::unregister(id);
+        }
+    }
 }

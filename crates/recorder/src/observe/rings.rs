@@ -132,7 +132,7 @@ fn is_too_large(error: &io::Error) -> bool {
 
 fn open_cpu(points: &Points, number: u32, ring_bytes: usize) -> io::Result<Cpu> {
     let wakeup = wakeup_bytes(ring_bytes);
-    let open = |what| Event::open(what, EVERY_TASK, number, Begin::Now, wakeup);
+    let open = |what| Event::open(what, EVERY_TASK, number, Begin::Enabled, wakeup);
     let records = open(What::TaskRecords)?;
     let ring = Ring::map(&records, ring_bytes)?;
     let mut calls = Vec::with_capacity(points.all.len());
@@ -144,6 +144,9 @@ fn open_cpu(points: &Points, number: u32, ring_bytes: usize) -> io::Result<Cpu> 
         event.output_to(&records)?;
         calls.push(event);
     }
+    // Until here, what occurs would be counted but not written.
+    records.enable()?;
+    calls.iter().try_for_each(Event::enable)?;
     Ok(Cpu {
         ring,
         records,

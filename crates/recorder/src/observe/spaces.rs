@@ -13,7 +13,7 @@
 //!                                                   the faults are not compared beyond /proc
 //! ```
 
-use super::{FAULTS_BEFORE, Observer};
+use super::{CHECKPOINT, FAULTS_BEFORE, Observer};
 use crate::clock::clock;
 use crate::residence::Place;
 use crate::snapshot::{AllStopped, Subject};
@@ -100,13 +100,14 @@ impl Space {
 
     /// Returns the snapshot if no call overlapped it.
     fn judge(&self, trial: &Trial) -> bool {
-        self.inside.is_empty() && self.changed < trial.from && !trial.stack_grew()
+        self.inside.is_empty() && self.changed < trial.from && !trial.stack_grew(self.changed)
     }
 }
 
 impl Trial {
-    /// True if a fault may have extended a stack, which changes a mapping without a call.
-    fn stack_grew(&self) -> bool {
+    /// True if a fault after time `since` may have extended a stack, which changes a mapping
+    /// without a call.
+    fn stack_grew(&self, since: Nanos) -> bool {
         let grows = |addr: u64| {
             let vmas = &self.snapshot.vmas;
             let at = vmas.partition_point(|vma| vma.end <= addr);
@@ -115,7 +116,7 @@ impl Trial {
         };
         self.faults
             .iter()
-            .any(|(t, addr)| *t <= self.to && grows(*addr))
+            .any(|(t, addr)| (since..=self.to).contains(t) && grows(*addr))
     }
 
     /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
@@ -148,7 +149,7 @@ impl Observer<'_> {
         let is_due = |space: &Space| match (space.recorded, self.ending) {
             _ if space.trial.is_some() || space.due > now => false,
             (true, true) => space.ending,
-            (true, false) => self.checkpoint.is_some(),
+            (true, false) => true,
             (false, ending) => !ending,
         };
         let due: Vec<MmId> = self
@@ -182,9 +183,8 @@ impl Observer<'_> {
             },
             all_stopped: AllStopped::Yes,
         };
-        let from = clock();
-        let taken = self.snapshotter.take(subject, from, &mut self.files);
-        let to = clock();
+        let taken = self.snapshotter.take(subject, 0, &mut self.files);
+        let (from, to) = self.snapshotter.read_between();
         match taken {
             Ok(snapshot) => {
                 space.trial = Some(Trial {
@@ -216,7 +216,6 @@ impl Observer<'_> {
     }
 
     fn judge_snapshot(&mut self, mm: MmId) {
-        let interval = self.checkpoint.unwrap_or(Nanos::MAX);
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
         };
@@ -227,7 +226,7 @@ impl Observer<'_> {
         space.attempts += 1;
         if !space.recorded {
             if quiet {
-                space.due = trial.to.saturating_add(interval);
+                space.due = trial.to.saturating_add(CHECKPOINT);
                 space.attempts = 0;
                 trial.strip(space.hidden);
                 return self.begin_space(mm, trial);
@@ -241,7 +240,7 @@ impl Observer<'_> {
         }
         space.ending = false;
         space.attempts = 0;
-        space.due = trial.to.saturating_add(interval);
+        space.due = trial.to.saturating_add(CHECKPOINT);
         trial.strip(space.hidden);
         trial.snapshot.exact = quiet;
         trial.snapshot.t = trial.to;

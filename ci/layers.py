@@ -26,7 +26,7 @@ ARROWS = {
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-merge", "vmarea-trace"},
     "vmarea-oracle": {"vmarea-linux-sys", "vmarea-process"},
-    "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-trace", "vmarea"},
+    "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-replay": {"vmarea-trace", "vmarea"},
     "vmarea-repair": {"vmarea-linux-sys", "vmarea-merge", "vmarea-process", "vmarea-trace"},
     "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-replay", "vmarea-trace", "vmarea", "vmarea-test-support"},

@@ -8,6 +8,7 @@
 //! `perf_event_open(2)`. The attribute structure has the 112 bytes of version 5 (Linux 4.1), which
 //! later kernels accept.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -19,9 +20,27 @@ pub const SAMPLE_TIME: u64 = 1 << 2;
 pub const SAMPLE_ADDR: u64 = 1 << 3;
 /// `PERF_SAMPLE_RAW`.
 pub const SAMPLE_RAW: u64 = 1 << 10;
+/// `PERF_SAMPLE_REGS_USER`.
+pub const SAMPLE_REGS_USER: u64 = 1 << 12;
+/// `PERF_SAMPLE_STACK_USER`.
+pub const SAMPLE_STACK_USER: u64 = 1 << 13;
+
+/// Registers of a sample with a stack, in this order: frame pointer, stack pointer, instruction
+/// pointer (x86-64).
+const STACK_REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
 /// `PERF_RECORD_LOST`.
 pub const RECORD_LOST: u32 = 2;
+/// `PERF_RECORD_COMM`.
+pub const RECORD_COMM: u32 = 3;
+/// `PERF_RECORD_EXIT`.
+pub const RECORD_EXIT: u32 = 4;
+/// `PERF_RECORD_FORK`.
+pub const RECORD_FORK: u32 = 7;
+/// `PERF_RECORD_MMAP2`.
+pub const RECORD_MMAP2: u32 = 10;
+/// `PERF_RECORD_MISC_COMM_EXEC`: the name changed because the task executed a program.
+pub const MISC_COMM_EXEC: u16 = 1 << 13;
 /// `PERF_RECORD_THROTTLE`.
 pub const RECORD_THROTTLE: u32 = 5;
 /// `PERF_RECORD_SAMPLE`.
@@ -32,27 +51,51 @@ pub const RECORD_LOST_SAMPLES: u32 = 13;
 const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
 const COUNT_SW_PAGE_FAULTS: u64 = 2;
+const COUNT_SW_DUMMY: u64 = 9;
 
 const FLAG_DISABLED: u64 = 1 << 0;
 const FLAG_INHERIT: u64 = 1 << 1;
 const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
 const FLAG_EXCLUDE_HV: u64 = 1 << 6;
+const FLAG_MMAP: u64 = 1 << 8;
+const FLAG_COMM: u64 = 1 << 9;
 const FLAG_ENABLE_ON_EXEC: u64 = 1 << 12;
+const FLAG_TASK: u64 = 1 << 13;
 const FLAG_WATERMARK: u64 = 1 << 14;
+const FLAG_MMAP_DATA: u64 = 1 << 17;
 const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
+const FLAG_MMAP2: u64 = 1 << 23;
+const FLAG_COMM_EXEC: u64 = 1 << 24;
 const FLAG_USE_CLOCKID: u64 = 1 << 25;
 
 const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 // `_IO('$', n)`, for machines on which `_IO` has no direction bits (all except alpha, mips,
 // powerpc, sparc).
+const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+// `_IOW('$', 6, char *)`.
+const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
+
+/// Instead of a thread id: every task, as far as the caller is permitted to see it.
+pub const EVERY_TASK: i32 = -1;
 
 /// Kind of event that is counted and sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
     /// The tracepoint with this id, in user and kernel mode; samples contain its raw record.
     Tracepoint(u64),
+    /// The tracepoint with this id; samples also contain three registers and up to `bytes` bytes
+    /// of the thread's stack. `bytes` must be a multiple of 8.
+    TracepointWithStack {
+        /// Id of the tracepoint.
+        id: u64,
+        /// Maximum number of bytes of stack in a sample.
+        bytes: u32,
+    },
+    /// No samples: only records of mappings, of executed programs, and of tasks that start and
+    /// exit.
+    TaskRecords,
     /// Page faults in user mode; samples contain the address.
     UserPageFaults,
 }
@@ -64,6 +107,8 @@ pub enum Begin {
     Now,
     /// At the task's next `execve`.
     Exec,
+    /// At [`Event::enable`].
+    Enabled,
 }
 
 /// `struct perf_event_attr`, version 5.
@@ -102,7 +147,7 @@ impl Event {
     ///
     /// A sample contains the thread, the `CLOCK_MONOTONIC` time and the data that [`What`] lists. A
     /// thread that waits for the event's ring is woken when the ring holds `wakeup_bytes` unread
-    /// bytes.
+    /// bytes. With [`EVERY_TASK`] as `tid` the event counts on its CPU for all tasks.
     ///
     /// # Errors
     /// The errors of `perf_event_open(2)`: `EACCES` and `EPERM` without permission, `ESRCH` if the
@@ -134,6 +179,23 @@ impl Event {
                 attr.config = id;
                 attr.sample_type |= SAMPLE_RAW;
             }
+            What::TracepointWithStack { id, bytes } => {
+                attr.kind = TYPE_TRACEPOINT;
+                attr.config = id;
+                attr.sample_type |= SAMPLE_RAW | SAMPLE_REGS_USER | SAMPLE_STACK_USER;
+                attr.sample_regs_user = STACK_REGISTERS;
+                attr.sample_stack_user = bytes;
+            }
+            What::TaskRecords => {
+                attr.kind = TYPE_SOFTWARE;
+                attr.config = COUNT_SW_DUMMY;
+                attr.flags |= FLAG_MMAP
+                    | FLAG_MMAP_DATA
+                    | FLAG_MMAP2
+                    | FLAG_COMM
+                    | FLAG_COMM_EXEC
+                    | FLAG_TASK;
+            }
             What::UserPageFaults => {
                 attr.kind = TYPE_SOFTWARE;
                 attr.config = COUNT_SW_PAGE_FAULTS;
@@ -141,9 +203,11 @@ impl Event {
                 attr.flags |= FLAG_EXCLUDE_KERNEL;
             }
         }
-        if begin == Begin::Exec {
-            attr.flags |= FLAG_DISABLED | FLAG_ENABLE_ON_EXEC;
-        }
+        attr.flags |= match begin {
+            Begin::Now => 0,
+            Begin::Exec => FLAG_DISABLED | FLAG_ENABLE_ON_EXEC,
+            Begin::Enabled => FLAG_DISABLED,
+        };
         let cpu = libc::c_int::try_from(cpu).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: `attr` lives across the call and contains its own size; the other arguments are
         // numbers.
@@ -177,10 +241,35 @@ impl Event {
         Ok(())
     }
 
+    /// Samples only occurrences of the tracepoint whose fields satisfy `filter`.
+    ///
+    /// # Errors
+    /// `EINVAL` if the tracepoint has no such fields; `InvalidInput` for a filter with a null byte.
+    pub fn filter(&self, filter: &str) -> io::Result<()> {
+        let filter = CString::new(filter)?;
+        // SAFETY: the descriptor is open, and the string lives across the call, which only reads
+        // it.
+        let done =
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_SET_FILTER as _, filter.as_ptr()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Enables the event.
+    pub fn enable(&self) -> io::Result<()> {
+        self.control(IOC_ENABLE)
+    }
+
     /// Disables the event for its task and the task's descendants.
     pub fn disable(&self) -> io::Result<()> {
+        self.control(IOC_DISABLE)
+    }
+
+    fn control(&self, request: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the descriptor is open; the request takes a number.
-        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_DISABLE as _, 0) };
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, 0) };
         if done < 0 {
             return Err(io::Error::last_os_error());
         }

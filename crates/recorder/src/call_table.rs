@@ -34,6 +34,18 @@ pub(crate) enum Test {
     OneOf { arg: u8, values: &'static [u32] },
 }
 
+impl Test {
+    fn holds(&self, args: &[u64; 6]) -> bool {
+        // The filter tests the low 32 bits as well.
+        let low = |arg: u8| args[usize::from(arg)] as u32;
+        match *self {
+            Test::Masked { arg, mask, value } => low(arg) & mask == value,
+            Test::Not { arg, value } => low(arg) != value,
+            Test::OneOf { arg, values } => values.contains(&low(arg)),
+        }
+    }
+}
+
 /// Role of a call, which determines how the recorder handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
@@ -392,6 +404,12 @@ static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_pwritev, KernelAccess::ToFile(Buffer::Iovecs)),
     accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
 ];
+
+/// Returns the first rule that applies to a call.
+pub(crate) fn rule_of(nr: u32, args: &[u64; 6]) -> Option<&'static CallRule> {
+    let applies = |rule: &&CallRule| rule.nr == nr && rule.when.iter().all(|test| test.holds(args));
+    RULES.iter().find(applies)
+}
 
 /// Returns the rule for a call that reads or writes a file.
 pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {

@@ -7,7 +7,7 @@
 use super::files::Files;
 use super::{CallStack, Counts, Sink};
 use std::io;
-use vmarea_trace::event::{Event, InodeId};
+use vmarea_trace::event::{Event, Header, InodeId};
 
 /// Passes events to the sink; see the module documentation.
 pub(crate) struct Emitter<'a> {
@@ -26,6 +26,14 @@ impl<'a> Emitter<'a> {
             counts: Counts::default(),
             failure: None,
         }
+    }
+
+    /// Passes the header to the sink.
+    ///
+    /// # Errors
+    /// The error of the sink.
+    pub(crate) fn header(&mut self, header: &Header) -> io::Result<()> {
+        self.sink.header(header)
     }
 
     /// Emits an event, preceded by announcements of the inodes that it refers to.

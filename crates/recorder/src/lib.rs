@@ -28,6 +28,7 @@
 //! traces its own threads.
 #![forbid(unsafe_code)]
 
+mod attach;
 mod call_range;
 mod call_table;
 mod calls;
@@ -43,6 +44,7 @@ mod lifecycle;
 mod mapped_files;
 mod mapping_calls;
 mod memory;
+mod observe;
 mod pid_namespace;
 mod program_filters;
 mod resample;
@@ -55,6 +57,8 @@ mod stops;
 mod tasks;
 mod timeline;
 mod tracer;
+
+pub use attach::{AttachBy, AttachOptions, attach};
 
 use std::ffi::OsString;
 use std::io;
@@ -185,6 +189,11 @@ pub enum Progress {
         /// Process IDs of the descendants that are still running.
         left: Vec<i32>,
     },
+    /// The process that the recorder attached to has exited, which ends the recording.
+    ProcessEnded {
+        /// Wait status of the process from `wait4`.
+        status: i32,
+    },
 }
 
 /// Counters of a recording so far.
@@ -209,7 +218,7 @@ pub struct Counts {
 /// A complete recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Wait status of the command from `wait4`.
+    /// Wait status of the command or process from `wait4`; 0 if the process still runs.
     pub status: i32,
     /// Final counters.
     pub counts: Counts,
@@ -253,6 +262,62 @@ pub enum RecordError {
     /// The command cannot be started.
     #[error("cannot start the command: {0}")]
     Start(io::Error),
+    /// There is no process with this id.
+    #[error(
+        "there is no process {0} (inside of a container it has another number: see NSpid in \
+         /proc/*/status)"
+    )]
+    NoProcess(i32),
+    /// The process ended before the recording could begin.
+    #[error("process {0} has ended")]
+    Ended(i32),
+    /// The id is that of a thread, not of a process.
+    #[error("{tid} is a thread of process {pid}: give the number of the process")]
+    Thread {
+        /// The given id.
+        tid: i32,
+        /// The process to which the thread belongs.
+        pid: i32,
+    },
+    /// The process is a kernel thread.
+    #[error("process {0} is a kernel thread: it has no mappings")]
+    KernelThread(i32),
+    /// The process is the recorder itself.
+    #[error("process {0} is vmarea itself, which cannot record itself")]
+    OwnProcess(i32),
+    /// Another program traces the process.
+    #[error("process {pid} is already traced by process {tracer}: end that one first")]
+    TracedAlready {
+        /// The process to record.
+        pid: i32,
+        /// Thread id of the tracer.
+        tracer: i32,
+    },
+    /// The caller is not permitted to trace the process.
+    #[error("no permission to trace process {pid}: needs CAP_SYS_PTRACE ({remedy})")]
+    NotPermitted {
+        /// The process to record.
+        pid: i32,
+        /// Advice on how to get the permission.
+        remedy: String,
+    },
+    /// The process to attach to runs a 32-bit program.
+    #[error("process {0} runs a 32-bit program, which cannot be recorded")]
+    ThirtyTwoBitProcess(i32),
+    /// The kernel does not let the caller observe the process.
+    #[error("the process cannot be observed without stopping it: {0}")]
+    NotObservable(samples::SamplesError),
+    /// A thread of the process does not stop.
+    #[error(
+        "thread {tid} of process {pid} does not stop (it may be waiting for a device, or for a \
+         child of vfork): try again later"
+    )]
+    DoesNotStop {
+        /// The process to record.
+        pid: i32,
+        /// The thread.
+        tid: i32,
+    },
     /// The recorder itself failed.
     #[error("cannot follow the command: {0}")]
     Follow(io::Error),

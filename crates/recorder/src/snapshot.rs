@@ -5,6 +5,7 @@
 //! contains is recorded without kernel data. The trace replaces kernel pointers by small numbers
 //! that can only be compared for equality.
 
+use super::clock::clock;
 use super::files::{Description, Files, inode_key};
 use std::collections::HashMap;
 use std::io;
@@ -22,6 +23,7 @@ pub(crate) struct Snapshotter {
     view: View,
     anon_vmas: Numbers,
     files: Numbers,
+    read_between: (Nanos, Nanos),
 }
 
 /// Small numbers that represent kernel pointers.
@@ -71,6 +73,16 @@ impl Snapshotter {
         }
     }
 
+    /// True if snapshots include the kernel's view.
+    pub(crate) fn reads_kernel(&self) -> bool {
+        self.kernel.is_some()
+    }
+
+    /// Returns the times before and after the reading of the mappings for the last snapshot.
+    pub(crate) fn read_between(&self) -> (Nanos, Nanos) {
+        self.read_between
+    }
+
     /// Takes a snapshot at time `t`.
     ///
     /// # Errors
@@ -82,15 +94,18 @@ impl Snapshotter {
         files: &mut Files,
     ) -> io::Result<Snapshot> {
         let Subject { tid, pid, mm, .. } = subject;
+        // The two lists are read directly one after the other, because the program may be running.
+        let begun = clock();
         let mappings = maps::read(tid)?;
         if mappings.is_empty() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let mut info = system::mm_info(tid);
         let seen = match &self.kernel {
             Some(kernel) => kernel.read(pid, &mut self.view).is_ok(),
             None => false,
         };
+        self.read_between = (begun, clock());
+        let mut info = system::mm_info(tid);
         if seen {
             self.view.mm.fill(&mut info);
         }

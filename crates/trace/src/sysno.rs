@@ -73,6 +73,7 @@ numbers! {
     SETRLIMIT = 160, "setrlimit";
     IO_SETUP = 206, "io_setup";
     IO_DESTROY = 207, "io_destroy";
+    IO_SUBMIT = 209, "io_submit";
     REMAP_FILE_PAGES = 216, "remap_file_pages";
     EXIT_GROUP = 231, "exit_group";
     MBIND = 237, "mbind";

@@ -73,6 +73,7 @@ pub fn record(
     let outcome = vmarea_recorder::record(&options, sink, &mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
+        Progress::ProcessEnded { .. } => console.note("the process has ended"),
         // The outcome also contains the notes. Printing them later does not interrupt the program.
         Progress::Note(_) => {}
     });

@@ -33,6 +33,7 @@ use std::time::Duration;
 use vmarea_trace::event::{FaultSource, Nanos};
 
 use record::Decoder;
+pub(crate) use record::{split_record, u32_at, u64_at};
 use tracepoint::Tracepoints;
 use vmarea_linux_sys::perf::{Begin, Event, What};
 use vmarea_linux_sys::ring::Ring;
@@ -44,7 +45,7 @@ pub const SETTLE: Duration = Duration::from_millis(10);
 /// Maximum size of a CPU's ring in bytes.
 const RING_BYTES: usize = 8 << 20;
 /// Minimum useful size of a CPU's ring in bytes.
-const MIN_RING_BYTES: usize = 64 << 10;
+pub(crate) const MIN_RING_BYTES: usize = 64 << 10;
 /// Divisor of the available memory; the quotient limits the total size of all rings.
 const MEMORY_SHARE: u64 = 16;
 
@@ -440,7 +441,7 @@ fn open_cpus(
     Ok(cpus)
 }
 
-fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) -> SamplesError {
+pub(crate) fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) -> SamplesError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
             let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
@@ -454,12 +455,12 @@ fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) -> SamplesErr
     }
 }
 
-fn wakeup_bytes(ring_bytes: usize) -> u32 {
+pub(crate) fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
 /// Returns a ring size at which all rings together do not put the machine under memory pressure.
-fn default_ring_bytes() -> io::Result<usize> {
+pub(crate) fn default_ring_bytes() -> io::Result<usize> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let available = info
         .lines()
@@ -474,7 +475,7 @@ fn default_ring_bytes() -> io::Result<usize> {
 }
 
 /// Returns the numbers of the online CPUs.
-fn online_cpus() -> io::Result<Vec<u32>> {
+pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpu_list(text.trim())
         .filter(|cpus| !cpus.is_empty())

@@ -131,19 +131,19 @@ impl Decoder {
 }
 
 /// Splits off the first record. Returns its kind, its body, and the remaining bytes.
-fn split_record(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+pub(crate) fn split_record(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let kind = u32_at(bytes, 0)?;
     let len = u16::from_ne_bytes(bytes.get(6..8)?.try_into().ok()?);
     let (record, rest) = bytes.split_at_checked(len.into())?;
     Some((kind, record.get(HEAD..)?, rest))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_ne_bytes(word.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     let word = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_ne_bytes(word.try_into().ok()?))
 }

@@ -1,0 +1,92 @@
+//! Recording of a process that is already running.
+//!
+//! The recorder joins the process with all its threads, takes over its mappings, records the
+//! process and its later children, and leaves them running. [`AttachBy`] lists the methods.
+//! [`target`] checks the process beforehand, so that most errors arise before anything is done to
+//! it.
+
+mod target;
+
+use super::observe;
+use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Options of a recording of a running process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttachOptions {
+    /// Process id.
+    pub pid: i32,
+    /// Duration of the recording; `None` for as long as the process runs.
+    pub duration: Option<Duration>,
+    /// Number of calls between snapshots of an address space, in addition to those taken every
+    /// second; `None` disables them.
+    pub checkpoint: Option<NonZeroU64>,
+    /// Whether to record page faults.
+    pub faults: Faults,
+    /// Whether to read the kernel's own view of address spaces.
+    pub kernel_view: InKernel,
+    /// Whether to copy stacks at calls.
+    pub stacks: Stacks,
+    /// Method of recording.
+    pub by: AttachBy,
+}
+
+impl AttachOptions {
+    /// Returns the default options for process `pid`.
+    pub fn new(pid: i32) -> AttachOptions {
+        AttachOptions {
+            pid,
+            duration: None,
+            checkpoint: None,
+            faults: Faults::default(),
+            kernel_view: InKernel::default(),
+            stacks: Stacks::default(),
+            by: AttachBy::default(),
+        }
+    }
+}
+
+/// Method of recording a running process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AttachBy {
+    /// The best method that is permitted.
+    #[default]
+    Auto,
+    /// `ptrace`: each thread stops at each system call. Permitted to the owner of the process.
+    Tracing,
+    /// Tracepoints: no thread stops. Permitted to root.
+    ///
+    /// An address space is recorded from the first moment on at which none of its threads is inside
+    /// a call that changes it.
+    Observing,
+}
+
+/// Records a running process and its later children, and leaves them running.
+///
+/// Returns when the duration has elapsed, when the process has exited, or when this process
+/// receives `SIGINT`, `SIGTERM`, `SIGHUP` or `SIGQUIT`. Snapshots are taken at the beginning, every
+/// second and at the end. If this process is killed, the recorded process continues.
+///
+/// # Errors
+/// [`RecordError`]. Except with [`RecordError::Sink`], nothing was recorded. In any case the
+/// process continues.
+pub fn attach(
+    options: &AttachOptions,
+    sink: &mut dyn Sink,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, RecordError> {
+    target::check(options.pid)?;
+    match options.by {
+        AttachBy::Auto | AttachBy::Tracing => tracing(options, sink, progress),
+        AttachBy::Observing => observe::observe(options, sink, progress),
+    }
+}
+
+fn tracing(
+    _options: &AttachOptions,
+    _sink: &mut dyn Sink,
+    _progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, RecordError> {
+    Err(RecordError::Follow(std::io::ErrorKind::Unsupported.into()))
+}

@@ -1,0 +1,408 @@
+//! Records a running process without stopping it: tracepoints of its calls, faults and locks.
+//!
+//! The kernel writes the entries and exits of the memory calls, new mappings, and the starts and
+//! ends of tasks into rings ([`rings`]). The faults and lock acquisitions come from
+//! [`crate::samples`]. This module reads both in order of time, pairs entries with exits, and
+//! passes the calls to the same timeline as the ptrace recorder. An address space is recorded from
+//! the first snapshot on into which no call fell ([`spaces`]). If records are lost, or a call
+//! cannot be observed, the recording of the affected address spaces begins anew, as a new address
+//! space in the trace.
+//!
+//! # Picture
+//! ```text
+//!   CPU rings: calls, mappings, tasks --\
+//!                                        order by time -> calls, tasks, spaces -> timeline -> Sink
+//!   task rings: faults, mmap_lock ------/
+//! ```
+//!
+//! # Invariants
+//! The target runs undisturbed: nothing in it changes, and the kernel removes all events when the
+//! recorder closes them or dies. A snapshot is compared only if no call overlapped it.
+//!
+//! # Linux
+//! What cannot be observed is unknown in the trace, and the replay counts results that depend on it
+//! as undecided: which open file description a call maps, the flags with which it was opened, and
+//! memory that direct I/O or another process writes.
+
+mod calls;
+mod descriptors;
+mod lifecycle;
+mod points;
+mod record;
+mod rings;
+mod spaces;
+
+use crate::clock::clock;
+use crate::emitter::Emitter;
+use crate::files::Files;
+use crate::residence::Place;
+use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
+use crate::snapshot::Snapshotter;
+use crate::sources::open_view;
+use crate::timeline::Timeline;
+use crate::{AttachOptions, Faults, Outcome, Progress, RecordError, Sink, Stacks};
+use calls::Pending;
+use points::Points;
+use record::{Observed, Record};
+use rings::CallRings;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::{SigId, flag, low_level};
+use spaces::Space;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use vmarea_process::system;
+use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
+
+/// Interval at which the recorder empties the rings.
+const PUMP: Nanos = 20_000_000;
+/// Interval at which the caller receives progress.
+const REPORT: Nanos = 100_000_000;
+/// Time before a snapshot from which faults are replayed after it.
+///
+/// A fault enters the ring before it has an effect, so the snapshot may lack the effect.
+const FAULTS_BEFORE: Nanos = 10_000_000;
+/// Longest time that the recorder spends on the last snapshots.
+const LAST_SNAPSHOTS: Nanos = 300_000_000;
+
+/// Interval between snapshots of an address space.
+const CHECKPOINT: Nanos = 1_000_000_000;
+
+/// Records a running process by observing it.
+///
+/// # Errors
+/// [`RecordError::NotObservable`] if the kernel refuses the events; otherwise those of
+/// [`crate::attach`].
+pub(crate) fn observe(
+    options: &AttachOptions,
+    sink: &mut dyn Sink,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, RecordError> {
+    let stop = StopRequest::catch().map_err(RecordError::Follow)?;
+    let observer = Observer::open(options, None, sink, progress).map_err(|error| match error {
+        SamplesError::NoSuchTask(pid) => RecordError::Ended(pid),
+        error => RecordError::NotObservable(error),
+    })?;
+    observer.follow(&stop)
+}
+
+/// A task that is being observed.
+#[derive(Debug)]
+struct Task {
+    pid: i32,
+    mm: MmId,
+    call: Option<Pending>,
+}
+
+/// A recording of a running process.
+struct Observer<'a> {
+    command: Vec<String>,
+    tasks: HashMap<i32, Task>,
+    spaces: HashMap<MmId, Space>,
+    last_mm: MmId,
+    timeline: Timeline,
+    files: Files,
+    snapshotter: Snapshotter,
+    stacks: Stacks,
+    rings: CallRings,
+    /// Records that are older than neither watermark.
+    records: VecDeque<Record>,
+    samples: Option<Samples>,
+    /// Time at which each task's faults began to be recorded.
+    sampled: HashMap<i32, Nanos>,
+    emitter: Emitter<'a>,
+    progress: &'a mut dyn FnMut(Progress),
+    notes: Vec<String>,
+    ends: Option<Nanos>,
+    reported: Nanos,
+    ending: bool,
+}
+
+impl<'a> Observer<'a> {
+    /// Opens the events for a process and all its threads, with rings of `ring_bytes` per CPU, or
+    /// of a size that fits the machine's memory.
+    ///
+    /// # Errors
+    /// The reason why the kernel refuses, or the process cannot be observed; nothing has been
+    /// passed to the sink then.
+    fn open(
+        options: &AttachOptions,
+        ring_bytes: Option<usize>,
+        sink: &'a mut dyn Sink,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<Observer<'a>, SamplesError> {
+        let ring_bytes = match ring_bytes {
+            Some(bytes) => bytes,
+            None => default_ring_bytes()?,
+        };
+        let rings = CallRings::open(&Points::find(options.stacks)?, ring_bytes)?;
+        let mut notes = Vec::new();
+        let samples = match options.faults {
+            Faults::Record => Some(Samples::open(options.pid)?),
+            Faults::Skip => None,
+        };
+        notes.extend(samples.iter().flat_map(Samples::notes).cloned());
+        let kernel = open_view(options.kernel_view, &mut notes);
+        let mut observer = Observer {
+            command: command_line(options.pid),
+            tasks: HashMap::new(),
+            spaces: HashMap::new(),
+            last_mm: MmId(0),
+            timeline: Timeline::default(),
+            files: Files::new(),
+            snapshotter: Snapshotter::new(kernel),
+            stacks: options.stacks,
+            rings,
+            records: VecDeque::new(),
+            sampled: HashMap::from([(options.pid, clock())]),
+            samples,
+            emitter: Emitter::new(sink),
+            progress,
+            notes: Vec::new(),
+            ends: options
+                .duration
+                .map(|time| clock().saturating_add(nanos(time))),
+            reported: 0,
+            ending: false,
+        };
+        observer.follow_process(options.pid)?;
+        if observer.source() == FaultSource::Tracepoints {
+            observer.timeline.expect_locks();
+        }
+        notes.into_iter().for_each(|note| observer.note(note));
+        Ok(observer)
+    }
+
+    /// Returns the header of the trace.
+    fn header(&self) -> Header {
+        Header {
+            command: self.command.clone(),
+            faults: self.source(),
+            kernel_view: self.snapshotter.reads_kernel(),
+            writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..system::header()
+        }
+    }
+
+    fn source(&self) -> FaultSource {
+        self.samples
+            .as_ref()
+            .map(Samples::source)
+            .unwrap_or_default()
+    }
+
+    /// Passes the header to the sink and records until the time is over, the last task has exited,
+    /// or the user asks for its end.
+    ///
+    /// # Errors
+    /// [`RecordError::Sink`] if the sink failed, [`RecordError::Follow`] if the events cannot be
+    /// read.
+    fn follow(mut self, stop: &StopRequest) -> Result<Outcome, RecordError> {
+        let header = self.header();
+        self.emitter.header(&header).map_err(RecordError::Sink)?;
+        loop {
+            self.take_snapshots();
+            self.sleep().map_err(RecordError::Follow)?;
+            self.pump();
+            let over = self.ends.is_some_and(|ends| clock() >= ends);
+            if stop.is_set() || over || self.tasks.is_empty() || self.emitter.has_failed() {
+                break;
+            }
+        }
+        self.finish()
+    }
+
+    fn sleep(&self) -> io::Result<()> {
+        let fds = self.rings.poll_fds();
+        let fds = fds.chain(self.samples.iter().flat_map(Samples::poll_fds));
+        let mut fds: Vec<_> = fds
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        // A ring whose last task has exited is always ready.
+        let begun = clock();
+        let timeout = Timespec {
+            tv_sec: 0,
+            tv_nsec: PUMP as i64,
+        };
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)) {
+            let rest = PUMP.saturating_sub(clock() - begun);
+            std::thread::sleep(Duration::from_nanos(rest));
+        }
+        Ok(())
+    }
+
+    /// Empties the rings and advances the stream.
+    fn pump(&mut self) {
+        let mut samples = Vec::new();
+        let seen = match &mut self.samples {
+            Some(all) => all.drain(&mut samples),
+            None => Nanos::MAX,
+        };
+        let mut records = Vec::new();
+        let watermark = self.rings.drain(&mut records).min(seen);
+        self.records.extend(records);
+        self.process(samples, watermark);
+        let now = clock();
+        let (emitter, files) = (&mut self.emitter, &self.files);
+        self.timeline
+            .advance(now, &mut |event| emitter.emit(&event, files));
+        if now.saturating_sub(self.reported) >= REPORT {
+            self.reported = now;
+            self.emitter.tick();
+            self.emitter.counts.tasks = self.tasks.len() as u64;
+            (self.progress)(Progress::Counts(self.emitter.counts));
+        }
+    }
+
+    /// Handles all records before the watermark.
+    fn process(&mut self, mut samples: Vec<Sample>, watermark: Nanos) {
+        for sample in &samples {
+            if let Sample::Fault { t, tid, addr, .. } = *sample {
+                self.fault_near_snapshot(t, tid, addr);
+            }
+        }
+        while let Some(record) = self.records.pop_front_if(|record| record.t < watermark) {
+            self.judge_snapshots(record.t);
+            self.handle(record);
+        }
+        self.judge_snapshots(watermark);
+        let hold = self.spaces.values().filter_map(Space::holds_from).min();
+        let watermark = watermark.min(hold.unwrap_or(Nanos::MAX));
+        self.timeline
+            .samples(&mut samples, watermark.saturating_sub(1));
+    }
+
+    fn handle(&mut self, Record { t, what }: Record) {
+        match what {
+            Observed::Entered {
+                tid,
+                nr,
+                args,
+                stack,
+            } => self.entered(t, tid, nr, args, stack),
+            Observed::Returned { tid, nr, ret } => self.returned(t, tid, nr, ret),
+            Observed::Mapped { tid, mapping } => {
+                if let Some(call) = self.tasks.get_mut(&tid).and_then(|task| task.call.as_mut()) {
+                    call.mapped = Some(mapping);
+                }
+            }
+            Observed::Created { parent, tid, pid } => self.created(t, parent, tid, pid),
+            Observed::Exited { tid } => self.exited(t, tid),
+            Observed::Executed { pid } => self.executed(t, pid),
+            Observed::Lost { count } => self.lost(t, count),
+        }
+    }
+
+    /// Takes the last snapshots and closes all events.
+    fn finish(mut self) -> Result<Outcome, RecordError> {
+        self.ending = true;
+        let until = clock() + LAST_SNAPSHOTS;
+        self.spaces.values_mut().for_each(Space::end);
+        while self.spaces.values().any(Space::is_ending) && clock() < until {
+            self.take_snapshots();
+            std::thread::sleep(Duration::from_millis(5));
+            self.pump();
+        }
+        let mut samples = Vec::new();
+        if let Some(mut all) = self.samples.take()
+            && let Err(error) = all.finish(&mut samples)
+        {
+            self.note(format!("cannot tell whether samples were lost: {error}"));
+        }
+        let mut records = Vec::new();
+        if let Err(error) = self.rings.finish(&mut records) {
+            self.note(format!("cannot tell whether records were lost: {error}"));
+        }
+        self.records.extend(records);
+        self.process(samples, Nanos::MAX);
+        self.note_unrecorded();
+        let (emitter, files) = (&mut self.emitter, &self.files);
+        self.timeline
+            .finish(&mut |event| emitter.emit(&event, files));
+        let t = clock();
+        emitter.emit(&Event::End { status: 0, t }, files);
+        emitter.counts.tasks = 0;
+        let counts = emitter.counts;
+        (self.progress)(Progress::Counts(counts));
+        match self.emitter.failure() {
+            Some(error) => Err(RecordError::Sink(error)),
+            None => Ok(Outcome {
+                status: 0,
+                counts,
+                notes: self.notes,
+            }),
+        }
+    }
+
+    fn push(&mut self, t: Nanos, events: Vec<Event>) {
+        self.timeline.push(t, events);
+    }
+
+    /// Adds a note to the trace and reports it to the caller.
+    fn note(&mut self, text: String) {
+        if self.notes.contains(&text) {
+            return;
+        }
+        self.push(clock(), vec![Event::Note(text.clone())]);
+        (self.progress)(Progress::Note(text.clone()));
+        self.notes.push(text);
+    }
+
+    fn nowhere(&mut self, tid: i32, t: Nanos) {
+        self.timeline.residence.moves(tid, t, Place::Nowhere);
+    }
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// Returns the command line of a process; empty if it has been overwritten.
+fn command_line(pid: i32) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = words.strip_suffix(&[0]).unwrap_or(&words);
+    words
+        .split(|byte| *byte == 0)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+/// Signals that ask the recorder to end, caught while this value lives.
+struct StopRequest {
+    asked: Arc<AtomicBool>,
+    ids: Vec<SigId>,
+}
+
+impl StopRequest {
+    fn catch() -> io::Result<StopRequest> {
+        let mut stop = StopRequest {
+            asked: Arc::default(),
+            ids: Vec::new(),
+        };
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+            stop.ids
+                .push(flag::register(signal, Arc::clone(&stop.asked))?);
+        }
+        Ok(stop)
+    }
+
+    fn is_set(&self) -> bool {
+        // ORDERING: Relaxed, the flag carries no other data.
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for StopRequest {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            low_level::unregister(id);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Rings of the calls, mappings and tasks of the whole machine, one per CPU.
+//!
+//! The events count for every task, not for the observed ones: an event that belongs to a task is
+//! switched with it, which costs a busy server more at each switch than all records of other
+//! programs' memory calls, which are rare. The reader keeps the records of the observed tasks.
+//! Records come back in order of time; see [`crate::samples`], whose rings work in the same way.
+
+use super::points::Points;
+use super::record::{Decoder, Observed, Record};
+use crate::clock::clock;
+use crate::samples::{MIN_RING_BYTES, SETTLE, SamplesError, explain, online_cpus, wakeup_bytes};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
+use vmarea_linux_sys::ring::Ring;
+use vmarea_trace::event::Nanos;
+
+#[derive(Debug)]
+struct Cpu {
+    ring: Ring,
+    /// Event of the task records, which owns the ring.
+    records: Event,
+    calls: Vec<Event>,
+}
+
+/// Open rings of every CPU.
+#[derive(Debug)]
+pub(super) struct CallRings {
+    cpus: Vec<Cpu>,
+    decoder: Decoder,
+    /// Records that are too recent to be returned.
+    held: Vec<Record>,
+    bytes: Vec<u8>,
+    watermark: Nanos,
+}
+
+impl CallRings {
+    /// Opens rings of at most `ring_bytes` each, or smaller ones if locked memory is limited.
+    ///
+    /// # Errors
+    /// The errors of [`crate::samples::Samples::open_at`].
+    pub(super) fn open(points: &Points, ring_bytes: usize) -> Result<CallRings, SamplesError> {
+        let mut bytes = ring_bytes;
+        let numbers = online_cpus()?;
+        let needed = numbers.len() * (points.all.len() + 1);
+        let mut cpus = Vec::with_capacity(numbers.len());
+        for &number in &numbers {
+            loop {
+                match open_cpu(points, number, bytes) {
+                    Ok(cpu) => {
+                        cpus.push(cpu);
+                        break;
+                    }
+                    // The CPU went offline in the meantime.
+                    Err(e) if e.raw_os_error() == Some(libc::ENODEV) => break,
+                    Err(e) if is_too_large(&e) && bytes > MIN_RING_BYTES => bytes /= 2,
+                    Err(e) => return Err(explain(e, EVERY_TASK, needed, numbers.len())),
+                }
+            }
+        }
+        Ok(CallRings {
+            cpus,
+            decoder: Decoder::new(points.kinds.clone()),
+            held: Vec::new(),
+            bytes: Vec::new(),
+            watermark: 0,
+        })
+    }
+
+    /// Returns descriptors for `poll(2)` that become readable when a ring is a quarter full.
+    pub(super) fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.cpus.iter().map(|cpu| cpu.records.as_fd())
+    }
+
+    /// Appends all settled records to `out`, in order of time.
+    ///
+    /// Returns a watermark: later calls of this method return no record with an earlier time.
+    pub(super) fn drain(&mut self, out: &mut Vec<Record>) -> Nanos {
+        let watermark = clock().saturating_sub(SETTLE.as_nanos() as u64);
+        self.collect();
+        self.watermark = self.watermark.max(watermark);
+        self.give(self.watermark, out);
+        self.watermark
+    }
+
+    /// Ends the recording and returns all remaining records. Samples that the kernel counted, but
+    /// that never arrived, are reported as lost.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not stop the events or does not return their counters; `out` then
+    /// contains all records from the rings.
+    pub(super) fn finish(&mut self, out: &mut Vec<Record>) -> io::Result<()> {
+        let events = || self.cpus.iter().flat_map(|cpu| &cpu.calls);
+        let stopped = events().try_for_each(Event::disable);
+        let counted = events().map(Event::count).sum::<io::Result<u64>>();
+        std::thread::sleep(SETTLE);
+        self.collect();
+        self.give(Nanos::MAX, out);
+        stopped?;
+        let count = self.decoder.missing(counted?);
+        if count != 0 {
+            let t = out.last().map_or(self.watermark, |record| record.t);
+            let what = Observed::Lost { count };
+            out.push(Record { t, what });
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self) {
+        for cpu in &mut self.cpus {
+            self.bytes.clear();
+            cpu.ring.take(&mut self.bytes);
+            let from = self.held.len();
+            self.decoder.decode(&self.bytes, &mut self.held);
+            for record in &mut self.held[from..] {
+                record.t = record.t.max(self.watermark);
+            }
+        }
+    }
+
+    fn give(&mut self, until: Nanos, out: &mut Vec<Record>) {
+        // Each ring is a sorted run, which makes the stable sort fast.
+        self.held.sort_by_key(|record| record.t);
+        let ready = self.held.partition_point(|record| record.t < until);
+        out.extend(self.held.drain(..ready));
+    }
+}
+
+fn is_too_large(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
+}
+
+fn open_cpu(points: &Points, number: u32, ring_bytes: usize) -> io::Result<Cpu> {
+    let wakeup = wakeup_bytes(ring_bytes);
+    let open = |what| Event::open(what, EVERY_TASK, number, Begin::Enabled, wakeup);
+    let records = open(What::TaskRecords)?;
+    let ring = Ring::map(&records, ring_bytes)?;
+    let mut calls = Vec::with_capacity(points.all.len());
+    for point in &points.all {
+        let event = open(point.what)?;
+        if let Some(filter) = point.filter {
+            event.filter(filter)?;
+        }
+        event.output_to(&records)?;
+        calls.push(event);
+    }
+    // Until here, what occurs would be counted but not written.
+    records.enable()?;
+    calls.iter().try_for_each(Event::enable)?;
+    Ok(Cpu {
+        ring,
+        records,
+        calls,
+    })
+}

@@ -1,0 +1,340 @@
+//! Address spaces and their snapshots, which are taken while the program runs.
+//!
+//! A snapshot is judged once the stream has reached the time at which its reading ended. It shows a
+//! single state if no call was in flight at any time while it was read. The first such snapshot
+//! starts the recording of an address space, and later ones are compared. If no snapshot of a busy
+//! program succeeds, the recorder says so.
+//!
+//! # Picture
+//! ```text
+//!   calls    --[   ]----------------------[  ]---
+//!   faults   ---------f------f------------------
+//!   snapshot ---------[from      to]-------------   no call overlaps: exact, but the mappings with
+//!                                                   the faults are not compared beyond /proc
+//! ```
+
+use super::{CHECKPOINT, FAULTS_BEFORE, Observer};
+use crate::clock::clock;
+use crate::residence::Place;
+use crate::snapshot::{AllStopped, Subject};
+use std::collections::BTreeSet;
+use vmarea_trace::event::{
+    Event, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, Snapshot, Tid,
+};
+
+/// Attempts at an exact checkpoint before an inexact one is recorded.
+const ATTEMPTS: u32 = 8;
+/// Attempts at the first snapshot that follow each other immediately; later ones are spaced.
+const EAGER: u32 = 50;
+/// Time between later attempts at the first snapshot.
+const SPACING: Nanos = 50_000_000;
+
+/// A snapshot that waits for the stream to reach its time.
+#[derive(Debug)]
+struct Trial {
+    from: Nanos,
+    to: Nanos,
+    snapshot: Snapshot,
+    /// Times and addresses of faults shortly before or during the snapshot.
+    faults: Vec<(Nanos, u64)>,
+}
+
+/// An address space of the observed tasks.
+#[derive(Debug, Default)]
+pub(super) struct Space {
+    /// Threads that use the address space.
+    pub(super) users: BTreeSet<i32>,
+    /// True from the first successful snapshot on.
+    pub(super) recorded: bool,
+    /// True if memory may change in a way that is not observed, so that nothing is known about
+    /// anon_vmas.
+    pub(super) hidden: bool,
+    /// Threads inside a call that changes mappings.
+    pub(super) inside: BTreeSet<i32>,
+    /// Time at which the last such call ended.
+    pub(super) changed: Nanos,
+    trial: Option<Trial>,
+    attempts: u32,
+    due: Nanos,
+    ending: bool,
+}
+
+impl Space {
+    /// Creates an address space whose mappings may have changed until time `t`.
+    pub(super) fn new(users: BTreeSet<i32>, hidden: bool, t: Nanos) -> Space {
+        Space {
+            users,
+            hidden,
+            changed: t,
+            ..Space::default()
+        }
+    }
+
+    /// Returns the time before which the stream must not advance.
+    pub(super) fn holds_from(&self) -> Option<Nanos> {
+        let trial = self.trial.as_ref()?;
+        Some(trial.from.saturating_sub(FAULTS_BEFORE))
+    }
+
+    /// Requests a last snapshot.
+    pub(super) fn end(&mut self) {
+        self.ending = self.recorded;
+        self.attempts = 0;
+        self.due = 0;
+    }
+
+    /// True if the last snapshot has not succeeded yet.
+    pub(super) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// Abandons what is known, so that the recording begins anew.
+    pub(super) fn forget(&mut self, t: Nanos) {
+        self.recorded = false;
+        self.inside.clear();
+        self.changed = t;
+        self.trial = None;
+        self.attempts = 0;
+        self.due = 0;
+    }
+
+    /// Returns the snapshot if no call overlapped it.
+    fn judge(&self, trial: &Trial) -> bool {
+        self.inside.is_empty() && self.changed < trial.from && !trial.stack_grew(self.changed)
+    }
+}
+
+impl Trial {
+    /// True if a fault after time `since` may have extended a stack, which changes a mapping
+    /// without a call.
+    fn stack_grew(&self, since: Nanos) -> bool {
+        let grows = |addr: u64| {
+            let vmas = &self.snapshot.vmas;
+            let at = vmas.partition_point(|vma| vma.end <= addr);
+            vmas.get(at)
+                .is_none_or(|vma| addr < vma.start || vma.kind == SnapKind::Stack)
+        };
+        self.faults
+            .iter()
+            .any(|(t, addr)| (since..=self.to).contains(t) && grows(*addr))
+    }
+
+    /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
+    fn strip(&mut self, hidden: bool) {
+        for vma in &mut self.snapshot.vmas {
+            let touched =
+                |(t, addr): &(Nanos, u64)| *t <= self.to && vma.start <= *addr && *addr < vma.end;
+            if hidden || self.faults.iter().any(touched) {
+                vma.kernel = None;
+            }
+        }
+    }
+}
+
+impl Observer<'_> {
+    /// Remembers a fault that may fall into a snapshot.
+    pub(super) fn fault_near_snapshot(&mut self, t: Nanos, tid: i32, addr: u64) {
+        let mm = self.tasks.get(&tid).map(|task| task.mm);
+        let space = mm.and_then(|mm| self.spaces.get_mut(&mm));
+        if let Some(trial) = space.and_then(|space| space.trial.as_mut())
+            && t >= trial.from.saturating_sub(FAULTS_BEFORE)
+        {
+            trial.faults.push((t, addr));
+        }
+    }
+
+    /// Takes the snapshots that are due.
+    pub(super) fn take_snapshots(&mut self) {
+        let now = clock();
+        let is_due = |space: &Space| match (space.recorded, self.ending) {
+            _ if space.trial.is_some() || space.due > now => false,
+            (true, true) => space.ending,
+            (true, false) => true,
+            (false, ending) => !ending,
+        };
+        let due: Vec<MmId> = self
+            .spaces
+            .iter()
+            .filter_map(|(mm, space)| is_due(space).then_some(*mm))
+            .collect();
+        for mm in due {
+            self.take_snapshot(mm);
+        }
+    }
+
+    fn take_snapshot(&mut self, mm: MmId) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        let Some((&tid, task)) = space
+            .users
+            .iter()
+            .find_map(|tid| self.tasks.get_key_value(tid))
+        else {
+            return;
+        };
+        let subject = Subject {
+            tid,
+            pid: task.pid,
+            mm,
+            reason: match space.recorded {
+                true => SnapReason::Checkpoint,
+                false => SnapReason::Attach,
+            },
+            all_stopped: AllStopped::Yes,
+        };
+        let taken = self.snapshotter.take(subject, 0, &mut self.files);
+        let (from, to) = self.snapshotter.read_between();
+        match taken {
+            Ok(snapshot) => {
+                space.trial = Some(Trial {
+                    from,
+                    to,
+                    snapshot,
+                    faults: Vec::new(),
+                });
+            }
+            // The task is exiting, which its record will show.
+            Err(_) => {
+                space.due = to + SPACING;
+                space.ending = false;
+            }
+        }
+    }
+
+    /// Judges the snapshots that were read before time `t`, which the stream has reached.
+    pub(super) fn judge_snapshots(&mut self, t: Nanos) {
+        let ready = |space: &Space| space.trial.as_ref().is_some_and(|trial| trial.to < t);
+        let mms: Vec<MmId> = self
+            .spaces
+            .iter()
+            .filter_map(|(mm, space)| ready(space).then_some(*mm))
+            .collect();
+        for mm in mms {
+            self.judge_snapshot(mm);
+        }
+    }
+
+    fn judge_snapshot(&mut self, mm: MmId) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        let Some(mut trial) = space.trial.take() else {
+            return;
+        };
+        let quiet = space.judge(&trial);
+        space.attempts += 1;
+        if !space.recorded {
+            if quiet {
+                space.due = trial.to.saturating_add(CHECKPOINT);
+                space.attempts = 0;
+                trial.strip(space.hidden);
+                return self.begin_space(mm, trial);
+            }
+            let spaced = space.attempts > EAGER;
+            space.due = if spaced { trial.to + SPACING } else { 0 };
+            return;
+        }
+        if !quiet && space.attempts < ATTEMPTS {
+            return;
+        }
+        space.ending = false;
+        space.attempts = 0;
+        space.due = trial.to.saturating_add(CHECKPOINT);
+        trial.strip(space.hidden);
+        trial.snapshot.exact = quiet;
+        trial.snapshot.t = trial.to;
+        self.push(trial.to, vec![Event::Snapshot(trial.snapshot)]);
+    }
+
+    /// Starts the recording of an address space with its first snapshot.
+    fn begin_space(&mut self, mm: MmId, mut trial: Trial) {
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
+        // No call changed the mappings since the last one, so the snapshot shows that moment too,
+        // except for the effects of faults, which do no harm if they are replayed again.
+        let earliest = trial.from.saturating_sub(FAULTS_BEFORE);
+        let t = earliest.max(space.changed.saturating_add(1));
+        trial.snapshot.t = t;
+        space.recorded = true;
+        let origin = Origin::Attach;
+        let mut events = vec![Event::MmStart(MmStart { mm, origin, t })];
+        let users: Vec<i32> = space.users.iter().copied().collect();
+        for &tid in &users {
+            self.timeline.residence.moves(tid, t, Place::In(mm));
+            let pid = self.tasks.get(&tid).map_or(tid, |task| task.pid);
+            events.push(task_start(tid, pid, mm, t));
+        }
+        events.push(Event::Snapshot(trial.snapshot));
+        if users.len() > 1 {
+            self.timeline.share(mm);
+        }
+        self.push(t, events);
+    }
+
+    /// Ends an address space in the trace and begins to record it anew, as another one.
+    pub(super) fn restart(&mut self, mm: MmId, t: Nanos) {
+        let Some(mut space) = self.spaces.remove(&mm) else {
+            return;
+        };
+        let was_recorded = space.recorded;
+        space.forget(t);
+        let new = self.new_mm();
+        for &tid in &space.users {
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.mm = new;
+                task.call = None;
+            }
+            self.timeline.call_discarded(tid);
+            self.timeline.residence.moves(tid, t, Place::Nowhere);
+        }
+        self.spaces.insert(new, space);
+        if was_recorded {
+            self.end_mm(mm, t);
+        }
+    }
+
+    /// Records that memory of an address space changes without being observed.
+    pub(super) fn hide(&mut self, mm: MmId, t: Nanos, why: &str) {
+        match self.spaces.get_mut(&mm) {
+            Some(space) if !space.hidden => space.hidden = true,
+            _ => return,
+        }
+        self.restart(mm, t);
+        self.note(format!(
+            "{why} changes memory in a way that cannot be observed: anon_vmas are not compared \
+             from here on"
+        ));
+    }
+
+    pub(super) fn end_mm(&mut self, mm: MmId, t: Nanos) {
+        self.timeline.mm_ended(mm, t);
+        self.push(t, vec![Event::MmEnd { mm, t }]);
+    }
+
+    pub(super) fn new_mm(&mut self) -> MmId {
+        self.last_mm.0 += 1;
+        self.last_mm
+    }
+
+    /// Notes how many address spaces were never recorded, because they were never at rest.
+    pub(super) fn note_unrecorded(&mut self) {
+        let busy = self.spaces.values().filter(|space| !space.recorded).count();
+        if busy != 0 {
+            self.note(format!(
+                "{busy} address spaces were never at rest long enough to start their recording: \
+                 record by ptrace, or for longer"
+            ));
+        }
+    }
+}
+
+pub(super) fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
+    Event::TaskStart {
+        tid: Tid(tid),
+        pid: Tid(pid),
+        mm,
+        t,
+    }
+}

@@ -1,0 +1,136 @@
+//! Programs that run already and are observed without being stopped, as root.
+//!
+//! Each recording is replayed, and the replay must agree with the kernel's lists.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use vmarea_recorder::{AttachBy, AttachOptions, Outcome, RecordError, Sink, attach};
+use vmarea_replay::{Options, Replayer, Report};
+use vmarea_trace::event::{Event, Header, Origin, SnapReason};
+
+/// A running program, which ends when its standard input is closed.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    fn start(pause_us: u32) -> Program {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        // ORDERING: Relaxed; only uniqueness matters.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let binary = folder.join(format!("observed-{}-{number}", std::process::id()));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/observe/programs/busy.c");
+        let built = Command::new("cc")
+            .args(["-O1", "-pthread", "-o"])
+            .args([binary.as_os_str(), source.as_ref()])
+            .status()
+            .expect("a C compiler");
+        assert!(built.success());
+        let mut child = Command::new(&binary)
+            .arg(pause_us.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("its output");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Program { child }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Ends the program. Returns whether it ended well.
+    fn end(mut self) -> bool {
+        drop(self.child.stdin.take());
+        self.child.wait().expect("its status").success()
+    }
+}
+
+/// A sink that keeps everything.
+#[derive(Default)]
+struct Kept {
+    header: Option<Header>,
+    events: Vec<Event>,
+}
+
+impl Sink for Kept {
+    fn header(&mut self, header: &Header) -> std::io::Result<()> {
+        self.header = Some(header.clone());
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) -> std::io::Result<()> {
+        self.events.push(event.clone());
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn replay(&self) -> Report {
+        let header = self.header.as_ref().expect("a header");
+        let mut replayer = Replayer::new(header, &Options::default()).expect("a replay");
+        for event in &self.events {
+            replayer.event(event).expect("an event that fits");
+        }
+        replayer.finish()
+    }
+
+    fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
+        self.events.iter().filter(|event| wanted(event)).count()
+    }
+
+    /// Returns the number of snapshots that no call overlapped, after the first ones.
+    fn exact_checkpoints(&self) -> usize {
+        self.count(|event| {
+            matches!(event, Event::Snapshot(s) if s.exact && s.reason == SnapReason::Checkpoint)
+        })
+    }
+}
+
+/// Observes a process; `None` without the permission to do so.
+fn observe(pid: i32, duration: Duration) -> Option<(Kept, Outcome)> {
+    let options = AttachOptions {
+        duration: Some(duration),
+        by: AttachBy::Observing,
+        ..AttachOptions::new(pid)
+    };
+    let mut kept = Kept::default();
+    match attach(&options, &mut kept, &mut |_| {}) {
+        Ok(outcome) => {
+            println!("{:?}", outcome.notes);
+            Some((kept, outcome))
+        }
+        Err(RecordError::NotObservable(error)) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_program_with_threads_and_children_is_observed_without_differences() {
+    let program = Program::start(2000);
+    let Some((kept, outcome)) = observe(program.pid(), Duration::from_secs(4)) else {
+        return;
+    };
+    assert!(program.end());
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    assert!(outcome.counts.calls > 1000, "{outcome:?}");
+    assert!(outcome.counts.faults > 1000, "{outcome:?}");
+    assert_eq!(outcome.counts.lost, 0, "{outcome:?}");
+    assert!(kept.exact_checkpoints() >= 2);
+    let forks = kept.count(
+        |event| matches!(event, Event::MmStart(start) if matches!(start.origin, Origin::Fork { .. })),
+    );
+    assert!(forks > 10, "{forks} children");
+}

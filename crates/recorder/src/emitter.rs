@@ -5,9 +5,9 @@
 //! sink, because the command depends on its tracer.
 
 use super::files::Files;
-use super::{CallStack, Counts, Sink};
+use super::{CallStack, Counts, RecordError, Sink};
 use std::io;
-use vmarea_trace::event::{Event, InodeId};
+use vmarea_trace::event::{Event, Header, InodeId};
 
 /// Passes events to the sink; see the module documentation.
 pub(crate) struct Emitter<'a> {
@@ -26,6 +26,14 @@ impl<'a> Emitter<'a> {
             counts: Counts::default(),
             failure: None,
         }
+    }
+
+    /// Passes the header to the sink.
+    ///
+    /// # Errors
+    /// [`RecordError::Sink`].
+    pub(crate) fn header(&mut self, header: &Header) -> Result<(), RecordError> {
+        self.sink.header(header).map_err(RecordError::Sink)
     }
 
     /// Emits an event, preceded by announcements of the inodes that it refers to.

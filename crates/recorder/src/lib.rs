@@ -39,6 +39,7 @@ mod emitter;
 mod files;
 mod filter;
 mod filter_stop;
+mod finish;
 mod kernel_access;
 mod lifecycle;
 mod mapped_files;

@@ -5,11 +5,16 @@
 //! [`target`] checks the process beforehand, so that most errors arise before anything is done to
 //! it.
 
+mod relay;
+mod stopping;
 mod target;
+mod tracing;
 
+use super::tracer::Tracer;
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
+pub(crate) use tracing::Attachment;
 
 /// Options of a recording of a running process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,14 +77,11 @@ pub fn attach(
 ) -> Result<Outcome, RecordError> {
     target::check(options.pid)?;
     match options.by {
-        AttachBy::Auto | AttachBy::Tracing => tracing(options, sink, progress),
+        AttachBy::Auto | AttachBy::Tracing => {
+            let options = options.clone();
+            relay::in_thread(sink, progress, move |sink, progress| {
+                Tracer::join(&options, sink, progress)?.follow_process()
+            })
+        }
     }
-}
-
-fn tracing(
-    _options: &AttachOptions,
-    _sink: &mut dyn Sink,
-    _progress: &mut dyn FnMut(Progress),
-) -> Result<Outcome, RecordError> {
-    Err(RecordError::Follow(std::io::ErrorKind::Unsupported.into()))
 }

@@ -290,7 +290,7 @@ pub enum RecordError {
     TracedAlready {
         /// The process to record.
         pid: i32,
-        /// Thread id of the tracer.
+        /// The process that traces it.
         tracer: i32,
     },
     /// The caller is not permitted to trace the process.

@@ -471,7 +471,8 @@ fn seen_flags(parent: i32, child: i32) -> u64 {
     flags
 }
 
-fn thread_group(tid: i32) -> Option<i32> {
+/// Returns the process to which a thread belongs.
+pub(super) fn thread_group(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     group.trim().parse().ok()

@@ -1,6 +1,7 @@
 //! Checks whether a running process can be recorded.
 
 use super::RecordError;
+use crate::lifecycle::thread_group;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -40,9 +41,9 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
             false => RecordError::Ended(pid),
         });
     }
-    let tracer = number("TracerPid:");
-    if tracer != 0 {
-        return Err(RecordError::TracedAlready { pid, tracer });
+    match number("TracerPid:") {
+        0 => {}
+        tracer => return Err(traced_already(pid, tracer)),
     }
     match elf_class(format!("/proc/{pid}/exe").as_ref()) {
         Ok(ELF_CLASS_64) => Ok(()),
@@ -62,6 +63,12 @@ pub(super) fn forbidden(pid: i32) -> RecordError {
         scope => format!("{advice}; kernel.yama.ptrace_scope is {scope}"),
     };
     RecordError::NotPermitted { pid, remedy }
+}
+
+/// Returns the error for a process that thread `tracer` already traces.
+pub(super) fn traced_already(pid: i32, tracer: i32) -> RecordError {
+    let tracer = thread_group(tracer).unwrap_or(tracer);
+    RecordError::TracedAlready { pid, tracer }
 }
 
 fn elf_class(path: &Path) -> io::Result<u8> {

@@ -184,7 +184,7 @@ impl<'a> Tracer<'a> {
                 // The leader may have exited while other threads run on.
                 Untraceable::Exited => Ok(false),
                 Untraceable::TracedBy(tracer) if tracer == own_tid() => Ok(false),
-                Untraceable::TracedBy(tracer) => Err(RecordError::TracedAlready { pid, tracer }),
+                Untraceable::TracedBy(tracer) => Err(target::traced_already(pid, tracer)),
                 Untraceable::Forbidden => Err(forbidden(pid)),
             },
             Err(error) => Err(RecordError::Follow(error.into())),

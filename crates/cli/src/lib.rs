@@ -9,6 +9,7 @@
 mod command;
 mod console;
 mod dashboard;
+mod duration;
 mod exit;
 mod files;
 mod outputs;

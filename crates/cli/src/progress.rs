@@ -26,11 +26,16 @@ enum Drawn {
 impl<'a> Meter<'a> {
     /// Starts a phase of unknown length, while the user's program runs.
     pub fn beside_program(console: &'a Console, what: &'static str) -> Self {
-        let drawn = if console.draws_beside_program() {
-            Drawn::Bar
-        } else {
-            Drawn::Lines
-        };
+        Self::of_unknown_length(console, what, console.draws_beside_program())
+    }
+
+    /// Starts a phase of unknown length, while no program uses the terminal.
+    pub fn alone(console: &'a Console, what: &'static str) -> Self {
+        Self::of_unknown_length(console, what, console.draws_alone())
+    }
+
+    fn of_unknown_length(console: &'a Console, what: &'static str, draws: bool) -> Self {
+        let drawn = if draws { Drawn::Bar } else { Drawn::Lines };
         let style = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {msg}");
         Self::new(console, what, drawn, ProgressBar::no_length(), style)
     }

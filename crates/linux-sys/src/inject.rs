@@ -16,6 +16,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use super::calls::Call;
+use super::syscall_restart::Waited;
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
@@ -36,7 +37,7 @@ pub struct Registers {
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use crate::syscall_restart::restarted;
+    use crate::syscall_restart::{Waited, restarted};
 
     /// Machine code of `syscall`.
     pub const SYSCALL: &[u8] = &[0x0f, 0x05];
@@ -65,9 +66,9 @@ mod arch {
     /// Makes the kernel restart a call that failed with `EINTR` only because of a stop.
     ///
     /// Returns true if there was such a call.
-    pub fn make_again(words: &mut [u64]) -> bool {
+    pub fn make_again(words: &mut [u64], waited: Waited) -> bool {
         let args = ARGS.map(|at| words[at]);
-        let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT]);
+        let result = restarted(words[ORIG_RAX].cast_signed(), args, words[RESULT], waited);
         if let Some(result) = result {
             words[RESULT] = result;
         }
@@ -128,7 +129,7 @@ mod arch {
     }
 
     /// Returns false: the kernel prepares any restart before a tracer reads the registers.
-    pub fn make_again(_: &mut [u64]) -> bool {
+    pub fn make_again(_: &mut [u64], _: crate::syscall_restart::Waited) -> bool {
         false
     }
 
@@ -186,8 +187,8 @@ impl Registers {
     }
 
     /// Makes the kernel restart a call that failed only because of a stop; true if there was one.
-    pub fn make_again(&mut self) -> bool {
-        arch::make_again(&mut self.words)
+    pub fn make_again(&mut self, waited: Waited) -> bool {
+        arch::make_again(&mut self.words, waited)
     }
 
     /// Returns the address at which the thread resumes.
@@ -304,7 +305,7 @@ pub fn interrupt(tid: i32) -> io::Result<()> {
 /// `ESRCH`.
 pub fn detach(tid: i32) -> io::Result<()> {
     if let Ok(mut registers) = registers(tid)
-        && registers.make_again()
+        && registers.make_again(Waited::Perhaps)
     {
         set_registers(tid, &registers)?;
     }

@@ -28,7 +28,7 @@ pub mod ring;
 pub mod sidecar;
 pub mod spawn;
 #[cfg(target_arch = "x86_64")]
-mod syscall_restart;
+pub mod syscall_restart;
 pub mod touch;
 pub mod tracefs;
 pub mod tsc;

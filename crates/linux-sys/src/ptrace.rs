@@ -5,6 +5,7 @@
 //! is an enum. For reading event messages, this module uses `nix` directly.
 
 use super::inject;
+use super::syscall_restart::Waited;
 use nix::unistd::Pid;
 use rustix::process::{WaitId, WaitIdOptions};
 use std::io;
@@ -66,6 +67,34 @@ pub fn resume(tid: i32, how: Resume, signal: i32) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// Stops tracing a stopped task, and delivers `signal` to it (0 for none).
+///
+/// # Errors
+/// `ESRCH` if the task was killed in the meantime or is not stopped.
+pub fn detach(tid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: the request does not access this process's memory; the last argument is a number.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0usize, signal as usize) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Makes the kernel restart the call of a stopped task if a stop made the call fail with `EINTR`.
+///
+/// Returns false if the call keeps its result. See [`super::syscall_restart`].
+///
+/// # Errors
+/// `ESRCH` if the task was killed in the meantime.
+pub fn restart_call(tid: i32, waited: Waited) -> io::Result<bool> {
+    let mut registers = inject::registers(tid)?;
+    let restarts = registers.make_again(waited);
+    if restarts {
+        inject::set_registers(tid, &registers)?;
+    }
+    Ok(restarts)
 }
 
 /// True if `wait` has an unread report about the task; the report is not consumed.

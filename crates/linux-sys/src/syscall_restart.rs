@@ -5,7 +5,7 @@
 //! If such a call waits without a time limit, this module replaces its result with
 //! `ERESTARTNOHAND`. When the thread resumes, the kernel then repeats the call, or returns `EINTR`
 //! if a signal handler runs first. A repeated call with a time limit would wait for the full time
-//! again, so a call with a time limit still fails with `EINTR`.
+//! again, so a call with a time limit still fails with `EINTR`, unless it has not waited yet.
 //!
 //! # Linux
 //! `arch_do_signal_or_restart` in `arch/x86/kernel/signal.c`. x86-64 only: other architectures do
@@ -19,21 +19,43 @@ const ENTER_EXT_ARG: u64 = 8;
 /// Number of `io_pgetevents`, which `libc` does not define for this target.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// Returns the new result of a stopped thread's call `nr`, or `None` to leave the result unchanged.
-pub fn restarted(nr: i64, args: [u64; 6], result: u64) -> Option<u64> {
-    (result == EINTR && waits_without_limit(nr, args)).then_some(ERESTARTNOHAND)
+/// Whether an interrupted call may have waited before the interruption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// The call may have waited.
+    Perhaps,
+    /// The interruption was pending when the call began, so the call has not waited at all.
+    Not,
 }
 
-fn waits_without_limit(nr: i64, args: [u64; 6]) -> bool {
-    match nr {
+/// Time limit of a call that fails with `EINTR` after a stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TimeLimit {
+    None,
+    Perhaps,
+}
+
+/// Returns the new result of a stopped thread's call `nr`, or `None` to leave the result unchanged.
+pub fn restarted(nr: i64, args: [u64; 6], result: u64, waited: Waited) -> Option<u64> {
+    let limit = time_limit(nr, args).filter(|_| result == EINTR)?;
+    (limit == TimeLimit::None || waited == Waited::Not).then_some(ERESTARTNOHAND)
+}
+
+/// Returns the time limit of a call; `None` for a call that the kernel restarts by itself.
+fn time_limit(nr: i64, args: [u64; 6]) -> Option<TimeLimit> {
+    let unlimited = match nr {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (args[3] as i32) < 0,
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => args[3] == 0,
         libc::SYS_semop => true,
         libc::SYS_rt_sigtimedwait => args[2] == 0,
         libc::SYS_io_getevents | SYS_IO_PGETEVENTS => args[4] == 0,
         libc::SYS_io_uring_enter => args[3] & ENTER_EXT_ARG == 0,
-        _ => false,
-    }
+        _ => return None,
+    };
+    Some(match unlimited {
+        true => TimeLimit::None,
+        false => TimeLimit::Perhaps,
+    })
 }
 
 #[cfg(test)]
@@ -44,6 +66,7 @@ mod tests {
     fn only_waits_without_a_limit_that_failed_are_restarted() {
         let args = |third, fourth: i64| [0, 0, third, fourth.cast_unsigned(), 0, 0];
         let again = Some(ERESTARTNOHAND);
+        let restarted = |nr, args, result| restarted(nr, args, result, Waited::Perhaps);
         assert_eq!(restarted(libc::SYS_epoll_wait, args(0, -1), EINTR), again);
         assert_eq!(restarted(libc::SYS_epoll_wait, args(0, 10), EINTR), None);
         assert_eq!(restarted(libc::SYS_epoll_wait, args(0, -1), 1), None);
@@ -53,5 +76,14 @@ mod tests {
         );
         assert_eq!(restarted(libc::SYS_io_uring_enter, args(0, 9), EINTR), None);
         assert_eq!(restarted(libc::SYS_nanosleep, args(0, 0), EINTR), None);
+    }
+
+    #[test]
+    fn a_call_that_has_not_waited_is_restarted_with_its_limit() {
+        let args = [0, 0, 0, 10, 0, 0];
+        let new = |nr, result| restarted(nr, args, result, Waited::Not);
+        assert_eq!(new(libc::SYS_epoll_wait, EINTR), Some(ERESTARTNOHAND));
+        assert_eq!(new(libc::SYS_epoll_wait, 0), None);
+        assert_eq!(new(libc::SYS_nanosleep, EINTR), None);
     }
 }

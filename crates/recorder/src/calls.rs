@@ -15,7 +15,7 @@ use super::filter::OUR_ARCH;
 use super::mapping_calls::{is_error, mapping_at};
 use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
-use super::tasks::{Inside, Mode, Pending, UNRECORDED};
+use super::tasks::{Inside, Mode, Pending, Resumption, UNRECORDED};
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
 use super::{CallStack, Stacks};
@@ -37,7 +37,7 @@ impl Tracer<'_> {
         };
         let (pid, mm, mode) = (task.pid, task.mm, task.mode);
         let Some(call) = &task.call else {
-            return self.resume(tid, 0);
+            return self.let_run(tid, Resumption::Run(0));
         };
         let (rule, args, clone_flags) = (call.rule, call.args, call.clone_flags());
         let recorded = mm != UNRECORDED;
@@ -70,6 +70,8 @@ impl Tracer<'_> {
         }
         self.before_unmap(mm, rule.nr, &args);
         let untraced = match rule.role {
+            // A process that was running before needs no tracer: the child stays unrecorded.
+            Role::Clones if self.attachment.is_some() => None,
             Role::Clones if clone_flags & CLONE_UNTRACED != 0 => Untraced::clear(tid, rule.nr),
             _ => None,
         };
@@ -81,7 +83,7 @@ impl Tracer<'_> {
             call.entry = now;
             call.last_snapshot = last_snapshot;
         }
-        self.resume(tid, 0);
+        self.let_run(tid, Resumption::Run(0));
     }
 
     fn users(&self, mm: MmId) -> u32 {
@@ -127,17 +129,41 @@ impl Tracer<'_> {
     /// Handles a system-call stop.
     ///
     /// The thread is stopped at the exit of a call that the recorder let it enter. In the mode
-    /// [`Mode::EverySyscall`], the thread can also be stopped at the entry or exit of any other
-    /// call.
+    /// [`Mode::EverySyscall`], and in a process that the recorder attached to, the thread can also
+    /// be stopped at the entry or exit of any other call.
     pub(super) fn at_syscall(&mut self, tid: i32, now: Nanos) {
         match ptrace::syscall_stop(tid) {
-            Ok((_, SyscallStop::Exit { ret })) => self.finish_call(tid, ret, now),
-            Ok((OUR_ARCH, SyscallStop::Entry { nr, args })) => {
+            Ok((_, SyscallStop::Exit { ret })) => {
+                let ret = self.result_after_interrupt(tid, ret);
+                self.finish_call(tid, ret, now);
+                self.resume(tid, 0);
+            }
+            Ok((arch, SyscallStop::Entry { nr, args })) => {
+                self.at_entry(tid, arch, nr, args, now);
+            }
+            _ => self.resume(tid, 0),
+        }
+    }
+
+    fn at_entry(&mut self, tid: i32, arch: u32, nr: u64, args: [u64; 6], now: Nanos) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.inside = true;
+        let mode = task.mode;
+        if arch == OUR_ARCH {
+            if self.attachment.is_some()
+                && let Some(rule) = call_table::rule_for(nr, &args)
+            {
+                return self.begin_call(tid, rule, nr, args, now);
+            }
+            if mode == Mode::EverySyscall {
                 self.before_file_call(tid, nr, args, now);
             }
-            _ => {}
+        } else if self.attachment.is_some() {
+            self.note_foreign_call(tid);
         }
-        self.resume(tid, 0);
+        self.let_run(tid, Resumption::Run(0));
     }
 
     /// Begins to record a read or write if the descriptor bypasses the page cache.
@@ -161,6 +187,9 @@ impl Tracer<'_> {
     fn stop_at_every_call(&mut self, pid: i32, tid: i32) {
         let all = self.tasks.values_mut().filter(|task| task.pid == pid);
         all.for_each(|task| task.mode = Mode::EverySyscall);
+        if self.attachment.is_some() {
+            return;
+        }
         self.note(format!(
             "process {pid} (thread {tid}) opens a file with O_DIRECT: from here on it stops \
              at every system call"

@@ -19,6 +19,8 @@ use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 
 /// Bit number of `CAP_SYS_ADMIN` in a capability set.
 const SYS_ADMIN: u32 = 21;
+/// Bit number of `CAP_SYS_PTRACE` in a capability set.
+pub(crate) const SYS_PTRACE: u32 = 19;
 const SETUID_OR_SETGID: u32 = 0o6000;
 
 /// Path, arguments and privileges of the program to record.
@@ -160,7 +162,8 @@ fn executable(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(path, Access::EXEC_OK)?)
 }
 
-fn has_capability(number: u32) -> bool {
+/// True if this process has a capability.
+pub(crate) fn has_capability(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status
         .lines()

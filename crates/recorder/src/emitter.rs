@@ -5,7 +5,7 @@
 //! sink, because the command depends on its tracer.
 
 use super::files::Files;
-use super::{CallStack, Counts, Sink};
+use super::{CallStack, Counts, RecordError, Sink};
 use std::io;
 use vmarea_trace::event::{Event, Header, InodeId};
 
@@ -31,9 +31,9 @@ impl<'a> Emitter<'a> {
     /// Passes the header to the sink.
     ///
     /// # Errors
-    /// The error of the sink.
-    pub(crate) fn header(&mut self, header: &Header) -> io::Result<()> {
-        self.sink.header(header)
+    /// [`RecordError::Sink`].
+    pub(crate) fn header(&mut self, header: &Header) -> Result<(), RecordError> {
+        self.sink.header(header).map_err(RecordError::Sink)
     }
 
     /// Emits an event, preceded by announcements of the inodes that it refers to.

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use vmarea_linux_sys::PAGE;
 use vmarea_linux_sys::ptrace::same_description;
 use vmarea_process::maps::MapsEntry;
-use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId};
+use vmarea_trace::event::{FileId, FileRef, Inode, InodeId, InodeKind, MmId, SnapVma};
 
 /// Number of descriptors reserved for purposes other than duplicates of the program's descriptors.
 const SPARE: u64 = 64;
@@ -266,6 +266,10 @@ impl Files {
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
         let key = opened.stat_key();
         let mapped = &self.mapped;
+        let in_maps = self.inode(inode).map(|inode| (inode.dev, inode.ino));
+        let adopted = in_maps.filter(|in_maps| *in_maps != key);
+        let adopted = adopted.and_then(|in_maps| self.descriptions.get(&in_maps));
+        let adopted = adopted.cloned().unwrap_or_default();
         let of_key = self.descriptions.entry(key).or_default();
         of_key.retain(|file| mapped.is_mapped(*file));
         let same = |file: &FileId| {
@@ -277,7 +281,7 @@ impl Files {
             return known.unwrap_or_else(|| self.new_file());
         };
         let lost = |file: &FileId| mapped.is_lost_in(at.mm, *file);
-        let unknown = known.is_none() && of_key.iter().any(lost);
+        let unknown = known.is_none() && of_key.iter().chain(&adopted).any(lost);
         let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
         // A driver may map a different file from the one passed to the call.
@@ -303,6 +307,34 @@ impl Files {
         let ino = opened.stat.st_ino;
         self.mapped.map(at.mm, range, file, || (opened.fd, ino));
         file
+    }
+
+    /// Records the files that an address space maps already.
+    ///
+    /// Their descriptions are unknown: a call that maps one of these files again may use the same
+    /// description or another one.
+    pub(crate) fn adopt(&mut self, mm: MmId, vmas: &[SnapVma]) {
+        let mut files: HashMap<InodeId, FileId> = HashMap::new();
+        for vma in vmas {
+            let Some(id) = vma.inode else { continue };
+            let Some(inode) = self.inode(id) else {
+                continue;
+            };
+            let (kind, key) = (inode.kind, (inode.dev, inode.ino));
+            if !matches!(
+                kind,
+                InodeKind::Regular | InodeKind::Shmem | InodeKind::Hugetlb
+            ) {
+                continue;
+            }
+            let file = *files.entry(id).or_insert_with(|| {
+                self.next_file += 1;
+                let file = FileId(self.next_file);
+                self.descriptions.entry(key).or_default().push(file);
+                file
+            });
+            self.mapped.adopt(mm, vma.start..vma.end, file, key.1);
+        }
     }
 
     fn new_file(&mut self) -> FileId {

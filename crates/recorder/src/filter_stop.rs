@@ -5,7 +5,7 @@
 //! it changes the address space, as soon as no other thread is inside a call that changes it
 //! ([`super::calls`]).
 
-use super::call_table::Role;
+use super::call_table::{CallRule, Role};
 use super::filter;
 use super::memory;
 use super::program_filters::CallData;
@@ -32,6 +32,18 @@ impl Tracer<'_> {
             self.note_foreign_call(tid);
             return self.resume(tid, 0);
         };
+        self.begin_call(tid, rule, nr, args, now);
+    }
+
+    /// Begins to record a call before which a thread is stopped; the thread may have to wait.
+    pub(super) fn begin_call(
+        &mut self,
+        tid: i32,
+        rule: &'static CallRule,
+        nr: u64,
+        args: [u64; 6],
+        now: Nanos,
+    ) {
         let (nr, args) = match nr as i64 {
             libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
             _ => (rule.nr, args),
@@ -109,7 +121,7 @@ impl Tracer<'_> {
         }
     }
 
-    fn note_foreign_call(&mut self, tid: i32) {
+    pub(super) fn note_foreign_call(&mut self, tid: i32) {
         let Some(mm) = self.tasks.get(&tid).map(|task| task.mm) else {
             return;
         };

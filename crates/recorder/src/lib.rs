@@ -39,6 +39,7 @@ mod emitter;
 mod files;
 mod filter;
 mod filter_stop;
+mod finish;
 mod kernel_access;
 mod lifecycle;
 mod mapped_files;
@@ -290,7 +291,7 @@ pub enum RecordError {
     TracedAlready {
         /// The process to record.
         pid: i32,
-        /// Thread id of the tracer.
+        /// The process that traces it.
         tracer: i32,
     },
     /// The caller is not permitted to trace the process.

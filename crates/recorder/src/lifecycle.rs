@@ -82,7 +82,7 @@ impl Tracer<'_> {
         }
     }
 
-    fn add_task(&mut self, tid: i32, task: Task, since: Nanos) {
+    pub(super) fn add_task(&mut self, tid: i32, task: Task, since: Nanos) {
         let mm = task.mm;
         let space = self.spaces.entry(mm).or_default();
         space.users += 1;
@@ -132,7 +132,7 @@ impl Tracer<'_> {
         self.timeline.call_ends(parent, ended);
     }
 
-    fn new_mm(&mut self) -> MmId {
+    pub(super) fn new_mm(&mut self) -> MmId {
         self.last_mm.0 += 1;
         self.last_mm
     }
@@ -213,7 +213,7 @@ impl Tracer<'_> {
     }
 
     fn note_setuid(&mut self, tid: i32) {
-        if self.command.privileges == Privileges::Kept {
+        if self.privileges == Privileges::Kept {
             return;
         }
         let program = program_of(tid);
@@ -450,7 +450,7 @@ impl Tracer<'_> {
     }
 }
 
-fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
+pub(super) fn task_start(tid: i32, pid: i32, mm: MmId, t: Nanos) -> Event {
     Event::TaskStart {
         tid: Tid(tid),
         pid: Tid(pid),
@@ -471,7 +471,8 @@ fn seen_flags(parent: i32, child: i32) -> u64 {
     flags
 }
 
-fn thread_group(tid: i32) -> Option<i32> {
+/// Returns the process to which a thread belongs.
+pub(super) fn thread_group(tid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     group.trim().parse().ok()

@@ -43,7 +43,8 @@ pub(crate) struct Piece {
 
 #[derive(Debug)]
 struct Description {
-    /// Duplicate of the program's descriptor; `None` if the duplicate was closed early.
+    /// Duplicate of the program's descriptor; `None` if the duplicate was closed early, or if the
+    /// description was mapped before the recording.
     duplicate: Option<OwnedFd>,
     pieces: u64,
     /// Inode number of the file, as shown in the list of mappings.
@@ -107,12 +108,7 @@ impl MappedFiles {
         }
         if !self.is_mapped(file) {
             let (duplicate, ino) = duplicate();
-            let description = Description {
-                duplicate: Some(duplicate),
-                pieces: 0,
-                ino,
-            };
-            self.descriptions.insert(file, description);
+            self.add(file, Some(duplicate), ino);
             self.duplicates += 1;
             self.by_age.push_back(file);
             if self.by_age.len() > 2 * self.descriptions.len() + 64 {
@@ -120,6 +116,27 @@ impl MappedFiles {
                     .retain(|file| self.descriptions.contains_key(file));
             }
         }
+        self.put(mm, range, file);
+    }
+
+    /// Records that a description without a duplicate is mapped at `range`.
+    pub(crate) fn adopt(&mut self, mm: MmId, range: Range, file: FileId, ino: u64) {
+        if !self.is_mapped(file) {
+            self.add(file, None, ino);
+        }
+        self.put(mm, range, file);
+    }
+
+    fn add(&mut self, file: FileId, duplicate: Option<OwnedFd>, ino: u64) {
+        let description = Description {
+            duplicate,
+            pieces: 0,
+            ino,
+        };
+        self.descriptions.insert(file, description);
+    }
+
+    fn put(&mut self, mm: MmId, range: Range, file: FileId) {
         let stays = false;
         self.unmap_but(mm, &range, Some(file));
         let end = range.end;

@@ -92,6 +92,11 @@ impl Signals {
         }
     }
 
+    /// True if a request to exit has arrived.
+    pub(crate) fn has_request(&self) -> bool {
+        self.requests.last.is_some()
+    }
+
     /// Returns the action due at `now`; call this method after handling the collected stops.
     pub(crate) fn action(&mut self, now: Nanos) -> SignalAction {
         self.requests.next(now)

@@ -1,16 +1,15 @@
 //! Opens the data sources other than `ptrace`, if permitted: samples and the kernel's view.
 
-use super::{Faults, InKernel, Options};
+use super::{Faults, InKernel};
 use crate::samples::{Samples, Start};
 use vmarea_process::system;
 use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
 
 /// Builds the trace's header: all data known before the first event.
-pub(super) fn header(options: &Options, samples: Option<&Samples>, kernel_view: bool) -> Header {
-    let words = options.command.iter();
+pub(super) fn header(command: Vec<String>, samples: Option<&Samples>, kernel_view: bool) -> Header {
     Header {
-        command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
+        command,
         faults: samples.map(Samples::source).unwrap_or_default(),
         kernel_view,
         writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -28,12 +27,17 @@ pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<Ker
         .ok()
 }
 
-/// Opens fault rings for a child before its `execve`, or adds a note that explains the error.
-pub(super) fn open_samples(choice: Faults, pid: i32, notes: &mut Vec<String>) -> Option<Samples> {
+/// Opens fault rings for a task and its later children, or adds a note that explains the error.
+pub(super) fn open_samples(
+    choice: Faults,
+    tid: i32,
+    start: Start,
+    notes: &mut Vec<String>,
+) -> Option<Samples> {
     if choice == Faults::Skip {
         return None;
     }
-    match Samples::open_at(pid, Start::Exec) {
+    match Samples::open_at(tid, start) {
         Ok(samples) => {
             notes.extend_from_slice(samples.notes());
             Some(samples)

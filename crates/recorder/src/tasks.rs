@@ -44,6 +44,25 @@ pub(crate) struct Task {
     pub leaving: bool,
     /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,
+    /// True between the entry stop and the exit stop of a call.
+    ///
+    /// Known only for a thread that stops at every system call.
+    pub inside: bool,
+    /// True if the thread is in a group-stop of job control.
+    pub listens: bool,
+    /// True if the tracer has asked the thread to stop, until the thread resumes.
+    pub interrupted: bool,
+    /// How to resume the thread, if it is kept at a stop while threads are being stopped.
+    pub kept: Option<Resumption>,
+}
+
+/// How a stopped thread resumes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Resumption {
+    /// The thread runs, and receives this signal (0 for none).
+    Run(i32),
+    /// The thread stays in the group-stop of job control.
+    Listen,
 }
 
 impl Task {
@@ -55,6 +74,10 @@ impl Task {
             call: None,
             leaving: false,
             untraced: None,
+            inside: false,
+            listens: false,
+            interrupted: false,
+            kept: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
+use super::attach::Attachment;
 use super::clock::clock;
 use super::command::Command;
 use super::emitter::Emitter;
@@ -14,10 +15,10 @@ use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_trac
 use super::snapshot::Snapshotter;
 use super::sources::{header, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
-use super::tasks::{Mode, Space, Task, UNRECORDED};
+use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
 use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
-use crate::samples::Samples;
+use crate::samples::{Samples, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -51,7 +52,12 @@ pub(crate) struct Tracer<'a> {
     pub(super) timeline: Timeline,
     pub(super) files: Files,
     pub(super) snapshotter: Snapshotter,
-    pub(super) command: Command,
+    /// The command, if this tracer has started it.
+    pub(super) command: Option<(Command, Started)>,
+    /// The state of a recording of a process that was running before.
+    pub(super) attachment: Option<Attachment>,
+    /// Whether set-user-ID programs can gain privileges.
+    pub(super) privileges: Privileges,
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
     pub(super) program_filters: ProgramFilters,
@@ -62,35 +68,33 @@ pub(crate) struct Tracer<'a> {
     pub(super) pidfds: HashMap<i32, OwnedFd>,
     /// Wait statuses of tasks that stopped before their parents' events arrived, by thread id.
     pub(super) early_stops: HashMap<i32, i32>,
-    /// Process id of the command.
+    /// Process id of the command, or of the process that this tracer attached to.
     pub(super) root: i32,
     pub(super) root_status: Option<i32>,
     pub(super) last_mm: MmId,
     /// Error that the recording returns after the tracer has followed the command to its end.
     pub(super) failure: Option<RecordError>,
     pub(super) samples: Option<Samples>,
-    rings_silent: bool,
-    emitter: Emitter<'a>,
-    progress: &'a mut dyn FnMut(Progress),
-    signals: Signals,
+    pub(super) rings_silent: bool,
+    pub(super) emitter: Emitter<'a>,
+    pub(super) progress: &'a mut dyn FnMut(Progress),
+    pub(super) signals: Signals,
     stops: Stops,
-    started: Started,
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
     pumped: Nanos,
     reported: Nanos,
 }
 
-/// Components of a recording that are created before its command runs.
-struct Setup<'a, 'o> {
-    options: &'o Options,
-    command: Command,
-    root: i32,
-    started: Started,
-    signals: Signals,
-    samples: Option<Samples>,
-    snapshotter: Snapshotter,
-    emitter: Emitter<'a>,
-    progress: &'a mut dyn FnMut(Progress),
+/// Components of a recording that are created before its tracer.
+pub(super) struct Setup<'a> {
+    pub(super) root: i32,
+    pub(super) privileges: Privileges,
+    pub(super) checkpoint: Option<NonZeroU64>,
+    pub(super) stacks: Stacks,
+    pub(super) signals: Signals,
+    pub(super) snapshotter: Snapshotter,
+    pub(super) emitter: Emitter<'a>,
+    pub(super) progress: &'a mut dyn FnMut(Progress),
 }
 
 impl<'a> Tracer<'a> {
@@ -115,68 +119,77 @@ impl<'a> Tracer<'a> {
         let kernel = open_view(options.kernel_view, &mut notes);
         let waiting = command.fork()?;
         let root = waiting.pid();
-        let samples = open_samples(options.faults, root, &mut notes);
-        let header = header(options, samples.as_ref(), kernel.is_some());
+        let samples = open_samples(options.faults, root, Start::Exec, &mut notes);
+        let words = options.command.iter();
+        let words = words.map(|w| w.to_string_lossy().into_owned()).collect();
+        let header = header(words, samples.as_ref(), kernel.is_some());
         if let Err(error) = sink.header(&header) {
             super::command::abandon(waiting);
             return Err(RecordError::Sink(error));
         }
         let started = waiting.go().map_err(RecordError::Start)?;
         let mut tracer = Tracer::with(Setup {
-            options,
-            command,
             root,
-            started,
+            privileges: command.privileges,
+            checkpoint: options.checkpoint,
+            stacks: options.stacks,
             signals,
-            samples,
             snapshotter: Snapshotter::new(kernel),
             emitter: Emitter::new(sink),
             progress,
         });
-        if header.faults == FaultSource::Tracepoints {
-            tracer.timeline.expect_locks();
-        }
+        tracer.command = Some((command, started));
+        tracer.sample_with(samples);
+        tracer.timeline.residence.moves(root, 0, Place::Nowhere);
+        let task = Task::new(root, UNRECORDED, Mode::Filtered);
+        tracer.tasks.insert(root, task);
         for note in notes {
             tracer.note(note);
         }
         Ok(tracer)
     }
 
-    /// Creates a tracer that has not yet seen a stop of its command.
-    fn with(setup: Setup<'a, '_>) -> Tracer<'a> {
-        let root = setup.root;
-        let mut timeline = Timeline::default();
-        timeline.residence.moves(root, 0, Place::Nowhere);
-        let task = Task::new(root, UNRECORDED, Mode::Filtered);
+    /// Creates a tracer that follows no task yet.
+    pub(super) fn with(setup: Setup<'a>) -> Tracer<'a> {
         Tracer {
-            tasks: HashMap::from([(root, task)]),
+            tasks: HashMap::new(),
             spaces: HashMap::from([(UNRECORDED, Space::default())]),
-            timeline,
+            timeline: Timeline::default(),
             files: Files::new(),
             snapshotter: setup.snapshotter,
-            command: setup.command,
-            checkpoint: setup.options.checkpoint,
-            stacks: setup.options.stacks,
+            command: None,
+            attachment: None,
+            privileges: setup.privileges,
+            checkpoint: setup.checkpoint,
+            stacks: setup.stacks,
             program_filters: ProgramFilters::default(),
             untraced: 0,
             tracing_noted: false,
             pidfds: HashMap::new(),
             early_stops: HashMap::new(),
-            root,
+            root: setup.root,
             root_status: None,
             last_mm: UNRECORDED,
             failure: None,
-            rings_silent: setup.samples.is_none(),
-            samples: setup.samples,
+            rings_silent: true,
+            samples: None,
             emitter: setup.emitter,
             progress: setup.progress,
             signals: setup.signals,
             stops: Stops::default(),
-            started: setup.started,
             notes: Vec::new(),
             pumped: 0,
             reported: clock(),
         }
+    }
+
+    /// Reads page faults from `samples` from now on.
+    pub(super) fn sample_with(&mut self, samples: Option<Samples>) {
+        self.rings_silent = samples.is_none();
+        if samples.as_ref().map(Samples::source) == Some(FaultSource::Tracepoints) {
+            self.timeline.expect_locks();
+        }
+        self.samples = samples;
     }
 
     /// Follows the command to its end.
@@ -191,17 +204,26 @@ impl<'a> Tracer<'a> {
             }
             self.handle_signals();
             self.adopt_orphans();
-            let now = clock();
-            self.let_in_overdue(now);
-            if now - self.pumped >= PUMP {
-                self.pump(now);
-            }
-            self.sleep(now)?;
+            self.advance()?;
         }
         self.finish()
     }
 
+    /// Advances the stream and sleeps until there is something to do.
+    pub(super) fn advance(&mut self) -> Result<(), RecordError> {
+        let now = clock();
+        self.let_in_overdue(now);
+        if now - self.pumped >= PUMP {
+            self.pump(now);
+        }
+        self.sleep(now)
+    }
+
     fn handle_signals(&mut self) {
+        if self.attachment.is_some() {
+            // A request to exit ends the recording, not the process: see `is_attachment_due`.
+            return;
+        }
         match self.signals.action(clock()) {
             SignalAction::None => {}
             SignalAction::Interrupt if self.root_status.is_none() => {}
@@ -218,7 +240,7 @@ impl<'a> Tracer<'a> {
     }
 
     /// Handles every pending stop. Returns false if no traced task remains.
-    fn take_stops(&mut self) -> Result<bool, RecordError> {
+    pub(super) fn take_stops(&mut self) -> Result<bool, RecordError> {
         let mut handled = None;
         loop {
             let begun = clock();
@@ -239,7 +261,9 @@ impl<'a> Tracer<'a> {
             self.handle_signals();
             // Calls that ended in the meantime are not collected yet.
             self.let_in_overdue(begun);
-            if any {
+            if self.is_attachment_due(begun) {
+                return Ok(tree == Tree::Alive);
+            } else if any {
                 handled = Some(clock());
             } else if tree == Tree::Gone {
                 return Ok(false);
@@ -271,16 +295,7 @@ impl<'a> Tracer<'a> {
         }
         match status >> 16 {
             0 if signal == AT_SYSCALL => self.at_syscall(tid, now),
-            0 => {
-                if self
-                    .tasks
-                    .get(&tid)
-                    .is_some_and(|task| task.pid == self.root)
-                {
-                    self.signals.command_got(signal, now);
-                }
-                self.resume(tid, signal);
-            }
+            0 => self.at_signal(tid, signal, now),
             libc::PTRACE_EVENT_SECCOMP => self.at_filter(tid, now),
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 self.at_clone_event(tid, now);
@@ -290,23 +305,51 @@ impl<'a> Tracer<'a> {
             libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
                 // This is a group-stop of job control: the task stays stopped until it receives
                 // SIGCONT, which the kernel reports.
-                let _ = ptrace::resume(tid, Resume::Listen, 0);
+                self.resume_as(tid, Resumption::Listen);
             }
+            libc::PTRACE_EVENT_STOP => self.at_interrupt(tid),
             _ => self.resume(tid, 0),
         }
     }
 
-    /// Resumes a stopped task until its next stop.
+    fn at_signal(&mut self, tid: i32, signal: i32, now: Nanos) {
+        let task = self.tasks.get(&tid);
+        if task.is_some_and(|task| task.pid == self.root) {
+            self.signals.command_got(signal, now);
+        }
+        self.before_signal(tid);
+        self.resume(tid, signal);
+    }
+
+    /// Resumes a stopped task until its next stop, and delivers `signal` to it (0 for none).
+    ///
+    /// While threads are being stopped ([`super::attach`]), the task stays where it is.
+    pub(super) fn resume(&mut self, tid: i32, signal: i32) {
+        self.resume_as(tid, Resumption::Run(signal));
+    }
+
+    fn resume_as(&mut self, tid: i32, how: Resumption) {
+        if !self.keep(tid, how) {
+            self.let_run(tid, how);
+        }
+    }
+
+    /// Resumes a stopped task, even while threads are being stopped.
     ///
     /// A task that has been killed in the meantime has left its stop and is now at its exit stop.
     /// The tracer handles the exit stop next and must not resume the task until then.
-    pub(super) fn resume(&self, tid: i32, signal: i32) {
-        let Some(task) = self.tasks.get(&tid) else {
+    pub(super) fn let_run(&mut self, tid: i32, how: Resumption) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        let how = match (task.mode, &task.call) {
-            (Mode::Filtered, None) => Resume::Continue,
-            _ => Resume::UntilSyscall,
+        task.listens = how == Resumption::Listen;
+        let filtered = self.attachment.is_none() && task.mode == Mode::Filtered;
+        let (how, signal) = match how {
+            Resumption::Listen => (Resume::Listen, 0),
+            Resumption::Run(signal) if filtered && task.call.is_none() => {
+                (Resume::Continue, signal)
+            }
+            Resumption::Run(signal) => (Resume::UntilSyscall, signal),
         };
         if !self.stops.waits(tid) && !ptrace::is_reported(tid) {
             let _ = ptrace::resume(tid, how, signal);
@@ -339,6 +382,9 @@ impl<'a> Tracer<'a> {
     }
 
     pub(super) fn report_command_ended(&mut self, status: i32) {
+        if self.attachment.is_some() {
+            return (self.progress)(Progress::ProcessEnded { status });
+        }
         let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
         left.sort_unstable();
         left.dedup();
@@ -349,6 +395,13 @@ impl<'a> Tracer<'a> {
 
     /// Empties the rings, advances the stream and reports progress.
     fn pump(&mut self, now: Nanos) {
+        if self
+            .attachment
+            .as_ref()
+            .is_some_and(Attachment::holds_stream)
+        {
+            return;
+        }
         self.pumped = now;
         let mut taken = Vec::new();
         let watermark = match &mut self.samples {
@@ -382,7 +435,9 @@ impl<'a> Tracer<'a> {
         };
         let turn = self.turn();
         let until = self.spaces.values().filter_map(|s| s.next_due(turn));
-        let until = until.chain(self.signals.deadline()).min();
+        let until = until.chain(self.signals.deadline());
+        let until = until.chain(self.attachment.as_ref().map(Attachment::deadline));
+        let until = until.min();
         let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
         let mut fds: Vec<PollFd<'_>> = self
             .signals
@@ -427,68 +482,5 @@ impl<'a> Tracer<'a> {
     fn processes(&self) -> impl Iterator<Item = i32> {
         let leaders = self.tasks.iter().filter(|(tid, task)| **tid == task.pid);
         leaders.map(|(tid, _)| *tid)
-    }
-
-    fn finish(mut self) -> Result<Outcome, RecordError> {
-        match self.untraced {
-            0 => {}
-            1 => self.note(
-                "1 task was created with CLONE_UNTRACED: it was recorded nevertheless".to_owned(),
-            ),
-            n => self.note(format!(
-                "{n} tasks were created with CLONE_UNTRACED: they were recorded nevertheless"
-            )),
-        }
-        self.finish_samples();
-        if let Some(failure) = self.failure.take() {
-            return Err(failure);
-        }
-        if self.last_mm == UNRECORDED {
-            return Err(self.command.explain(self.started.failure()));
-        }
-        let (emitter, files) = (&mut self.emitter, &self.files);
-        self.timeline
-            .finish(&mut |event| emitter.emit(&event, files));
-        let status = self.root_status.unwrap_or(0);
-        let t = clock();
-        emitter.emit(&Event::End { status, t }, files);
-        emitter.counts.tasks = 0;
-        let counts = emitter.counts;
-        (self.progress)(Progress::Counts(counts));
-        match self.emitter.failure() {
-            Some(error) => Err(RecordError::Sink(error)),
-            None => Ok(Outcome {
-                status,
-                counts,
-                notes: self.notes,
-            }),
-        }
-    }
-
-    /// Reads the last samples and adds notes about lost or uncertain samples.
-    fn finish_samples(&mut self) {
-        let Some(mut samples) = self.samples.take() else {
-            return;
-        };
-        let mut taken = Vec::new();
-        if let Err(error) = samples.finish(&mut taken) {
-            self.note(format!("cannot tell whether samples were lost: {error}"));
-        }
-        self.timeline.samples(&mut taken, Nanos::MAX);
-        let (emitter, files) = (&mut self.emitter, &self.files);
-        self.timeline
-            .finish(&mut |event| emitter.emit(&event, files));
-        if samples.late() != 0 {
-            self.note(format!(
-                "{} samples of page faults arrived too late to be ordered",
-                samples.late()
-            ));
-        }
-        let unknown_threads = self.timeline.unknown_threads();
-        if unknown_threads != 0 {
-            self.note(format!(
-                "{unknown_threads} samples of page faults came from unknown threads and are left out"
-            ));
-        }
     }
 }

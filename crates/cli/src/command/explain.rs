@@ -1,7 +1,8 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
-use super::recording;
+use super::recording::{self, Attached};
 use crate::console::{Console, address_spaces, count};
+use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::JsonArg;
 use crate::sink::TraceSink;
@@ -12,6 +13,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 use vmarea::types::VmRange;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
@@ -62,9 +64,15 @@ pub struct Explain {
     #[arg(long, value_name = "LIMIT")]
     fail_above: Option<Threshold>,
 
-    /// With a command: show the stacks of the calls that created the boundaries
-    #[arg(long, requires = "command")]
+    /// With a command or --record: show the stacks of the calls that created the boundaries
+    #[arg(long)]
     stacks: bool,
+
+    /// With --pid: record the process for this time (500ms, 30s, 5m, 2h), and explain its mappings
+    /// at the moment when it had the most
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "pid",
+          conflicts_with_all = ["range", "rss", "no_bpf"])]
+    record: Option<Duration>,
 
     #[command(flatten)]
     json: JsonArg,
@@ -148,8 +156,13 @@ impl Explain {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
+        if self.stacks && self.command.is_empty() && self.record.is_none() {
+            let missing =
+                anyhow!("--stacks needs a recording: add --record 30s, or give a command after --");
+            return Err(Failure::new(Status::Usage, missing));
+        }
         let outputs = self.json.open()?;
-        let report = if self.command.is_empty() {
+        let report = if self.command.is_empty() && self.record.is_none() {
             let mut process = self.process()?;
             if let Some(Range(range)) = self.range {
                 process.narrow(range);
@@ -164,7 +177,7 @@ impl Explain {
             }
             explain(&process, self.list())
         } else {
-            self.of_command(console)?
+            self.of_recording(console)?
         };
         outputs.write(console, &report, |out| {
             self.write_text(console, out, &report)
@@ -186,10 +199,10 @@ impl Explain {
         if self.all { List::All } else { List::Summary }
     }
 
-    /// Runs the program to its end and explains the recording.
-    fn of_command(&self, console: &Console) -> Result<Report> {
+    /// Records the program to its end, or the process for a while, and explains the recording.
+    fn of_recording(&self, console: &Console) -> Result<Report> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let (calls, named) = self.record(console, &mut file)?;
+        let (calls, named) = self.record_into(console, &mut file)?;
         let open = || {
             let mut again = &file;
             again.rewind()?;
@@ -210,8 +223,12 @@ impl Explain {
         Ok(explain_recorded(&recorded, &named, self.list()))
     }
 
-    /// Records the program into `file`, and returns its call stacks.
-    fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
+    /// Records into `file`, and returns the call stacks.
+    fn record_into(
+        &self,
+        console: &Console,
+        file: &mut File,
+    ) -> Result<(CallStacks, Vec<Vec<String>>)> {
         let mut sink = StackSink {
             trace: TraceSink::nameless(file),
             stacks: StackTable::default(),
@@ -221,7 +238,18 @@ impl Explain {
         } else {
             Stacks::Skip
         };
-        let outcome = recording::record(console, &self.command, None, stacks, &mut sink)?;
+        let outcome = match self.pid {
+            Some(pid) => {
+                let attached = Attached {
+                    pid,
+                    duration: self.record,
+                    checkpoint: None,
+                    stacks,
+                };
+                recording::attach(console, attached, &mut sink)?
+            }
+            None => recording::record(console, &self.command, None, stacks, &mut sink)?,
+        };
         for note in &outcome.notes {
             console.note(note);
         }

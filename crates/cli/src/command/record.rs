@@ -1,25 +1,50 @@
-//! `vmarea record`: records a program into a trace file.
+//! `vmarea record`: records a program or a running process into a trace file.
 
-use super::recording::RecordingArgs;
+use super::recording::{self, Attached};
 use crate::console::Console;
-use crate::exit::{self, Result};
+use crate::duration::duration;
+use crate::exit::{self, Exit, Result};
 use crate::files::Draft;
 use crate::sink::TraceSink;
 use clap::Args;
+use std::ffi::OsString;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::time::Duration;
+use vmarea_recorder::Stacks;
 
-/// Record a program into a trace file.
+/// Record a program, or a process that is running, into a trace file.
 ///
 /// The exit status is the program's own. The file grows while the program runs, and remains
 /// readable if the disk becomes full or vmarea is killed.
+///
+/// With --pid, joins a process that is running, with all its threads and later children, and leaves
+/// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. Each system call
+/// of the process takes longer while it is recorded. Also reads the kernel's list of mappings at the
+/// beginning, every second and at the end; `vmarea replay` compares these lists.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Record {
     /// The trace file
     #[arg(short, long, value_name = "FILE", default_value = "vmarea.vmtrace")]
     output: PathBuf,
 
-    #[command(flatten)]
-    recording: RecordingArgs,
+    /// Also read the kernel's list of mappings after every N calls in an address space (for a
+    /// program, it is always read after each exec and at the end)
+    #[arg(long, value_name = "N")]
+    checkpoint: Option<NonZeroU64>,
+
+    /// The running process to join
+    #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// With --pid: how long to record: 500ms, 30s, 5m, 2h
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "pid")]
+    duration: Option<Duration>,
+
+    /// The program and its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND", group = "process")]
+    command: Vec<OsString>,
 }
 
 impl Record {
@@ -32,12 +57,33 @@ impl Record {
             console.size(bytes),
             path = self.output.display()
         ));
-        Ok(exit::of_program(status))
+        Ok(match self.pid {
+            Some(_) => Exit::Ok,
+            None => exit::of_program(status),
+        })
     }
 
     fn record(&self, console: &Console, draft: &mut Draft) -> Result<(i32, u64)> {
         let mut sink = TraceSink::named(draft);
-        let outcome = self.recording.record(console, &mut sink)?;
+        let outcome = match self.pid {
+            Some(pid) => recording::attach(
+                console,
+                Attached {
+                    pid,
+                    duration: self.duration,
+                    checkpoint: self.checkpoint,
+                    stacks: Stacks::Skip,
+                },
+                &mut sink,
+            )?,
+            None => recording::record(
+                console,
+                &self.command,
+                self.checkpoint,
+                Stacks::Skip,
+                &mut sink,
+            )?,
+        };
         for note in &outcome.notes {
             console.note(note);
         }

@@ -1,4 +1,4 @@
-//! Recording of a program, shared by `run` and `record`.
+//! Recording of a program or of a running process, shared by several commands.
 
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Failure, Result, Status};
@@ -12,7 +12,10 @@ use std::io::{Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use vmarea_recorder::{Counts, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use std::time::Duration;
+use vmarea_recorder::{
+    AttachOptions, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks,
+};
 
 /// What to record, and in how much detail.
 #[derive(Debug, Args)]
@@ -69,8 +72,48 @@ pub fn record(
         stacks,
         ..Options::default()
     };
-    let mut meter = Meter::beside_program(console, "recording");
-    let outcome = vmarea_recorder::record(&options, sink, &mut |progress| match progress {
+    let meter = Meter::beside_program(console, "recording");
+    with_progress(console, meter, |progress| {
+        vmarea_recorder::record(&options, sink, progress)
+    })
+}
+
+/// A recording of a running process.
+#[derive(Clone, Copy, Debug)]
+pub struct Attached {
+    /// The process.
+    pub pid: i32,
+    /// How long to record; `None` until the process ends or the user interrupts.
+    pub duration: Option<Duration>,
+    /// Number of calls between additional snapshots.
+    pub checkpoint: Option<NonZeroU64>,
+    /// Whether to copy stacks at calls.
+    pub stacks: Stacks,
+}
+
+/// Records a running process and passes every event to `sink`.
+///
+/// # Errors
+/// Fails if there is no such process, a permission is missing, or the sink fails.
+pub fn attach(console: &Console, attached: Attached, sink: &mut dyn Sink) -> Result<Outcome> {
+    let options = AttachOptions {
+        duration: attached.duration,
+        checkpoint: attached.checkpoint,
+        stacks: attached.stacks,
+        ..AttachOptions::new(attached.pid)
+    };
+    with_progress(console, Meter::alone(console, "recording"), |progress| {
+        vmarea_recorder::attach(&options, sink, progress)
+    })
+}
+
+/// Records with `record`, and shows the progress.
+fn with_progress(
+    console: &Console,
+    mut meter: Meter<'_>,
+    record: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<Outcome, RecordError>,
+) -> Result<Outcome> {
+    let outcome = record(&mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
         Progress::ProcessEnded { .. } => console.note("the process has ended"),
@@ -124,7 +167,10 @@ fn waiting(left: &[i32]) -> String {
 
 fn failure(error: RecordError) -> Failure {
     let status = match &error {
-        RecordError::TracingForbidden(_) | RecordError::Setuid(_) => Status::Permission,
+        RecordError::TracingForbidden(_)
+        | RecordError::Setuid(_)
+        | RecordError::NotPermitted { .. } => Status::Permission,
+        RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,
     };
     Failure::new(status, error)

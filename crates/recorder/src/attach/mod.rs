@@ -5,12 +5,17 @@
 //! [`target`] checks the process beforehand, so that most errors arise before anything is done to
 //! it.
 
+mod relay;
+mod stopping;
 mod target;
+mod tracing;
 
-use super::observe;
+use super::observe::observe;
+use super::tracer::Tracer;
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
+pub(crate) use tracing::Attachment;
 
 /// Options of a recording of a running process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,15 +83,22 @@ pub fn attach(
 ) -> Result<Outcome, RecordError> {
     target::check(options.pid)?;
     match options.by {
-        AttachBy::Auto | AttachBy::Tracing => tracing(options, sink, progress),
-        AttachBy::Observing => observe::observe(options, sink, progress),
+        AttachBy::Tracing => trace(options, sink, progress),
+        AttachBy::Observing => observe(options, sink, progress),
+        AttachBy::Auto => match observe(options, sink, progress) {
+            Err(RecordError::NotObservable(_)) => trace(options, sink, progress),
+            result => result,
+        },
     }
 }
 
-fn tracing(
-    _options: &AttachOptions,
-    _sink: &mut dyn Sink,
-    _progress: &mut dyn FnMut(Progress),
+fn trace(
+    options: &AttachOptions,
+    sink: &mut dyn Sink,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
-    Err(RecordError::Follow(std::io::ErrorKind::Unsupported.into()))
+    let options = options.clone();
+    relay::in_thread(sink, progress, move |sink, progress| {
+        Tracer::join(&options, sink, progress)?.follow_process()
+    })
 }

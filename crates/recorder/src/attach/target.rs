@@ -1,6 +1,7 @@
 //! Checks whether a running process can be recorded.
 
 use super::RecordError;
+use crate::lifecycle::thread_group;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
@@ -40,9 +41,9 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
             false => RecordError::Ended(pid),
         });
     }
-    let tracer = number("TracerPid:");
-    if tracer != 0 {
-        return Err(RecordError::TracedAlready { pid, tracer });
+    match number("TracerPid:") {
+        0 => {}
+        tracer => return Err(traced_already(pid, tracer)),
     }
     match elf_class(format!("/proc/{pid}/exe").as_ref()) {
         Ok(ELF_CLASS_64) => Ok(()),
@@ -64,8 +65,73 @@ pub(super) fn forbidden(pid: i32) -> RecordError {
     RecordError::NotPermitted { pid, remedy }
 }
 
+/// Returns the error for a process that thread `tracer` already traces.
+pub(super) fn traced_already(pid: i32, tracer: i32) -> RecordError {
+    let tracer = thread_group(tracer).unwrap_or(tracer);
+    RecordError::TracedAlready { pid, tracer }
+}
+
 fn elf_class(path: &Path) -> io::Result<u8> {
     let mut ident = [0; 5];
     File::open(path)?.read_exact(&mut ident)?;
     Ok(ident[4])
+}
+
+/// Returns the process's command line; empty if it cannot be read.
+pub(super) fn command_line(pid: i32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    let words = bytes.split(|byte| *byte == 0);
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+/// Returns the ids of the process's threads; empty if the process has exited.
+pub(super) fn threads(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// True if the process has opened a file for I/O that bypasses the page cache.
+pub(super) fn has_direct_file(pid: i32) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .into_iter()
+        .flatten();
+    entries.flatten().any(|entry| {
+        let info = fs::read_to_string(entry.path()).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
+        flags.is_some_and(|flags| flags & libc::O_DIRECT != 0)
+    })
+}
+
+/// State of a thread that could not be seized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Untraceable {
+    /// The thread has exited.
+    Exited,
+    /// The thread with this id traces it.
+    TracedBy(i32),
+    /// Nothing prevents the tracing but a lack of permission.
+    Forbidden,
+}
+
+/// Returns the reason why a thread could not be seized.
+pub(super) fn why_untraceable(tid: i32) -> Untraceable {
+    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
+        return Untraceable::Exited;
+    };
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let state = field("State:").unwrap_or_default().trim_start();
+    if state.starts_with(['Z', 'X']) {
+        return Untraceable::Exited;
+    }
+    match field("TracerPid:").and_then(|tracer| tracer.trim().parse().ok()) {
+        None | Some(0) => Untraceable::Forbidden,
+        Some(tracer) => Untraceable::TracedBy(tracer),
+    }
 }

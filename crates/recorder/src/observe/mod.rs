@@ -202,7 +202,7 @@ impl<'a> Observer<'a> {
     /// read.
     fn follow(mut self, stop: &StopRequest) -> Result<Outcome, RecordError> {
         let header = self.header();
-        self.emitter.header(&header).map_err(RecordError::Sink)?;
+        self.emitter.header(&header)?;
         loop {
             self.take_snapshots();
             self.sleep().map_err(RecordError::Follow)?;

@@ -20,6 +20,7 @@ use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
 use vmarea_linux_sys::inject::{self, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
+use vmarea_linux_sys::syscall_restart::Waited;
 
 /// Maximum time that the calls of a piece spend in the kernel.
 const WORK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -112,7 +113,7 @@ impl StoppedProcess<'_> {
         let ended = |_| self.ended();
         let tid = self.saved.tid;
         let mut registers = self.saved.registers;
-        registers.make_again();
+        registers.make_again(Waited::Perhaps);
         inject::set_registers(tid, &registers).map_err(ended)?;
         inject::set_mask(tid, self.saved.mask).map_err(ended)?;
         let restored = journal.restored();

@@ -1,0 +1,355 @@
+//! `vmarea record -p`: joins a running process, records it, and leaves it as it was.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use support::leash::{self, Leashed};
+use support::{Idle, Nobody, VMAREA, complaint, text, vmarea};
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/attached.c");
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("attached");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]);
+        let built = leash::output(compiler.arg(&program).arg(source)).expect("a C compiler");
+        assert!(built.status.success(), "{built:?}");
+        program
+    })
+}
+
+/// The program `attached.c`, and a folder for recordings of it.
+struct Target {
+    child: Leashed,
+    output: BufReader<ChildStdout>,
+    folder: tempfile::TempDir,
+}
+
+impl Target {
+    fn start() -> Target {
+        let mut command = Command::new(program());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = Leashed::start_for(Duration::from_secs(300), &mut command).unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let folder = tempfile::tempdir().unwrap();
+        // Give all threads time to begin their calls.
+        std::thread::sleep(Duration::from_millis(50));
+        Target {
+            child,
+            output,
+            folder,
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn file(&self, name: &str) -> String {
+        let path = self.folder.path().join(name);
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Starts a recording, and waits until it has begun.
+    fn record(&self, file: &str, time: &[&str]) -> Leashed {
+        let mut command = Command::new(VMAREA);
+        command.args(["record", "-p", &self.pid(), "-o", file]);
+        command
+            .args(time)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        let recorder = Leashed::start(&mut command).unwrap();
+        wait_until("it is traced", || self.tracers().iter().all(|t| t != "0"));
+        recorder
+    }
+
+    /// Returns the value of `TracerPid` of each thread.
+    fn tracers(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        let status = |task: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default()
+        };
+        let of = |status: String| {
+            let mut lines = status.lines();
+            lines.find_map(|line| Some(line.strip_prefix("TracerPid:")?.trim().to_owned()))
+        };
+        tasks.filter_map(|task| of(status(task))).collect()
+    }
+
+    fn state(&self) -> char {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let state = status
+            .lines()
+            .find_map(|line| line.strip_prefix("State:\t"));
+        state.unwrap().chars().next().unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn is_not_traced(&self) {
+        assert!(
+            self.tracers().iter().all(|t| t == "0"),
+            "{:?}",
+            self.tracers()
+        );
+    }
+
+    /// Lets the program end, and checks that no call of it has ended too early.
+    fn finish(mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        let said: Vec<String> = self.output.by_ref().lines().map(Result::unwrap).collect();
+        let names = [
+            "input",
+            "epoll_wait",
+            "futex",
+            "read",
+            "maps",
+            "maps",
+            "forks",
+        ];
+        let expected = names.map(|name| format!("{name}: ok"));
+        assert_eq!(said, expected);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Replays a recording, checks that it equals the kernel's, and returns the counts.
+fn is_equal(file: &str) -> Value {
+    let json = format!("{file}.json");
+    let replayed = vmarea(&["replay", file, "--json", &json]);
+    assert!(replayed.status.success(), "{replayed:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let verify = report["verify"].clone();
+    assert_eq!(verify["differences"], 0, "{}", text(&replayed.stdout));
+    assert!(verify["vmas_compared"].as_u64() > Some(0), "{verify}");
+    verify
+}
+
+#[test]
+fn a_process_that_is_joined_and_left_twenty_times_notices_nothing() {
+    let target = Target::start();
+    let (mut results, mut undecided) = (0, 0);
+    for round in 0..20 {
+        let file = target.file(&format!("{round}.vmtrace"));
+        let arguments = ["record", "-p", &target.pid(), "--for", "100ms", "-o", &file];
+        let recorded = vmarea(&arguments);
+        assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+        target.is_not_traced();
+        let verify = is_equal(&file);
+        results += verify["results_compared"].as_u64().unwrap();
+        undecided += verify["undecided"].as_u64().unwrap();
+    }
+    println!("{results} results compared, {undecided} undecided");
+    assert!(results > 20, "{results}");
+    target.finish();
+}
+
+#[test]
+fn lists_are_read_every_second_and_equal() {
+    let target = Target::start();
+    let file = target.file("a.vmtrace");
+    let arguments = [
+        "record",
+        "-p",
+        &target.pid(),
+        "--for",
+        "2500ms",
+        "-o",
+        &file,
+    ];
+    assert_eq!(vmarea(&arguments).status.code(), Some(0));
+    is_equal(&file);
+    let dump = text(&vmarea(&["trace", "dump", &file]).stdout);
+    let lists = |reason: &str| dump.matches(&format!("snapshot {reason}")).count();
+    assert_eq!(lists("attach"), 1);
+    // Each list contains the process, and perhaps a child of it.
+    assert!(lists("checkpoint") >= 3, "{}", lists("checkpoint"));
+    target.finish();
+}
+
+#[test]
+fn a_request_to_exit_ends_the_recording_and_not_the_process() {
+    let target = Target::start();
+    let file = target.file("a.vmtrace");
+    let recorder = target.record(&file, &[]);
+    let sent = Command::new("kill")
+        .args(["-TERM", &recorder.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let recorded = leash::finish(recorder).unwrap();
+    assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+    target.is_not_traced();
+    is_equal(&file);
+    target.finish();
+}
+
+#[test]
+fn the_process_runs_on_if_the_recorder_is_killed() {
+    let target = Target::start();
+    for round in 0..5 {
+        let mut recorder = target.record(&target.file("a.vmtrace"), &["--for", "60s"]);
+        std::thread::sleep(Duration::from_millis(40 * round));
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        wait_until("it is traced no more", || {
+            target.tracers().iter().all(|t| t == "0")
+        });
+    }
+    target.finish();
+}
+
+#[test]
+fn a_stopped_process_stays_stopped() {
+    let target = Target::start();
+    target.signal("-STOP");
+    wait_until("it is stopped", || target.state() == 'T');
+    let file = target.file("a.vmtrace");
+    let arguments = [
+        "record",
+        "-p",
+        &target.pid(),
+        "--for",
+        "1200ms",
+        "-o",
+        &file,
+    ];
+    assert_eq!(vmarea(&arguments).status.code(), Some(0));
+    assert_eq!(target.state(), 'T');
+    target.is_not_traced();
+    is_equal(&file);
+    target.signal("-CONT");
+    wait_until("it runs", || target.state() != 'T');
+    target.signal("-STOP");
+    wait_until("it is stopped", || target.state() == 'T');
+    // It continues while it is recorded.
+    let recorder = target.record(&file, &["--for", "500ms"]);
+    target.signal("-CONT");
+    assert!(leash::finish(recorder).unwrap().status.success());
+    let verify = is_equal(&file);
+    assert!(verify["results_compared"].as_u64() > Some(0), "{verify}");
+}
+
+#[test]
+fn the_recording_of_a_process_that_ends_is_kept() {
+    for signal in ["-TERM", "-KILL"] {
+        let target = Target::start();
+        let file = target.file("a.vmtrace");
+        let recorder = target.record(&file, &["--for", "60s"]);
+        std::thread::sleep(Duration::from_millis(200));
+        target.signal(signal);
+        let recorded = leash::finish(recorder).unwrap();
+        assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+        assert!(text(&recorded.stderr).contains("the process has ended"));
+        is_equal(&file);
+    }
+}
+
+#[test]
+fn what_cannot_be_joined_is_refused_in_one_line() {
+    let idle = Idle::cat();
+    let pid = idle.pid();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.vmtrace");
+    let file = file.to_str().unwrap();
+    let refused = |pid: &str, status: i32| {
+        let output = vmarea(&["record", "-p", pid, "--for", "1s", "-o", file]);
+        assert!(!Path::new(file).exists());
+        complaint(&output, status)
+    };
+    assert!(refused("4194304", 1).contains("no process 4194304"));
+    assert!(refused("2", 4).contains("kernel thread"));
+    let me = std::process::id().to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let tids = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+    if let Some(tid) = tids.into_iter().find(|tid| *tid != me) {
+        assert!(refused(&tid, 1).contains(&format!("thread of process {me}")));
+    }
+    let own = Command::new("sh")
+        .args([
+            "-c",
+            "exec \"$0\" record -p $$ --for 1s -o \"$1\"",
+            VMAREA,
+            file,
+        ])
+        .output()
+        .unwrap();
+    assert!(complaint(&own, 1).contains("vmarea itself"));
+    let other = folder.path().join("b.vmtrace");
+    let mut tracer = Command::new(VMAREA);
+    tracer.args([
+        "record",
+        "-p",
+        &pid,
+        "--for",
+        "60s",
+        "-o",
+        other.to_str().unwrap(),
+    ]);
+    let mut tracer = Leashed::start(tracer.stderr(Stdio::null())).unwrap();
+    let traced = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    wait_until("it is traced", || !traced().contains("TracerPid:\t0\n"));
+    let said = refused(&pid, 1);
+    assert!(
+        said.contains(&format!("by process {}:", tracer.id())),
+        "{said}"
+    );
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+    let missing = vmarea(&["record", "-p", &pid, "--for", "30", "-o", file]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("30s"), "{missing:?}");
+}
+
+#[test]
+fn another_users_process_is_refused_and_names_the_capability() {
+    let Some(nobody) = Nobody::new() else { return };
+    let idle = Idle::cat();
+    let refused = nobody.vmarea(&["record", "-p", &idle.pid(), "-o", "/tmp/never.vmtrace"]);
+    let said = complaint(&refused, 5);
+    assert!(said.contains("CAP_SYS_PTRACE"), "{said}");
+    assert!(!Path::new("/tmp/never.vmtrace").exists());
+}
+
+#[test]
+fn explain_records_a_running_process_with_its_stacks() {
+    let target = Target::start();
+    let arguments = [
+        "explain",
+        "-p",
+        &target.pid(),
+        "--record",
+        "500ms",
+        "--stacks",
+    ];
+    let explained = vmarea(&arguments);
+    assert!(explained.status.success(), "{explained:?}");
+    assert!(
+        text(&explained.stdout).contains("maps"),
+        "{}",
+        text(&explained.stdout)
+    );
+    let without = vmarea(&["explain", "-p", &target.pid(), "--stacks"]);
+    assert!(complaint(&without, 2).contains("--record"));
+    target.finish();
+}

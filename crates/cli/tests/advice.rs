@@ -73,12 +73,72 @@ fn the_advised_command_takes_away_what_was_promised() {
         let promised = before["joinable"].as_u64().unwrap();
         assert_eq!(promised, N / share, "{name}: {before}");
         let command = before["advice"]["command"].as_str().expect("a command");
+        let planned = stage(&before, command);
         let output = run(command);
         assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
         let after = explained(case.pid);
+        assert_eq!(
+            after["mappings"], planned["after"],
+            "{name}: {command}: {output:?}: {after}"
+        );
         let gone = before["mappings"].as_u64().unwrap() - after["mappings"].as_u64().unwrap();
         assert_eq!(gone, promised, "{name}: {command}: {output:?}: {after}");
         assert_eq!(after["joinable"], 0, "{name}: {after}");
+    }
+}
+
+/// Returns the stage of the plan that has this command.
+fn stage<'a>(report: &'a serde_json::Value, command: &str) -> &'a serde_json::Value {
+    let plan = &report["plan"];
+    let not_safe = plan["not_safe"].as_array().unwrap();
+    let mut stages = std::iter::once(&plan["safe"]).chain(not_safe);
+    let stage = stages.find(|stage| stage["command"] == command);
+    stage.expect("the advice is a part of the plan")
+}
+
+/// Returns the number of mappings that a dry run of `command` promises.
+fn dry_run(command: &str) -> u64 {
+    let words = command.split_whitespace().skip(1);
+    let words = words.filter(|word| *word != "--apply");
+    let mut dry = Command::new(VMAREA);
+    dry.args(words).args(["--json", "-"]);
+    let output = leash::output(&mut dry).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    said["after"].as_u64().unwrap()
+}
+
+#[test]
+fn explain_the_dry_run_and_the_result_have_the_same_count() {
+    if let Err(error) = vmarea_repair::can_repair_itself() {
+        return eprintln!("skipped: {error}");
+    }
+    if !is_all_seen() {
+        return;
+    }
+    let program = Program::compile();
+    for name in [
+        "several_habits",
+        "guard_touched_apart",
+        "anon_vma_shared_with_child",
+    ] {
+        let case = program.start(name, N).expect("every Linux makes this");
+        loop {
+            let report = explained(case.pid);
+            let plan = &report["plan"];
+            let not_safe = plan["not_safe"].as_array().unwrap();
+            let mut stages = std::iter::once(&plan["safe"]).chain(not_safe);
+            let Some(stage) = stages.find(|stage| !stage["command"].is_null()) else {
+                break;
+            };
+            let command = stage["command"].as_str().unwrap();
+            let promised = stage["after"].as_u64().unwrap();
+            assert_eq!(dry_run(command), promised, "{name}: {command}: {stage}");
+            let output = run(command);
+            assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+            let left = explained(case.pid)["mappings"].as_u64().unwrap();
+            assert_eq!(left, promised, "{name}: {command}: {output:?}");
+        }
     }
 }
 
@@ -126,7 +186,7 @@ fn explain_counts_what_a_merge_plans() {
             Ok(remote) => remote,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let survey = remote.survey(&(start..end)).unwrap();
+        let survey = remote.survey(&(start..end), &[]).unwrap();
         let counted = counted.count() as u64;
         assert_eq!(
             counted,

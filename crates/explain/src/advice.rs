@@ -1,11 +1,12 @@
 //! Advice: one next step with its exact command.
 //!
-//! Merging is advised if it removes a worthwhile part of the mappings. A higher limit is advised
-//! only if nothing else helps and the process is near its limit. If a leak accounts for more
-//! mappings than a repair would save, the advice is to stop the leak.
+//! Merging is advised if it removes a worthwhile part of the mappings; a repair that the program
+//! could notice only if the safe repairs do not help. A higher limit is advised only if nothing else
+//! helps and the process is near its limit. If a leak accounts for more mappings than a repair would
+//! save, the advice is to stop the leak.
 
-use super::estimate::Saving;
 use super::findings::{Finding, Kind};
+use super::plan::{Plan, Stage};
 use serde::Serialize;
 
 /// Recommended next step.
@@ -20,37 +21,30 @@ pub struct Advice {
 /// Input data on which the advice depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// Process ID, if there is one.
-    pub pid: Option<i32>,
-    /// Command line of the program, if the program was started in order to be examined.
-    pub command: Option<&'a [String]>,
     /// Number of mappings of the process.
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
-    /// Savings per remedy.
-    pub savings: &'a [Saving],
+    /// Repairs and what they leave.
+    pub plan: &'a Plan,
     /// Conspicuous patterns found in the list of mappings.
     pub findings: &'a [Finding],
 }
 
 impl Situation<'_> {
-    /// Returns the recommended next step.
+    /// Returns the recommended next step for a process.
     pub fn advice(&self) -> Advice {
-        let joinable: u64 = self.savings.iter().map(|saving| saving.mappings).sum();
+        let saved = self.plan.saved();
         let near = self.mappings.saturating_mul(2) >= self.limit;
         let leak = self.findings.iter().find(|f| f.kind == Kind::Leak);
-        if let Some(leak) = leak.filter(|leak| leak.mappings > joinable) {
+        if let Some(leak) = leak.filter(|leak| leak.mappings > saved) {
             return self.of_leak(leak, near);
         }
-        // A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
-        // used.
-        let matters = self.mappings.saturating_mul(4) >= self.limit;
-        let worthwhile = joinable >= 1_000 || (matters && joinable * 20 >= self.mappings);
-        if worthwhile {
-            return self.join(joinable);
+        let mut stages = self.plan.stages();
+        if let Some(stage) = stages.find(|stage| self.is_worthwhile(stage.saved())) {
+            return of_stage(stage);
         }
-        let little = match joinable {
+        let little = match saved {
             0 => "no boundary can be removed".to_owned(),
             1 => "only 1 mapping could be merged".to_owned(),
             n => format!("only {n} mappings could be merged"),
@@ -58,7 +52,7 @@ impl Situation<'_> {
         if near {
             return Advice {
                 text: format!("{little}: the mappings are there for a reason; raise the limit"),
-                command: Some(self.raise()),
+                command: Some(self.plan.stopgap.command.clone()),
             };
         }
         Advice {
@@ -67,33 +61,30 @@ impl Situation<'_> {
         }
     }
 
-    fn join(&self, joinable: u64) -> Advice {
-        let text = format!(
-            "merge them: {} mappings become about {}",
-            self.mappings,
-            self.mappings - joinable
-        );
-        if let Some(words) = self.command {
-            return merged_from_the_start(text, words);
+    /// Returns the recommended next step for a recorded program with this command line.
+    ///
+    /// The program has ended, so no repair of it can be checked: the advice has no count.
+    pub fn advice_for_command(&self, words: &[String]) -> Advice {
+        if !self.is_worthwhile(self.plan.saved()) {
+            return Advice {
+                command: None,
+                ..self.advice()
+            };
         }
-        let pid = self.pid.map_or("PID".to_owned(), |pid| pid.to_string());
-        let repairs = ["guards", "flags", "empties"];
-        let fixes = repairs.into_iter();
-        let fixes: Vec<_> = fixes
-            .filter(|name| self.savings.iter().any(|saving| saving.fix == *name))
-            .collect();
-        let mut command = format!("vmarea merge -p {pid}");
-        if !fixes.is_empty() {
-            command += &format!(" --fix {}", fixes.join(","));
-        }
-        if let Some(copy) = self.savings.iter().find(|saving| saving.fix == "copy") {
-            let pages = copy.bytes_at_most / vmarea::types::PAGE_SIZE;
-            command += &format!(" --copy {}", pages.max(1));
-        }
+        let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
         Advice {
-            text,
-            command: Some(command + " --apply"),
+            text: "run it with --keep-merged, which merges while the program runs (how many \
+                   mappings this leaves was not checked)"
+                .to_owned(),
+            command: Some(format!("vmarea run --keep-merged -- {}", words.join(" "))),
         }
+    }
+
+    /// A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
+    /// used.
+    pub fn is_worthwhile(&self, saved: u64) -> bool {
+        let matters = self.mappings.saturating_mul(4) >= self.limit;
+        saved >= 1_000 || (matters && saved * 20 >= self.mappings)
     }
 
     fn of_leak(&self, leak: &Finding, near: bool) -> Advice {
@@ -107,31 +98,26 @@ impl Situation<'_> {
         Advice {
             text,
             command: Some(if near {
-                self.raise()
+                self.plan.stopgap.command.clone()
             } else {
                 "vmarea explain --stacks -- COMMAND".to_owned()
             }),
         }
     }
-
-    /// Returns a command that sets the limit to a power of two, at least four times the present
-    /// limit.
-    fn raise(&self) -> String {
-        let room = self.mappings.max(self.limit).saturating_mul(4);
-        let number = room.checked_next_power_of_two().unwrap_or(1 << 31);
-        format!("sysctl -w vm.max_map_count={}", number.min((1 << 31) - 1))
-    }
 }
 
-/// Advises restarting the program with merging enabled, so that no repair is needed.
-fn merged_from_the_start(text: String, words: &[String]) -> Advice {
-    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+fn of_stage(stage: &Stage) -> Advice {
+    let mut text = match stage.risk {
+        None => "safe: the program cannot notice that its mappings are merged".to_owned(),
+        Some(risk) => format!("not safe ({}): {risk}", stage.fixes.join(", ")),
+    };
+    text += &format!("; {} mappings become {}", stage.before, stage.after);
+    if stage.may_remain > 0 {
+        text += &format!(", or up to {} more", stage.may_remain);
+    }
     Advice {
-        text: format!(
-            "{text}; or touch one page of each reservation first (priming), so that its pieces \
-             share an anon_vma"
-        ),
-        command: Some(format!("vmarea run --keep-merged -- {}", words.join(" "))),
+        text,
+        command: stage.command.clone(),
     }
 }
 
@@ -147,57 +133,77 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate::Cost;
+    use crate::plan::Stopgap;
 
-    fn saving(fix: &'static str, mappings: u64) -> Saving {
-        Saving {
-            fix,
-            mappings,
-            runs: 1,
-            bytes_at_most: 8192,
-            total_ns: 1,
-            pause_ns: 1,
+    fn stage(fixes: &[&'static str], before: u64, after: u64) -> Stage {
+        Stage {
+            fixes: fixes.to_vec(),
+            before,
+            after,
+            may_remain: 0,
+            command: (after < before).then(|| fixes.join(",")),
+            risk: (fixes != ["merge"]).then_some("it matters"),
+            cost: Cost::default(),
         }
     }
 
-    fn advice(mappings: u64, savings: &[Saving], findings: &[Finding]) -> Advice {
+    fn advice(stages: &[Stage], findings: &[Finding]) -> Advice {
+        let mappings = stages[0].before;
+        let plan = Plan {
+            safe: stages[0].clone(),
+            not_safe: stages[1..].to_vec(),
+            stopgap: Stopgap::of(mappings, 65_530),
+        };
         let situation = Situation {
-            pid: Some(7),
-            command: None,
             mappings,
             limit: 65_530,
-            savings,
+            plan: &plan,
             findings,
         };
         situation.advice()
     }
 
     #[test]
-    fn many_joinable_mappings_are_joined_with_the_repairs_that_save() {
-        let all = [saving("merge", 5_000), saving("guards", 300)];
-        let advice = advice(6_000, &all, &[]);
-        let command = "vmarea merge -p 7 --fix guards --apply";
-        assert_eq!(advice.command.as_deref(), Some(command));
-        assert!(advice.text.contains("about 700"), "{}", advice.text);
+    fn safe_repairs_are_advised_before_unsafe_ones_that_save_more() {
+        let stages = [
+            stage(&["merge"], 6_000, 4_000),
+            stage(&["guards"], 4_000, 10),
+        ];
+        let advice = advice(&stages, &[]);
+        assert_eq!(advice.command.as_deref(), Some("merge"));
+        assert!(advice.text.starts_with("safe"), "{}", advice.text);
     }
 
     #[test]
-    fn a_command_is_started_again_merged() {
-        let words = ["sh".to_owned(), "-c".to_owned(), "it's".to_owned()];
-        let advice = merged_from_the_start(String::new(), &words);
-        let command = "vmarea run --keep-merged -- sh -c 'it'\\''s'";
-        assert_eq!(advice.command.as_deref(), Some(command));
+    fn an_unsafe_repair_is_advised_with_its_risk_if_nothing_else_helps() {
+        let stages = [
+            stage(&["merge"], 6_000, 5_990),
+            stage(&["guards"], 5_990, 10),
+        ];
+        let advice = advice(&stages, &[]);
+        assert_eq!(advice.command.as_deref(), Some("guards"));
+        let text = "not safe (guards): it matters; 5990 mappings become 10";
+        assert_eq!(advice.text, text);
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("a-b/c"), "a-b/c");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]
     fn nothing_is_advised_where_nothing_is_wrong() {
-        let advice = advice(400, &[saving("merge", 3)], &[]);
+        let advice = advice(&[stage(&["merge"], 400, 397)], &[]);
         assert_eq!(advice.command, None);
         assert!(advice.text.starts_with("nothing to do"), "{}", advice.text);
     }
 
     #[test]
     fn the_limit_is_raised_where_nothing_else_helps() {
-        let advice = advice(64_000, &[], &[]);
+        let advice = advice(&[stage(&["merge"], 64_000, 64_000)], &[]);
         let command = "sysctl -w vm.max_map_count=262144";
         assert_eq!(advice.command.as_deref(), Some(command));
     }
@@ -209,7 +215,7 @@ mod tests {
             mappings: 30_000,
             text: String::new(),
         };
-        let advice = advice(33_000, &[saving("merge", 2_000)], &[leak]);
+        let advice = advice(&[stage(&["merge"], 33_000, 31_000)], &[leak]);
         assert!(advice.text.starts_with("stop the leak"), "{}", advice.text);
     }
 }

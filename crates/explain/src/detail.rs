@@ -34,7 +34,35 @@ pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
 
 fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
     let differ = (a.flags? ^ b.flags?) - VmFlags::SOFTDIRTY;
-    Some(letters_of(differ))
+    Some(names(differ))
+}
+
+/// Returns the names under which a user sets the flags; other flags as in `VmFlags:` of `smaps`.
+pub fn names(mut flags: VmFlags) -> String {
+    const NAMES: [(VmFlags, &str); 11] = [
+        (VmFlags::DONTCOPY, "MADV_DONTFORK"),
+        (VmFlags::DONTDUMP, "MADV_DONTDUMP"),
+        (VmFlags::HUGEPAGE, "MADV_HUGEPAGE"),
+        (VmFlags::NOHUGEPAGE, "MADV_NOHUGEPAGE"),
+        (VmFlags::MERGEABLE, "MADV_MERGEABLE"),
+        (VmFlags::WIPEONFORK, "MADV_WIPEONFORK"),
+        (VmFlags::RAND_READ, "MADV_RANDOM"),
+        (VmFlags::SEQ_READ, "MADV_SEQUENTIAL"),
+        (VmFlags::NORESERVE, "MAP_NORESERVE"),
+        (VmFlags::LOCKED, "mlock"),
+        (VmFlags::ACCOUNT, "commit charge"),
+    ];
+    let mut names = Vec::new();
+    for (flag, name) in NAMES {
+        if flags.contains(flag) {
+            names.push(name.to_owned());
+            flags -= flag;
+        }
+    }
+    if !flags.is_empty() {
+        names.push(letters_of(flags));
+    }
+    names.join(" ")
 }
 
 /// Returns permissions as four letters, as in `/proc/PID/maps`.

@@ -8,7 +8,7 @@
 //! # Picture
 //! ```text
 //! Process ─▶ boundaries ─┬─▶ reasons ──▶ detail, made_by ─┐
-//!                        ├─▶ remedies ─▶ savings ─────────┼─▶ advice ─▶ Report
+//!                        ├─▶ remedies ─▶ plan ────────────┼─▶ advice ─▶ Report
 //!                        └─▶ findings ────────────────────┘
 //! ```
 //! # Invariants
@@ -21,6 +21,7 @@ pub mod estimate;
 pub mod findings;
 pub mod made_by;
 pub mod origins;
+pub mod plan;
 pub mod recorded;
 pub mod rows;
 pub mod stacks;
@@ -28,9 +29,9 @@ pub mod text;
 pub mod top;
 
 use advice::{Advice, Situation};
-use estimate::Saving;
 use findings::Finding;
 use made_by::{MadeBy, MadeFrom, Traced};
+use plan::Plan;
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
@@ -92,10 +93,11 @@ pub struct Report {
     pub changed: u64,
     /// Reasons, most mappings first; their mapping counts add up to `looked_at` minus 1.
     pub reasons: Vec<ReasonCount>,
-    /// Number of mappings that the remedies would save.
+    /// Number of mappings that all remedies together would save.
     pub joinable: u64,
-    /// Savings per remedy.
-    pub savings: Vec<Saving>,
+    /// The repairs and what each leaves; absent for a recorded program, which has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
     /// Conspicuous patterns in the list of mappings.
     pub findings: Vec<Finding>,
     /// Recommended next step.
@@ -141,18 +143,16 @@ fn report(
     traced: Option<&Traced<'_>>,
     list: List,
 ) -> Report {
-    let savings = estimate::savings(process, boundaries);
+    let plan = Plan::of(process);
     let findings = findings::findings(process, boundaries);
     let situation = Situation {
-        pid: process.pid,
-        command: traced.map(|traced| traced.recorded.command.as_slice()),
         mappings: process.total,
         limit: process.limit,
-        savings: &savings,
+        plan: &plan,
         findings: &findings,
     };
     Report {
-        schema: 1,
+        schema: 2,
         pid: process.pid,
         name: process.name.clone(),
         source: process.source,
@@ -163,11 +163,14 @@ fn report(
         looked_at: process.mappings.len() as u64,
         changed: process.changed,
         reasons: reasons(process, boundaries, traced),
-        joinable: savings.iter().map(|saving| saving.mappings).sum(),
-        advice: situation.advice(),
+        joinable: plan.saved(),
+        advice: match traced {
+            Some(traced) => situation.advice_for_command(&traced.recorded.command),
+            None => situation.advice(),
+        },
         made_from: traced.map_or_else(Vec::new, Traced::places),
         rows: (list == List::All).then(|| rows::rows(process, boundaries)),
-        savings,
+        plan: traced.is_none().then_some(plan),
         findings,
     }
 }

@@ -1,21 +1,28 @@
-//! Text summary of a report, at most 25 lines long.
+//! Text summary of a report, at most 36 lines of 80 columns.
 
+use super::plan::Stage;
 use super::rows::{Table, printable};
 use super::{ReasonCount, Report};
 use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 25;
+pub const MAX_LINES: usize = 36;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 7;
 const FINDINGS: usize = 2;
 /// Maximum length of a name in characters.
-const NAME: usize = 60;
+const NAME: usize = 40;
 /// Maximum number of frames shown per stack.
 const FRAMES: usize = 12;
-/// Maximum length of a finding's line, in characters.
-const WIDTH: usize = 160;
+/// Maximum length of a finding in characters: two lines.
+const FINDING: usize = 150;
+/// Maximum length of a line in characters.
+const WIDTH: usize = 80;
+/// Width of the columns before the explanation of a reason.
+const REASON_COLUMNS: usize = 12 + 1 + 9 + 1 + 7 + 1 + 9 + 2;
+/// Minimum width of a detail; a narrower one is left out.
+const LEAST_DETAIL: usize = 8;
 
 // The output stream removes these sequences if colour is disabled.
 const STRONG: &str = "\x1b[1m";
@@ -64,8 +71,12 @@ impl Report {
         };
         writeln!(
             out,
-            "{STRONG}{whose}: {} mappings{PLAIN}, {:.1} % of the limit of {}; {} could be merged",
-            count(self.mappings),
+            "{STRONG}{whose}: {} mappings{PLAIN}",
+            count(self.mappings)
+        )?;
+        writeln!(
+            out,
+            "{:.1} % of the limit of {}; {} could be merged",
             self.percent_of_limit(),
             count(self.limit),
             count(self.joinable),
@@ -75,17 +86,19 @@ impl Report {
         }
         writeln!(out)?;
         self.write_reasons(out)?;
-        self.write_savings(out, size)?;
         for finding in self.findings.iter().take(FINDINGS) {
-            let text = shorten(&printable(&finding.text), WIDTH);
-            writeln!(out, "{STRONG}!{PLAIN} {text}")?;
+            let text = shorten(&printable(&finding.text), FINDING);
+            write_wrapped(out, &format!("! {text}"))?;
         }
-        writeln!(out, "{}", self.how_seen())?;
+        write_wrapped(out, &self.how_seen())?;
         writeln!(out)?;
-        writeln!(out, "{STRONG}{}{PLAIN}", self.advice.text)?;
+        out.write_all(STRONG.as_bytes())?;
+        write_wrapped(out, &self.advice.text)?;
+        out.write_all(PLAIN.as_bytes())?;
         if let Some(command) = &self.advice.command {
             writeln!(out, "  {command}")?;
         }
+        self.write_plan(out, size)?;
         self.write_places(out)
     }
 
@@ -112,8 +125,8 @@ impl Report {
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
-            "{:<12} {:>9} {:>8} {:>9} {:>9}  why a mapping is not merged with the one before",
-            "REASON", "MAPPINGS", "SHARE", "CERTAIN", "MERGEABLE"
+            "{:<12} {:>9} {:>7} {:>9}  why a mapping is separate",
+            "REASON", "MAPPINGS", "SHARE", "MERGEABLE"
         )?;
         let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
         for reason in own {
@@ -121,9 +134,16 @@ impl Report {
                 Some(made) => format!("by {}: {}", made.call, count(made.mappings)),
                 None => printable(&reason.detail),
             };
+            let likely = match reason.certain < reason.mappings {
+                true => "likely: ",
+                false => "",
+            };
+            let words = format!("{likely}{}", reason.words);
+            let left = (WIDTH - REASON_COLUMNS).saturating_sub(words.chars().count() + 3);
             let what = match detail.as_str() {
-                "" => reason.words.to_owned(),
-                detail => format!("{} ({})", reason.words, clip(detail, 48)),
+                "" => words,
+                _ if left < LEAST_DETAIL => words,
+                detail => format!("{words} ({})", clip(detail, left)),
             };
             self.write_reason(out, reason.reason, reason, &what)?;
         }
@@ -143,11 +163,10 @@ impl Report {
         }
         writeln!(
             out,
-            "{:<12} {:>9} {:>8} {:>9} {:>9}  including the first mapping, which has none before it",
+            "{:<12} {:>9} {:>7} {:>9}  including the first mapping",
             "all",
             count(self.looked_at),
             percent(self.looked_at, self.looked_at),
-            "",
             count(self.joinable),
         )
     }
@@ -161,45 +180,66 @@ impl Report {
     ) -> io::Result<()> {
         writeln!(
             out,
-            "{name:<12} {:>9} {:>8} {:>9} {:>9}  {what}",
+            "{name:<12} {:>9} {:>7} {:>9}  {}",
             count(reason.mappings),
             percent(reason.mappings, self.looked_at),
-            count(reason.certain),
             count(reason.joinable),
+            shorten(what, WIDTH - REASON_COLUMNS),
         )
     }
 
-    fn write_savings(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
-        if self.savings.is_empty() {
-            return writeln!(out, "Nothing here can be merged.");
+    /// Writes the safe repair's cost, the repairs that are not safe, and the stopgap.
+    fn write_plan(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+        let Some(plan) = &self.plan else {
+            return Ok(());
+        };
+        let is_advised = |stage: &&Stage| stage.command == self.advice.command;
+        if let Some(stage) = plan
+            .stages()
+            .filter(is_advised)
+            .find(|s| s.command.is_some())
+        {
+            let cost = &stage.cost;
+            let text = format!(
+                "  at most {} to move, {} in all, {} at once (estimated)",
+                size(cost.bytes_at_most),
+                milliseconds(cost.total_ns),
+                milliseconds(cost.pause_ns)
+            );
+            writeln!(out, "{text}")?;
         }
-        writeln!(out)?;
-        for saving in &self.savings {
-            let what = match saving.fix {
-                "merge" => format!("at most {} to move", size(saving.bytes_at_most)),
-                "copy" => format!(
-                    "pages shared since a fork: at most {} to copy",
-                    size(saving.bytes_at_most)
-                ),
-                "guards" => "not safe if the program makes a guard writable later".to_owned(),
-                "flags" => "only if the program no longer needs these flags".to_owned(),
-                _ => "only ranges without pages".to_owned(),
+        for stage in plan.stages().filter(|stage| !is_advised(stage)) {
+            let Some(command) = &stage.command else {
+                continue;
             };
-            writeln!(
-                out,
-                "by {:<8} {:>9} fewer, in {}: {what}; {} in all, {} at once (estimated)",
-                saving.fix,
-                count(saving.mappings),
-                if saving.runs == 1 {
-                    "1 run".to_owned()
-                } else {
-                    format!("{} runs", count(saving.runs))
-                },
-                milliseconds(saving.total_ns),
-                milliseconds(saving.pause_ns),
-            )?;
+            let (before, after) = (count(stage.before), count(stage.after));
+            let text = match stage.risk {
+                None => format!("safe: {before} mappings become {after}"),
+                Some(risk) => format!(
+                    "not safe ({}): {risk}; then {before} mappings become {after}",
+                    stage.fixes.join(", ")
+                ),
+            };
+            write_wrapped(out, &text)?;
+            writeln!(out, "  {command}")?;
         }
-        Ok(())
+        let stopgap = &plan.stopgap;
+        // The advice may be the stopgap itself.
+        if self.mappings.saturating_mul(4) < self.limit {
+            return Ok(());
+        }
+        write_wrapped(
+            out,
+            &format!(
+                "stopgap: a higher limit; the new mappings use up to {} of kernel memory, and each \
+                 fork copies them",
+                size(stopgap.kernel_bytes_at_most)
+            ),
+        )?;
+        match is_same(&self.advice.command, &stopgap.command) {
+            true => Ok(()),
+            false => writeln!(out, "  {}", stopgap.command),
+        }
     }
 
     fn how_seen(&self) -> String {
@@ -244,6 +284,29 @@ impl Report {
     }
 }
 
+fn is_same(advised: &Option<String>, command: &str) -> bool {
+    advised.as_deref() == Some(command)
+}
+
+/// Writes text in lines of at most [`WIDTH`] characters, broken between words.
+fn write_wrapped(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let len = word.chars().count();
+        if width > 0 && width + 1 + len > WIDTH {
+            write!(out, "\n  {word}")?;
+            width = 2 + len;
+        } else if width > 0 {
+            write!(out, " {word}")?;
+            width += 1 + len;
+        } else {
+            write!(out, "{word}")?;
+            width = len;
+        }
+    }
+    writeln!(out)
+}
+
 /// Truncates text that is too long, keeping the beginning.
 fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
@@ -267,8 +330,8 @@ fn clip(text: &str, width: usize) -> String {
 mod tests {
     use super::super::{List, explain};
     use super::MAX_LINES;
-    use crate::estimate::Saving;
-    use vmarea_process::{Process, Remedy};
+    use crate::plan::Stage;
+    use vmarea_process::Process;
 
     /// Builds a list of mappings that has every possible reason, remedy and finding.
     fn everything() -> String {
@@ -310,17 +373,28 @@ mod tests {
             report.reasons
         );
         // A list that is parsed from text cannot produce every remedy.
-        let one = report.savings[0].clone();
-        report.savings = Remedy::ALL
-            .map(|remedy| Saving {
-                fix: remedy.name(),
+        let plan = report.plan.as_mut().unwrap();
+        let one = plan.safe.clone();
+        plan.not_safe = (0..4)
+            .map(|_| Stage {
+                risk: Some(
+                    "the longest risk that a repair can have, in so many words that the \
+                            line must be broken",
+                ),
+                fixes: vec!["flags", "guards", "copy"],
+                command: Some("vmarea merge -p 1234567 --fix flags,guards --apply".to_owned()),
                 ..one.clone()
             })
-            .to_vec();
+            .collect();
+        report.mappings = report.limit;
         let mut out = Vec::new();
         let size = |bytes: u64| bytes.to_string();
         report.write_text(&mut out, &size).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
+        let plain = text.replace(super::STRONG, "").replace(super::PLAIN, "");
+        for line in plain.lines() {
+            assert!(line.chars().count() <= super::WIDTH, "{line}");
+        }
     }
 }

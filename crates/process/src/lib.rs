@@ -10,6 +10,7 @@
 //! ```text
 //! maps, smaps, view ─▶ Mappings ─▶ Process ─▶ boundaries: Pair ─▶ the core's decision ─▶ Boundary
 //! a pasted file, a replay ───────────┘                                  Reason ─▶ Remedy ─┘
+//! Remedies, Pages ─▶ plan::predict ─▶ the mappings that remain
 //! ```
 #![forbid(unsafe_code)]
 
@@ -20,7 +21,9 @@ pub mod mapping;
 pub mod mappings;
 pub mod maps;
 pub mod pagemap;
+pub mod pages;
 pub mod pair;
+pub mod plan;
 pub mod process;
 pub mod processes;
 pub mod reason;

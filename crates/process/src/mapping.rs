@@ -6,7 +6,7 @@
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
 use crate::view::ViewVma;
-use vmarea_merge::types::{VmFlags, VmRange};
+use vmarea_merge::types::{Pgoff, VmFlags, VmRange};
 
 /// Resident memory of a mapping, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,6 +77,14 @@ impl Mapping {
     /// Returns true if other processes may share pages of the mapping because of a fork.
     pub fn is_forked(&self) -> bool {
         self.kernel.is_some_and(|vma| vma.is_forked())
+    }
+
+    /// Returns true if the mapping's page offset already follows from its address. The next mapping
+    /// can then join it without moving its pages.
+    pub fn is_anchor(&self) -> bool {
+        self.kernel.is_some_and(|vma| {
+            vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
+        })
     }
 }
 

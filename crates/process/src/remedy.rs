@@ -40,7 +40,7 @@ const CAN_BE_GIVEN: VmFlags = VmFlags::READ
 /// Other flags set by `madvise` are not cleared, because they change what a forked child or another
 /// reader of the memory sees, or because their purpose cannot be determined from outside the
 /// process.
-const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
+pub const REVERSIBLE: VmFlags = VmFlags::DONTCOPY.union(VmFlags::DONTDUMP);
 
 /// Flags that would be lost if a new mapping replaced an empty one.
 const NOT_EMPTIED: VmFlags = VmFlags::DONTCOPY.union(VmFlags::WIPEONFORK);

@@ -19,17 +19,15 @@
 //! `MADV_GUARD_INSTALL` exists since 6.13. If the program later makes the range writable with
 //! `mprotect`, the marker still acts as a guard. For this reason the user must request `guards`.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
 use vmarea_merge::policy::Policy;
 use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::plan::PAGE;
 use vmarea_linux_sys::calls::Call;
 use vmarea_process::maps::MapName;
-use vmarea_process::pagemap::FILLED;
-use vmarea_process::{Boundary, Mapping, Reason, Remedy};
+use vmarea_process::pages::Pages;
+use vmarea_process::plan::{self, Change};
+use vmarea_process::{Mapping, Remedy};
 
 /// A repair that moves no pages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,6 +55,16 @@ impl Fix {
             Fix::Flags => "flags",
             Fix::Empties => "empties",
             Fix::Priming => "priming",
+        }
+    }
+
+    /// Returns the remedy with the same effect; priming removes no boundary by itself.
+    pub fn remedy(self) -> Option<Remedy> {
+        match self {
+            Fix::Guards => Some(Remedy::Guards),
+            Fix::Flags => Some(Remedy::Flags),
+            Fix::Empties => Some(Remedy::Empties),
+            Fix::Priming => None,
         }
     }
 }
@@ -122,77 +130,74 @@ impl Step {
 
 /// Returns the steps of `fix` for a process with these mappings.
 ///
-/// [`vmarea_process::remedy`] decides which boundaries can be removed, and how. `pagemap` is the
-/// process's `/proc/PID/pagemap`, which shows whether a range is empty.
-pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pagemap: &File) -> Steps {
-    let boundaries = || vmarea_process::boundaries(policy, mappings);
-    let steps = match fix {
-        Fix::Guards => return guards(mappings, &boundaries(), pagemap),
-        Fix::Flags => flags(mappings, &boundaries()),
-        Fix::Empties => empties(mappings, &boundaries(), pagemap),
-        Fix::Priming => priming(mappings, pagemap),
-    };
-    Steps { steps, apart: 0 }
-}
-
-/// True if boundary `number`, counted from the lowest address, exists and `remedy` removes it.
-fn removes(remedy: Remedy, boundaries: &[Boundary], number: usize) -> bool {
-    let boundary = boundaries.get(number);
-    boundary.is_some_and(|boundary| boundary.remedy == Some(remedy))
-}
-
-/// True if no page of the range is in memory or in swap.
-fn is_empty(pagemap: &File, range: VmRange) -> bool {
-    let mut bytes = vec![0; 64 << 10];
-    let mut at = range.start;
-    while at < range.end {
-        let want = (((range.end - at) / PAGE * 8) as usize).min(bytes.len());
-        match pagemap.read_at(&mut bytes[..want], at / PAGE * 8) {
-            Ok(got) if got >= 8 => {
-                let (words, _) = bytes[..got].as_chunks::<8>();
-                let any = words.iter().any(|w| u64::from_ne_bytes(*w) & FILLED != 0);
-                if any {
-                    return false;
-                }
-                at += words.len() as u64 * PAGE;
-            }
-            // A range that cannot be read is not considered empty.
-            _ => return false,
-        }
-    }
-    true
-}
-
-fn guards(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Steps {
-    let mut steps = Steps::default();
-    for (around, three) in boundaries.windows(2).zip(mappings.windows(3)) {
-        let [below, guard] = [&three[0], &three[1]];
-        let range = guard.range();
-        if around.iter().any(|b| b.reason != Reason::Guard) || !is_empty(pagemap, range) {
-            continue;
-        }
-        if around.iter().all(|b| b.remedy != Some(Remedy::Guards)) {
-            let was_memory = guard.kernel.is_some_and(|vma| vma.anon_vma != 0);
-            steps.apart += u64::from(was_memory);
-            continue;
-        }
-        let perms = below.entry.perms;
-        let prot = u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2;
-        let protect = |prot| {
-            let arguments = [range.start, range.len_bytes(), prot];
-            Call::plain(0, libc::SYS_mprotect, &arguments)
+/// [`vmarea_process::plan`] decides which places a repair changes.
+pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pages: &dyn Pages) -> Steps {
+    let Some(remedy) = fix.remedy() else {
+        return Steps {
+            steps: priming(mappings, pages),
+            apart: 0,
         };
-        steps.steps.push(Step {
-            // Installing the marker in a separate mapping would create a separate anon_vma for it,
-            // and the mapping could then never merge with its neighbours. Therefore, `mprotect`
-            // merges it first. No thread runs in between, and the journal records the guard.
-            calls: vec![protect(prot), mark(range)],
-            take_back: Some(protect(libc::PROT_NONE as u64)),
-            guard: Some(range),
-            ..Step::default()
-        });
+    };
+    let changes = plan::changes(remedy, policy, mappings, pages);
+    // The flags of a mapping that changed while the list was being read are unknown.
+    let all_read = |change: &&Change| {
+        let range = change.range();
+        let first = mappings.partition_point(|mapping| mapping.entry.end <= range.start);
+        let inside = mappings[first..].iter();
+        let mut inside = inside.take_while(|mapping| mapping.entry.start < range.end);
+        inside.all(|mapping| mapping.flags.is_some())
+    };
+    Steps {
+        steps: changes.list.iter().filter(all_read).map(step).collect(),
+        apart: changes.apart,
     }
-    steps
+}
+
+/// Returns the calls that make a change.
+fn step(change: &Change) -> Step {
+    let range = change.range();
+    match *change {
+        Change::Mark { perms, .. } => {
+            let prot =
+                u64::from(perms.read) | u64::from(perms.write) << 1 | u64::from(perms.exec) << 2;
+            let protect = |prot| {
+                let arguments = [range.start, range.len_bytes(), prot];
+                Call::plain(0, libc::SYS_mprotect, &arguments)
+            };
+            Step {
+                // Installing the marker in a separate mapping would create a separate anon_vma for
+                // it, and the mapping could then never merge with its neighbours. Therefore,
+                // `mprotect` merges it first. No thread runs in between, and the journal records
+                // the guard.
+                calls: vec![protect(prot), mark(range)],
+                take_back: Some(protect(libc::PROT_NONE as u64)),
+                guard: Some(range),
+                ..Step::default()
+            }
+        }
+        Change::Clear { flags, .. } => {
+            let clears = [
+                (VmFlags::DONTCOPY, libc::MADV_DOFORK),
+                (VmFlags::DONTDUMP, libc::MADV_DODUMP),
+            ];
+            let cleared = clears.iter().filter(|(flag, _)| flags.contains(*flag));
+            let advise = |(_, advice): &(VmFlags, i32)| {
+                let arguments = [range.start, range.len_bytes(), *advice as u64];
+                Call::plain(0, libc::SYS_madvise, &arguments)
+            };
+            Step::of(cleared.map(advise).collect())
+        }
+        Change::Reserve { noreserve, .. } => {
+            let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            if noreserve {
+                flags |= libc::MAP_NORESERVE;
+            }
+            let (start, len) = (range.start, range.len_bytes());
+            let none = libc::PROT_NONE as u64;
+            let arguments = [start, len, none, flags as u64, u64::MAX, 0];
+            Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)])
+        }
+    }
 }
 
 /// Returns the call that marks empty pages as guards.
@@ -201,72 +206,9 @@ pub(super) fn mark(range: VmRange) -> Call {
     Call::plain(0, libc::SYS_madvise, &arguments)
 }
 
-fn flags(mappings: &[Mapping], boundaries: &[Boundary]) -> Vec<Step> {
-    let clears = [
-        (VmFlags::DONTCOPY, libc::MADV_DOFORK),
-        (VmFlags::DONTDUMP, libc::MADV_DODUMP),
-    ];
-    let mut steps = Vec::new();
-    for (n, mapping) in mappings.iter().enumerate() {
-        let around = [n.checked_sub(1), Some(n)].into_iter().flatten();
-        let removable = around.filter(|&n| removes(Remedy::Flags, boundaries, n));
-        let differ = removable.fold(VmFlags::empty(), |differ, n| {
-            differ | (mappings[n].flags() ^ mappings[n + 1].flags())
-        });
-        let range = mapping.range();
-        let cleared = clears
-            .into_iter()
-            .filter(|(flag, _)| mapping.flags().contains(*flag) && differ.contains(*flag));
-        let calls: Vec<_> = cleared
-            .map(|(_, advice)| {
-                let arguments = [range.start, range.len_bytes(), advice as u64];
-                Call::plain(0, libc::SYS_madvise, &arguments)
-            })
-            .collect();
-        if !calls.is_empty() {
-            steps.push(Step::of(calls));
-        }
-    }
-    steps
-}
-
-fn empties(mappings: &[Mapping], boundaries: &[Boundary], pagemap: &File) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut run: &[Mapping] = &[];
-    for (n, mapping) in mappings.iter().enumerate() {
-        let joins = n > 0 && removes(Remedy::Empties, boundaries, n - 1);
-        let fits = (joins || removes(Remedy::Empties, boundaries, n))
-            && mapping.flags.is_some()
-            && is_empty(pagemap, mapping.range());
-        if !(fits && joins) {
-            steps.extend(one_reservation(run));
-            run = &[];
-        }
-        if fits {
-            run = &mappings[n - run.len()..=n];
-        }
-    }
-    steps.extend(one_reservation(run));
-    steps
-}
-
-/// Returns the step that replaces several mappings with one.
-fn one_reservation(run: &[Mapping]) -> Option<Step> {
-    let [first, .., last] = run else { return None };
-    let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // A commit charge that the program avoided in one of the mappings must not be required later.
-    if run.iter().any(|m| m.flags().contains(VmFlags::NORESERVE)) {
-        flags |= libc::MAP_NORESERVE;
-    }
-    let (start, len) = (first.entry.start, last.entry.end - first.entry.start);
-    let none = libc::PROT_NONE as u64;
-    let arguments = [start, len, none, flags as u64, u64::MAX, 0];
-    Some(Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)]))
-}
-
 /// Returns the steps that touch and then discard one page of each reservation. The anon_vma that
 /// the touch creates remains.
-fn priming(mappings: &[Mapping], pagemap: &File) -> Vec<Step> {
+fn priming(mappings: &[Mapping], pages: &dyn Pages) -> Vec<Step> {
     let fits = |mapping: &&Mapping| {
         let range = mapping.range();
         is_plain(mapping)
@@ -275,7 +217,7 @@ fn priming(mappings: &[Mapping], pagemap: &File) -> Vec<Step> {
                 .is_some_and(|flags| !flags.is_accessible() && !flags.intersects(NOT_PRIMED))
             && range.len_bytes() >= LEAST_RESERVED
             && mapping.kernel.is_none_or(|vma| vma.anon_vma == 0)
-            && is_empty(pagemap, VmRange::page(range.start))
+            && pages.is_empty(VmRange::page(range.start)) == Some(true)
     };
     let step = |mapping: &Mapping| {
         let page = mapping.entry.start;

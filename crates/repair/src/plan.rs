@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use vmarea_merge::Refusal;
 use vmarea_merge::policy::Policy;
-use vmarea_merge::types::{Pgoff, VmFlags, VmRange};
+use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::{Kept, KeptReason};
 use vmarea_process::reason::Reason;
@@ -140,14 +140,6 @@ impl Part<'_> {
             Unmovable::Special => KeptReason::Special,
         })
     }
-
-    /// True if the mapping's page offset already follows from its address. The next mapping can
-    /// then join it.
-    fn is_anchor(&self) -> bool {
-        self.mapping.kernel.is_some_and(|vma| {
-            vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
-        })
-    }
 }
 
 fn finish(current: &mut Vec<Part<'_>>, within: &Range<u64>, runs: &mut Vec<Run>) {
@@ -164,7 +156,7 @@ fn finish(current: &mut Vec<Part<'_>>, within: &Range<u64>, runs: &mut Vec<Run>)
         runs.push(Run {
             range: VmRange::new(first.start, last.end),
             flags: current[0].mapping.flags(),
-            anchored: current[0].is_anchor() && whole,
+            anchored: current[0].mapping.is_anchor() && whole,
             parts,
         });
     }

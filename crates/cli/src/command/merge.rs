@@ -82,6 +82,10 @@ struct Said {
     applied: bool,
     before: u64,
     after: u64,
+    /// Number of mappings that the forecast promised; equal to `after` in a dry run.
+    promised: u64,
+    /// Number of boundaries that the forecast expected to disappear but that may remain.
+    may_remain: u64,
     runs: u64,
     bytes: u64,
     pieces: u64,
@@ -121,14 +125,15 @@ impl Merge {
         let range = self
             .range
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
+        // A forecast of the same plan that `explain` prints; the result is compared with it.
+        let survey = remote.survey(&range, &self.fix).map_err(failure)?;
         let fixes = self.fix(console, &remote, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
         let (said, left_apart) = if self.apply {
             let report = remote.merge(&range).map_err(failure)?;
-            let said = Said::of_report(self.pid, remote.way(), &report);
+            let said = Said::of_report(self.pid, remote.way(), &report, &survey);
             (said, report.kept)
         } else {
-            let survey = remote.survey(&range).map_err(failure)?;
             if survey.may_be_pinned && remote.way() == Way::Move && survey.runs > 0 {
                 console.note(
                     "the process uses io_uring or has pinned memory: mappings with pinned pages will not be merged",
@@ -216,6 +221,10 @@ impl Merge {
         let (before, after) = (count(said.before), count(said.after));
         if said.applied {
             writeln!(out, "{before} mappings became {after}")?;
+            if said.after > said.promised {
+                let more = count(said.after - said.promised);
+                writeln!(out, "{more} more than the dry run promises")?;
+            }
             writeln!(
                 out,
                 "{} {} in {} steps; longest pause {:.1} ms, {:.0} ms in all",
@@ -233,8 +242,11 @@ impl Merge {
                 };
                 writeln!(out, "copied {} {which}", count(said.copied_pages))?;
             }
-        } else if said.runs > 0 {
+        } else if said.after < said.before {
             writeln!(out, "{before} mappings would become {after}")?;
+            if said.may_remain > 0 {
+                writeln!(out, "of these, {} may remain", count(said.may_remain))?;
+            }
             writeln!(
                 out,
                 "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
@@ -267,6 +279,8 @@ impl Said {
             applied: false,
             before: survey.mappings,
             after: survey.after,
+            promised: survey.after,
+            may_remain: survey.may_remain,
             runs: survey.runs,
             bytes: survey.bytes,
             pieces: 0,
@@ -279,13 +293,15 @@ impl Said {
         }
     }
 
-    fn of_report(pid: i32, way: Way, report: &Report) -> Said {
+    fn of_report(pid: i32, way: Way, report: &Report, survey: &Survey) -> Said {
         Said {
             schema: SCHEMA,
             pid,
-            applied: report.runs > 0,
-            before: report.before,
+            applied: report.runs > 0 || report.before < survey.mappings,
+            before: survey.mappings,
             after: report.after,
+            promised: survey.after,
+            may_remain: survey.may_remain,
             runs: report.runs,
             bytes: report.bytes,
             pieces: report.pieces,

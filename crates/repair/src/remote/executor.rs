@@ -13,8 +13,6 @@ use super::by_copy::copy_piece;
 use super::by_move::run_piece;
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::{move_back, must_stand};
-use super::obstacles;
-use super::pages::Pages;
 use super::session::Session;
 use super::stop::stop_patiently;
 use crate::driver::{Done, PieceExecutor};
@@ -23,6 +21,7 @@ use crate::plan::{Piece, Run};
 use crate::{Kept, KeptReason, RepairError, Way};
 use vmarea_linux_sys::inject;
 use vmarea_process::maps::{self, MapsEntry, Query};
+use vmarea_process::pages::{LivePages, Pages};
 
 /// Maximum time for which the process runs between two pieces. Below this limit, the process runs
 /// for as long as it was stopped.
@@ -136,11 +135,11 @@ fn is_joined(pid: i32, piece: &Piece) -> bool {
 /// Skips mappings with shared pages, because stopping the process for each of them would be
 /// useless.
 fn pass_over_shared(session: &Session, run: &Run, at: u64, kept: &mut Kept) -> u64 {
-    let Ok(pages) = Pages::of(session.pid) else {
+    let Ok(pages) = LivePages::open(session.pid) else {
         return at;
     };
     pass_over(run, at, KeptReason::Shared, kept, |part| {
-        obstacles::shared(&pages, &session.target.memory, part, 1) > 0
+        pages.shared(part, 1).is_some_and(|shared| shared > 0)
     })
 }
 

@@ -1,6 +1,5 @@
 //! Performs those repairs of another process that move no pages (see [`fixes`](crate::fixes)).
 
-use std::fs::File;
 use std::ops::Range;
 
 use vmarea_merge::types::VmRange;
@@ -15,6 +14,7 @@ use crate::fixes::{self, Fix, Fixed, Step, Steps};
 use crate::journal::{self, Agent, Journal};
 use crate::report::count_mappings;
 use vmarea_process::maps;
+use vmarea_process::pages::LivePages;
 use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 use vmarea_process::{Mappings, Smaps};
@@ -38,8 +38,8 @@ pub(super) fn steps(
         .map_err(&failed)?
         .list;
     mappings.retain(|m| m.entry.start >= range.start && m.entry.end <= range.end);
-    let pagemap = File::open(format!("/proc/{pid}/pagemap")).map_err(&failed)?;
-    Ok(fixes::steps(fix, &kernel_policy(), &mappings, &pagemap))
+    let pages = LivePages::open(pid).map_err(&failed)?;
+    Ok(fixes::steps(fix, &kernel_policy(), &mappings, &pages))
 }
 
 /// Performs one repair, and measures the decrease in the number of mappings.

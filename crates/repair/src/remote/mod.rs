@@ -39,7 +39,6 @@ mod stop;
 mod target;
 mod trust;
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -54,13 +53,15 @@ use super::{KeptReason, Options, RepairError, Report, Way};
 use target::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
 use vmarea_process::mappings::{Mappings, Smaps};
+use vmarea_process::pages::{LivePages, Pages, PinnedPages, registered};
+use vmarea_process::plan::predict;
 use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
+use vmarea_process::{Mapping, Remedy};
 
 use agent::{clear_up, take_out};
 use executor::RemoteExecutor;
 use move_back::move_back;
-use pages::Pages;
 use session::Session;
 
 /// Forecast of what a repair could do to a process.
@@ -70,10 +71,14 @@ pub struct Survey {
     pub mappings: u64,
     /// Expected number of mappings after the repair.
     pub after: u64,
+    /// Number of boundaries that the repair is expected to remove and that may nevertheless remain.
+    pub may_remain: u64,
     /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
     /// Total size of the runs, in bytes.
     pub bytes: u64,
+    /// Number of shared pages that would be copied.
+    pub copies: u64,
     /// True if some pages might be pinned. Only an attempt to move a page shows whether the page is
     /// pinned.
     pub may_be_pinned: bool,
@@ -126,50 +131,68 @@ impl Remote {
         asked.unwrap_or_else(|| if can_move() { Way::Move } else { Way::Copy })
     }
 
-    /// Returns the runs that could be joined now, and the neighbours that could not.
-    fn plan(&self, range: &Range<u64>) -> Result<(Vec<Run>, super::Kept), RepairError> {
-        let failed = RepairError::maps(self.pid);
+    fn mappings(&self) -> Result<Vec<Mapping>, RepairError> {
         let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
-        let mappings = mappings.map_err(failed)?.list;
-        let (runs, mut kept) = plan::runs(&kernel_policy(), &mappings, range, &[]);
+        Ok(mappings.map_err(RepairError::maps(self.pid))?.list)
+    }
+
+    /// Returns the runs that could be joined now, and the neighbours that could not.
+    fn runs(&self, mappings: &[Mapping], range: &Range<u64>) -> (Vec<Run>, super::Kept) {
+        let (runs, mut kept) = plan::runs(&kernel_policy(), mappings, range, &[]);
         // A device would continue to write to the old page after a copy, and the kernel does not
         // report pages to which a device writes.
         let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
-        let registered = obstacles::registered(self.pid);
+        let registered = registered(self.pid);
         let runs = obstacles::without(runs, &mut kept, |part| {
             let pinned = none_at_all || obstacles::touches(part, &registered);
             pinned.then_some(KeptReason::Pinned)
         });
-        Ok((runs, kept))
+        (runs, kept)
     }
 
-    /// Reports what a repair could do in the address range `range`. Obstacles that are detected
-    /// only during a repair are not included.
+    /// Predicts what the repairs `fixes`, followed by a merge, would do in the address range
+    /// `range`. Obstacles that are detected only during a repair are counted in
+    /// [`Survey::may_remain`] where they are likely.
     ///
     /// # Errors
     /// [`RepairError::Maps`], [`RepairError::Forbidden`], [`RepairError::Ended`].
-    pub fn survey(&self, range: &Range<u64>) -> Result<Survey, RepairError> {
-        let (runs, mut kept) = self.plan(range)?;
-        let pages = Pages::of(self.pid)?;
-        let memory = File::open(format!("/proc/{}/mem", self.pid))
-            .map_err(|_| proc_status::ended_or(self.pid, RepairError::Forbidden(self.pid)))?;
-        let mut copies = self.options.copy_pages;
-        let runs = obstacles::without(runs, &mut kept, |part| {
-            let shared = obstacles::shared(&pages, &memory, part, copies.saturating_add(1));
-            match copies.checked_sub(shared) {
-                Some(left) => copies = left,
-                None => return Some(KeptReason::Shared),
+    pub fn survey(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Survey, RepairError> {
+        let failed = RepairError::maps(self.pid);
+        let mut mappings = self.mappings()?;
+        let pages = LivePages::open(self.pid).map_err(failed)?;
+        let policy = kernel_policy();
+        let remedies: Vec<_> = fixes.iter().filter_map(|fix| fix.remedy()).collect();
+        mappings.retain(|m| m.entry.end > range.start && m.entry.start < range.end);
+        let before = mappings.len() as u64;
+        let fixed = predict(&policy, &mappings, &remedies, 0, &pages);
+        let copies = self.options.copy_pages;
+        let may_be_pinned = proc_status::may_be_pinned(self.pid);
+        let pages = match may_be_pinned && self.way() == Way::Copy {
+            true => &PinnedPages as &dyn Pages,
+            false => &pages,
+        };
+        let merged = predict(&policy, &fixed.mappings, &[Remedy::Merge], copies, pages);
+        let (_, mut kept) = plan::runs(&policy, &fixed.mappings, range, &[]);
+        for (reason, n) in [
+            (KeptReason::Pinned, merged.pinned),
+            (KeptReason::Shared, merged.shared),
+        ] {
+            if n > 0 {
+                *kept.by_reason.entry(reason).or_default() += n;
             }
-            None
-        });
-        let runs: Vec<Run> = runs.into_iter().filter(|run| run.parts.len() > 1).collect();
-        let joined: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
+        }
+        let may_remain = match may_be_pinned && self.way() == Way::Move {
+            true => fixed.after() - merged.after(),
+            false => merged.may_remain,
+        };
         Ok(Survey {
-            mappings: kept.mappings,
-            after: kept.mappings - joined as u64,
-            runs: runs.len() as u64,
-            bytes: runs.iter().map(|run| run.range.end - run.begin()).sum(),
-            may_be_pinned: proc_status::may_be_pinned(self.pid),
+            mappings: before,
+            after: merged.after(),
+            may_remain: fixed.may_remain + may_remain,
+            runs: merged.runs,
+            bytes: merged.bytes,
+            copies: merged.copies,
+            may_be_pinned,
             kept,
         })
     }
@@ -184,7 +207,7 @@ impl Remote {
     /// [`RepairError::LeftBehind`], after which [`Remote::resume`] tries again.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
         let begun = Instant::now();
-        let (runs, kept) = self.plan(range)?;
+        let (runs, kept) = self.runs(&self.mappings()?, range);
         let mut report = Report {
             before: kept.mappings,
             after: kept.mappings,

@@ -1,74 +1,20 @@
-//! Finds those obstacles to a repair of another process that are visible in advance.
+//! Takes those mappings out of the runs of a plan that have obstacles to a repair.
 //!
-//! `/proc/PID/fdinfo` lists the buffers that are registered with an `io_uring`; such buffers are
-//! pinned. The pagemap shows which pages are shared, but only at the moment of reading: a survey
-//! counts these pages, and a merge checks each piece again. The kernel does not report other
-//! obstacles, such as pages that are pinned for a device, or pages that were once shared with a
-//! child that has ended.
-
-use std::fs::{self, File};
-use std::path::Path;
+//! [`vmarea_process::pages`] shows the obstacles that are visible in advance, but only at the moment
+//! of reading: a survey counts them, and a merge checks each piece again. The kernel does not report
+//! other obstacles, such as pages that are pinned for a device, or pages that were once shared with
+//! a child that has ended.
 
 use vmarea_merge::types::VmRange;
 
-use super::pages::{Filled, Pages, reads_as_zeros};
-use crate::plan::{PAGE, Run};
+use crate::plan::Run;
 use crate::{Kept, KeptReason};
-
-/// Returns the memory that a process has registered with its `io_uring`s.
-pub(super) fn registered(pid: i32) -> Vec<VmRange> {
-    let files = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten();
-    let mut ranges = Vec::new();
-    for file in files.flatten() {
-        let is_ring =
-            fs::read_link(file.path()).is_ok_and(|link| link == Path::new("anon_inode:[io_uring]"));
-        if is_ring {
-            let info = format!("/proc/{pid}/fdinfo/{}", file.file_name().display());
-            ranges.extend(buffers(&fs::read_to_string(info).unwrap_or_default()));
-        }
-    }
-    ranges
-}
-
-/// Parses the list of registered buffers in the `fdinfo` file of an `io_uring`. The list consists
-/// of the line `UserBufs: N` and a line `K: 0xADDRESS/BYTES` for each buffer.
-fn buffers(info: &str) -> Vec<VmRange> {
-    let lines = info
-        .lines()
-        .skip_while(|line| !line.starts_with("UserBufs:"));
-    let buffer = |line: &str| {
-        let (number, place) = line.trim().split_once(": 0x")?;
-        number.parse::<u32>().ok()?;
-        let (start, len) = place.split_once('/')?;
-        let start = u64::from_str_radix(start, 16).ok()?;
-        let end = start.checked_add(len.trim().parse().ok()?)?;
-        Some(VmRange::new(
-            start & !(PAGE - 1),
-            end.checked_next_multiple_of(PAGE)?,
-        ))
-    };
-    // Other lists follow the list of buffers.
-    lines.skip(1).map_while(buffer).collect()
-}
 
 /// True if a part overlaps one of `ranges`.
 pub(super) fn touches(part: VmRange, ranges: &[VmRange]) -> bool {
     ranges
         .iter()
         .any(|range| range.start < part.end && part.start < range.end)
-}
-
-/// Counts the shared pages of a part, up to `most`. If the pagemap cannot be read, the result is 0.
-pub(super) fn shared(pages: &Pages, memory: &File, part: VmRange, most: u64) -> u64 {
-    let mut count = 0;
-    let read = pages.each(part, |page, filled| {
-        // The zero page is shared by all processes, and can nevertheless be moved.
-        count += u64::from(filled == Filled::Shared && !reads_as_zeros(memory, page));
-        count < most
-    });
-    read.map_or(0, |()| count)
 }
 
 /// Removes the parts for which `obstacle` returns a reason, and splits the runs there. Counts in
@@ -122,21 +68,8 @@ fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::PAGE;
     use vmarea_merge::types::VmFlags;
-
-    #[test]
-    fn registered_buffers_are_found_and_other_lists_are_not() {
-        let info = "SqThread:\t-1\nUserFiles:\t1\n    0: x\nUserBufs:\t2\n    0: 0x7f0000001010/16\n    \
-                    1: 0x7f0000004000/8192\nPollList:\n  op=6, task_works=0\n    9: 0x1000/4096\n";
-        let page =
-            |start: u64, end: u64| VmRange::new(0x7f00_0000_0000 + start, 0x7f00_0000_0000 + end);
-        assert_eq!(buffers(info), [page(0x1000, 0x2000), page(0x4000, 0x6000)]);
-        assert_eq!(
-            buffers("UserBufs:\t1\n    0: 0xffffffffffffffff/4096\n"),
-            []
-        );
-        assert_eq!(buffers(""), []);
-    }
 
     #[test]
     fn what_stays_apart_cuts_a_run_and_is_counted() {

@@ -260,6 +260,26 @@ static void none_guard_markers(void) {
     n = 0;
 }
 
+// Mappings of several habits next to each other, so that one repair allows or prevents another: written
+// separately, some not inherited by children, with guards between some of them, and released reservations.
+static void several_habits(void) {
+    used = 8 * (n + 1) * PAGE;
+    map(at, used, PROT_NONE, ANON, -1, 0);
+    for (long i = 0; i <= n; i++) {
+        char *p = at + 8 * i * PAGE;
+        must(mprotect(p, 2 * PAGE, RW) == 0, "mprotect");
+        touch(p);
+        if (i % 3 == 0) must(madvise(p, 2 * PAGE, MADV_DONTFORK) == 0, "madvise");
+    }
+    for (long i = 0; i <= n; i++) {
+        char *p = at + (8 * i + 2) * PAGE;
+        // a guard after one in four, a reservation that was used after another
+        must(mprotect(p + (i % 4 == 0) * PAGE, (6 - (i % 4 == 0)) * PAGE, RW) == 0, "mprotect");
+        if (i % 4 == 1) must(mprotect(p, 6 * PAGE, PROT_NONE) == 0, "mprotect");
+        if (i % 4 == 2) touch(p + 5 * PAGE);
+    }
+}
+
 // N is a seed: pages of many kinds in any order, so that a list has all pairs of neighbours
 static unsigned long below(unsigned long most) {
     static unsigned long state;
@@ -316,7 +336,7 @@ static const struct {
 } cases[] = {
     CASE(gap), CASE(protection_read), CASE(protection_exec), CASE(protection_uncharged),
     CASE(protection_reserve), CASE(protection_shared), CASE(guard_protected), CASE(guard_reserved),
-    CASE(guard_touched_apart), CASE(random_layout),
+    CASE(guard_touched_apart), CASE(several_habits), CASE(random_layout),
     CASE(flags_dontfork), CASE(flags_dontdump), CASE(flags_hugepage), CASE(flags_nohugepage),
     CASE(flags_mergeable), CASE(flags_wipeonfork), CASE(flags_random), CASE(flags_sequential),
     CASE(flags_locked), CASE(flags_noreserve), CASE(flags_sealed), CASE(flags_decommitted),

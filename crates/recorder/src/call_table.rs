@@ -405,12 +405,6 @@ static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
 ];
 
-/// Returns the first rule that applies to a call.
-pub(crate) fn rule_of(nr: u32, args: &[u64; 6]) -> Option<&'static CallRule> {
-    let applies = |rule: &&CallRule| rule.nr == nr && rule.when.iter().all(|test| test.holds(args));
-    RULES.iter().find(applies)
-}
-
 /// Returns the rule for a call that reads or writes a file.
 pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {
     DIRECT_CALLS.iter().find(|rule| u64::from(rule.nr) == nr)
@@ -421,15 +415,4 @@ pub(crate) fn rule_for(nr: u64, args: &[u64; 6]) -> Option<&'static CallRule> {
     let holds = |test: &Test| test.holds(args);
     let mut rules = RULES.iter().filter(|rule| u64::from(rule.nr) == nr);
     rules.find(|rule| rule.when.iter().all(holds))
-}
-
-impl Test {
-    fn holds(&self, args: &[u64; 6]) -> bool {
-        let low = |arg: u8| args[usize::from(arg)] as u32;
-        match *self {
-            Test::Masked { arg, mask, value } => low(arg) & mask == value,
-            Test::Not { arg, value } => low(arg) != value,
-            Test::OneOf { arg, values } => values.contains(&low(arg)),
-        }
-    }
 }

@@ -69,7 +69,7 @@ impl Observer<'_> {
         args: [u64; 6],
         stack: Option<Box<UserStack>>,
     ) {
-        let Some(rule) = call_table::rule_of(nr, &args) else {
+        let Some(rule) = call_table::rule_for(u64::from(nr), &args) else {
             return;
         };
         self.other_writes(t, rule, &args);

@@ -43,6 +43,7 @@ limit() { # FILE BYTES
 limit usr/lib/vmarea/libvmarea_preload.so "$OBJECT_LIMIT"
 [[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
+ci/readme.py "$target/release/vmarea" --check
 
 python3 ci/alerts.py packaging/alerts.yml "$target/release/vmarea"
 if command -v lintian >/dev/null; then

@@ -36,12 +36,13 @@ impl FromStr for Target {
 
 /// The `--json` option, which has the same form in every command.
 ///
-/// The option always takes a file name, so the argument after it cannot be mistaken for an optional
-/// one.
+/// Without FILE, the option must be the last one, or an option or `--` must follow it: any other
+/// argument after it is taken for FILE.
 #[derive(Debug, Args)]
 pub struct JsonArg {
-    /// Write the result as JSON to FILE, or with `-` to standard output in place of the text
-    #[arg(long, value_name = "FILE|-")]
+    /// Write the result as JSON to FILE, or without FILE (or with `-`) to standard output in place
+    /// of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<Target>,
 }
 

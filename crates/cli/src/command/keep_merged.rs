@@ -18,7 +18,11 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Executes `command`. Returns only on failure.
 pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Duration) -> Result {
     let object = vmarea_preload::find().ok_or_else(|| {
-        anyhow!("cannot find {FILE_NAME}: install it beside this program or in ../lib/vmarea")
+        anyhow!(
+            "cannot find {FILE_NAME} beside this program or in ../lib/vmarea: install the package \
+             vmarea, or in a checkout run `cargo build --release -p vmarea-preload` and copy \
+             target/release/{FILE_NAME} there"
+        )
     })?;
     let settings = Settings {
         threshold: match threshold {

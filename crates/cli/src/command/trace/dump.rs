@@ -17,9 +17,9 @@ pub struct Dump {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Write JSON to FILE, or with `-` to standard output in place of the text: the header, then
-    /// one line per event
-    #[arg(long, value_name = "FILE|-")]
+    /// Write JSON to FILE, or without FILE (or with `-`) to standard output in place of the text:
+    /// the header, then one line per event
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<Target>,
 }
 

@@ -35,8 +35,15 @@ struct Trial {
     from: Nanos,
     to: Nanos,
     snapshot: Snapshot,
-    /// Times and addresses of faults shortly before or during the snapshot.
-    faults: Vec<(Nanos, u64)>,
+    /// Faults shortly before or during the snapshot.
+    faults: Vec<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    t: Nanos,
+    tid: i32,
+    addr: u64,
 }
 
 /// An address space of the observed tasks.
@@ -116,14 +123,34 @@ impl Trial {
         };
         self.faults
             .iter()
-            .any(|(t, addr)| (since..=self.to).contains(t) && grows(*addr))
+            .any(|fault| (since..=self.to).contains(&fault.t) && grows(fault.addr))
+    }
+
+    /// True if a fault before time `changed` may have had its effect after the snapshot, because
+    /// its thread, which was in no call since `idle_since(tid)`, has shown no sign of life since.
+    ///
+    /// Later faults are replayed after the snapshot.
+    fn awaits_fault(&self, changed: Nanos, idle_since: impl Fn(i32) -> Nanos) -> bool {
+        let last = |fault: &&Fault| {
+            let later = |other: &Fault| other.tid == fault.tid && other.t > fault.t;
+            idle_since(fault.tid) < fault.t && !self.faults.iter().any(later)
+        };
+        let before = self.faults.iter().filter(|fault| fault.t <= changed);
+        let has_anon_vma = |addr: u64| {
+            let vmas = &self.snapshot.vmas;
+            let at = vmas.partition_point(|vma| vma.end <= addr);
+            let kernel = vmas.get(at).and_then(|vma| vma.kernel);
+            kernel.is_some_and(|kernel| kernel.anon_vma != 0)
+        };
+        before.filter(last).any(|fault| !has_anon_vma(fault.addr))
     }
 
     /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
     fn strip(&mut self, hidden: bool) {
         for vma in &mut self.snapshot.vmas {
-            let touched =
-                |(t, addr): &(Nanos, u64)| *t <= self.to && vma.start <= *addr && *addr < vma.end;
+            let touched = |fault: &Fault| {
+                fault.t <= self.to && vma.start <= fault.addr && fault.addr < vma.end
+            };
             if hidden || self.faults.iter().any(touched) {
                 vma.kernel = None;
             }
@@ -139,7 +166,7 @@ impl Observer<'_> {
         if let Some(trial) = space.and_then(|space| space.trial.as_mut())
             && t >= trial.from.saturating_sub(FAULTS_BEFORE)
         {
-            trial.faults.push((t, addr));
+            trial.faults.push(Fault { t, tid, addr });
         }
     }
 
@@ -222,7 +249,9 @@ impl Observer<'_> {
         let Some(mut trial) = space.trial.take() else {
             return;
         };
-        let quiet = space.judge(&trial);
+        let idle_since = |tid| self.tasks.get(&tid).map_or(0, |task| task.seen);
+        let quiet = space.judge(&trial)
+            && (space.recorded || !trial.awaits_fault(space.changed, idle_since));
         space.attempts += 1;
         if !space.recorded {
             if quiet {

@@ -48,7 +48,7 @@ use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
-use spaces::Space;
+use spaces::{Fault, Space};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -97,6 +97,8 @@ struct Task {
     call: Option<Pending>,
     /// Time at which the task last entered or left a call.
     seen: Nanos,
+    /// The last fault of the task.
+    fault: Option<Fault>,
 }
 
 impl Task {
@@ -106,6 +108,7 @@ impl Task {
             mm,
             call: None,
             seen: 0,
+            fault: None,
         }
     }
 }
@@ -293,7 +296,7 @@ impl<'a> Observer<'a> {
     fn process(&mut self, mut samples: Vec<Sample>, watermark: Nanos) {
         for sample in &samples {
             if let Sample::Fault { t, tid, addr, .. } = *sample {
-                self.fault_near_snapshot(t, tid, addr);
+                self.remember_fault(Fault { t, tid, addr });
             }
         }
         while let Some(record) = self.records.pop_front_if(|record| record.t < watermark) {

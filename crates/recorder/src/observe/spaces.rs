@@ -24,6 +24,8 @@ use vmarea_trace::event::{
 
 /// Attempts at an exact checkpoint before an inexact one is recorded.
 const ATTEMPTS: u32 = 8;
+/// Time after which a fault is taken to be complete.
+const LONGEST_FAULT: Nanos = 1_000_000_000;
 /// Attempts at the first snapshot that follow each other immediately; later ones are spaced.
 const EAGER: u32 = 50;
 /// Time between later attempts at the first snapshot.
@@ -39,11 +41,12 @@ struct Trial {
     faults: Vec<Fault>,
 }
 
+/// A page fault, which has its effect some time after it was reported.
 #[derive(Clone, Copy, Debug)]
-struct Fault {
-    t: Nanos,
-    tid: i32,
-    addr: u64,
+pub(super) struct Fault {
+    pub(super) t: Nanos,
+    pub(super) tid: i32,
+    pub(super) addr: u64,
 }
 
 /// An address space of the observed tasks.
@@ -126,22 +129,33 @@ impl Trial {
             .any(|fault| (since..=self.to).contains(&fault.t) && grows(fault.addr))
     }
 
-    /// True if a fault before time `changed` may have had its effect after the snapshot, because
-    /// its thread, which was in no call since `idle_since(tid)`, has shown no sign of life since.
+    /// Returns the time that the snapshot shows, if no call changed the mappings since `changed`.
     ///
-    /// Later faults are replayed after the snapshot.
-    fn awaits_fault(&self, changed: Nanos, idle_since: impl Fn(i32) -> Nanos) -> bool {
+    /// Faults since then are replayed after the snapshot, which does no harm if it shows their
+    /// effects already.
+    fn shows(&self, changed: Nanos) -> Nanos {
+        let earliest = self.from.saturating_sub(FAULTS_BEFORE);
+        earliest.max(changed.saturating_add(1))
+    }
+
+    /// True if a fault that is not replayed after the snapshot may have had its effect after it.
+    ///
+    /// A thread that has entered a call or taken another fault since has completed its fault;
+    /// `seen(tid)` is the time of its last call.
+    fn awaits_fault(&self, changed: Nanos, seen: impl Fn(i32) -> Nanos) -> bool {
+        let shows = self.shows(changed);
         let last = |fault: &&Fault| {
-            let later = |other: &Fault| other.tid == fault.tid && other.t > fault.t;
-            idle_since(fault.tid) < fault.t && !self.faults.iter().any(later)
+            let later =
+                |other: &Fault| other.tid == fault.tid && fault.t < other.t && other.t <= self.from;
+            seen(fault.tid) < fault.t && !self.faults.iter().any(later)
         };
-        let before = self.faults.iter().filter(|fault| fault.t <= changed);
         let has_anon_vma = |addr: u64| {
             let vmas = &self.snapshot.vmas;
             let at = vmas.partition_point(|vma| vma.end <= addr);
             let kernel = vmas.get(at).and_then(|vma| vma.kernel);
             kernel.is_some_and(|kernel| kernel.anon_vma != 0)
         };
+        let before = self.faults.iter().filter(|fault| fault.t < shows);
         before.filter(last).any(|fault| !has_anon_vma(fault.addr))
     }
 
@@ -160,13 +174,14 @@ impl Trial {
 
 impl Observer<'_> {
     /// Remembers a fault that may fall into a snapshot.
-    pub(super) fn fault_near_snapshot(&mut self, t: Nanos, tid: i32, addr: u64) {
-        let mm = self.tasks.get(&tid).map(|task| task.mm);
-        let space = mm.and_then(|mm| self.spaces.get_mut(&mm));
-        if let Some(trial) = space.and_then(|space| space.trial.as_mut())
-            && t >= trial.from.saturating_sub(FAULTS_BEFORE)
-        {
-            trial.faults.push(Fault { t, tid, addr });
+    pub(super) fn remember_fault(&mut self, fault: Fault) {
+        let Some(task) = self.tasks.get_mut(&fault.tid) else {
+            return;
+        };
+        task.fault = Some(fault);
+        let space = self.spaces.get_mut(&task.mm);
+        if let Some(trial) = space.and_then(|space| space.trial.as_mut()) {
+            trial.faults.push(fault);
         }
     }
 
@@ -214,11 +229,15 @@ impl Observer<'_> {
         let (from, to) = self.snapshotter.read_between();
         match taken {
             Ok(snapshot) => {
+                // A thread that lost its CPU inside a fault has not completed it yet.
+                let last = |tid| self.tasks.get(tid).and_then(|task| task.fault);
+                let recent = |fault: &Fault| from.saturating_sub(fault.t) < LONGEST_FAULT;
+                let faults = space.users.iter().filter_map(last).filter(recent).collect();
                 space.trial = Some(Trial {
                     from,
                     to,
                     snapshot,
-                    faults: Vec::new(),
+                    faults,
                 });
             }
             // The task is exiting, which its record will show.
@@ -281,10 +300,7 @@ impl Observer<'_> {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
         };
-        // No call changed the mappings since the last one, so the snapshot shows that moment too,
-        // except for the effects of faults, which do no harm if they are replayed again.
-        let earliest = trial.from.saturating_sub(FAULTS_BEFORE);
-        let t = earliest.max(space.changed.saturating_add(1));
+        let t = trial.shows(space.changed);
         trial.snapshot.t = t;
         space.recorded = true;
         let origin = Origin::Attach;

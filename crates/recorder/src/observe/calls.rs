@@ -73,21 +73,23 @@ impl Observer<'_> {
             return;
         };
         self.other_writes(t, rule, &args);
-        let Some(task) = self.tasks.get(&tid) else {
+        let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
+        task.seen = t;
         let (pid, own) = (task.pid, task.mm);
         match rule.role {
             Role::OpensDirect if !opens_direct(tid, nr, &args) => return,
             Role::OpensDirect => return self.hide(own, t, "direct I/O"),
             Role::AccessesMemory(KernelAccess::ReadsOther | KernelAccess::WritesOther) => return,
             Role::AccessesMemory(_) => return self.hide(own, t, "asynchronous I/O or vmsplice"),
-            Role::SetsFilter | Role::Traces => return,
+            Role::SetsFilter | Role::Traces | Role::Executes => return,
             _ => {}
         }
         let mm = match i64::from(nr) {
             libc::SYS_process_madvise => self.advised(tid, own, args[0] as RawFd),
             libc::SYS_ioctl => return self.registers(t, tid),
+            libc::SYS_io_uring_setup => return self.hide(own, t, "io_uring"),
             _ => own,
         };
         let mut call = Pending {
@@ -129,7 +131,7 @@ impl Observer<'_> {
             call.alone = Alone::No;
         }
         let flight = match role {
-            Role::Executes | Role::Clones => Some(Flight::MovesTask),
+            Role::Clones => Some(Flight::MovesTask),
             Role::ChangesMappings if space.users.len() > 1 => {
                 let range = CallRange::of_entered(call.nr, &call.args);
                 Some(Flight::ChangesMappings(call.mm, range))
@@ -156,6 +158,7 @@ impl Observer<'_> {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
+        task.seen = t;
         let own = task.mm;
         let Some(call) = task.call.take_if(|call| call.rule.nr == nr) else {
             return self.returned_unseen(t, own, nr);
@@ -169,8 +172,7 @@ impl Observer<'_> {
             }
             None => false,
         };
-        let nothing = matches!(call.rule.role, Role::Executes)
-            || call.rule.role == Role::SetsCapabilities && ret < 0;
+        let nothing = call.rule.role == Role::SetsCapabilities && ret < 0;
         if !recorded || nothing || RESTARTS.contains(&ret) {
             return self.timeline.call_discarded(tid);
         }

@@ -40,8 +40,7 @@ impl Observer<'_> {
         let t = clock();
         for &tid in &users {
             self.nowhere(tid, 0);
-            let call = None;
-            self.tasks.insert(tid, Task { pid, mm, call });
+            self.tasks.insert(tid, Task::new(pid, mm));
         }
         let hidden = super::descriptors::unobserved(pid);
         let space = Space::new(users, hidden.is_some(), t);
@@ -118,14 +117,7 @@ impl Observer<'_> {
             false => Place::Nowhere,
         };
         self.timeline.residence.moves(tid, since, place);
-        self.tasks.insert(
-            tid,
-            Task {
-                pid,
-                mm: child_mm,
-                call: None,
-            },
-        );
+        self.tasks.insert(tid, Task::new(pid, child_mm));
         if !recorded {
             return self.timeline.call_discarded(parent);
         }
@@ -211,8 +203,7 @@ impl Observer<'_> {
         let mm = self.new_mm();
         for &tid in &users {
             self.nowhere(tid, t);
-            let call = None;
-            self.tasks.insert(tid, Task { pid, mm, call });
+            self.tasks.insert(tid, Task::new(pid, mm));
         }
         let space = Space::new(users, false, t);
         self.spaces.insert(mm, space);
@@ -220,7 +211,9 @@ impl Observer<'_> {
 
     /// Handles lost records: anything may have happened, so every address space begins anew.
     pub(super) fn lost(&mut self, t: Nanos, count: u64) {
-        self.push(t, vec![Event::Lost { count, t }]);
+        if count != 0 {
+            self.push(t, vec![Event::Lost { count, t }]);
+        }
         self.note(
             "records of calls were lost because a ring overflowed: each address space is recorded \
              anew from its next snapshot on"
@@ -252,8 +245,7 @@ impl Observer<'_> {
             {
                 space.users.insert(tid);
                 self.nowhere(tid, t);
-                let call = None;
-                self.tasks.insert(tid, Task { pid, mm, call });
+                self.tasks.insert(tid, Task::new(pid, mm));
             }
         }
         for (tid, _) in known {

@@ -48,7 +48,7 @@ use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
-use spaces::Space;
+use spaces::{Fault, Space};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -95,6 +95,22 @@ struct Task {
     pid: i32,
     mm: MmId,
     call: Option<Pending>,
+    /// Time at which the task last entered or left a call.
+    seen: Nanos,
+    /// The last fault of the task.
+    fault: Option<Fault>,
+}
+
+impl Task {
+    fn new(pid: i32, mm: MmId) -> Task {
+        Task {
+            pid,
+            mm,
+            call: None,
+            seen: 0,
+            fault: None,
+        }
+    }
 }
 
 /// A recording of a running process.
@@ -110,6 +126,8 @@ struct Observer<'a> {
     rings: CallRings,
     /// Records that are older than neither watermark.
     records: VecDeque<Record>,
+    /// Time up to which the stream has been processed.
+    watermark: Nanos,
     samples: Option<Samples>,
     /// Time at which each task's faults began to be recorded.
     sampled: HashMap<i32, Nanos>,
@@ -157,6 +175,7 @@ impl<'a> Observer<'a> {
             stacks: options.stacks,
             rings,
             records: VecDeque::new(),
+            watermark: 0,
             sampled: HashMap::from([(options.pid, clock())]),
             samples,
             emitter: Emitter::new(sink),
@@ -240,6 +259,7 @@ impl<'a> Observer<'a> {
 
     /// Empties the rings and advances the stream.
     fn pump(&mut self) {
+        let before = self.watermark;
         let mut samples = Vec::new();
         let seen = match &mut self.samples {
             Some(all) => all.drain(&mut samples),
@@ -248,6 +268,12 @@ impl<'a> Observer<'a> {
         let mut records = Vec::new();
         let watermark = self.rings.drain(&mut records).min(seen);
         self.records.extend(records);
+        self.watermark = watermark;
+        if self.overflowed() {
+            // The loss began after the rings were emptied the last time.
+            let what = Observed::Lost { count: 0 };
+            self.records.push_front(Record { t: before, what });
+        }
         self.process(samples, watermark);
         let now = clock();
         let (emitter, files) = (&mut self.emitter, &self.files);
@@ -261,11 +287,16 @@ impl<'a> Observer<'a> {
         }
     }
 
+    /// True if records or samples may be missing among those just read.
+    fn overflowed(&self) -> bool {
+        self.rings.overflowed() || self.samples.as_ref().is_some_and(Samples::overflowed)
+    }
+
     /// Handles all records before the watermark.
     fn process(&mut self, mut samples: Vec<Sample>, watermark: Nanos) {
         for sample in &samples {
             if let Sample::Fault { t, tid, addr, .. } = *sample {
-                self.fault_near_snapshot(t, tid, addr);
+                self.remember_fault(Fault { t, tid, addr });
             }
         }
         while let Some(record) = self.records.pop_front_if(|record| record.t < watermark) {
@@ -406,3 +437,6 @@ impl Drop for StopRequest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

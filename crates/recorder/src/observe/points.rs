@@ -3,14 +3,15 @@
 //! Each call has one tracepoint at its entry, with the arguments, and one at its exit, with the
 //! result. A few calls are frequent and matter only with certain arguments: a filter in the kernel
 //! selects them at the entry, and their exits are not recorded, because the kernel cannot filter
-//! exits by the arguments.
+//! exits by the arguments. The kernel waits for a grace period when it removes a tracepoint, so each
+//! one lengthens the end of the recording by some 20 ms.
 //!
 //! # Linux
 //! `kernel/trace/trace_syscalls.c`. `struct syscall_trace_enter` and `struct syscall_trace_exit`
 //! have been unchanged since tracepoints of calls exist.
 
-use super::super::call_table::{Data, RULES, Role};
 use crate::Stacks;
+use crate::call_table::{CallRule, Data, KernelAccess, RULES, Role};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use vmarea_linux_sys::perf::What;
@@ -91,14 +92,27 @@ impl Points {
     }
 }
 
-fn is_needed(rule: &&super::super::call_table::CallRule) -> bool {
-    !matches!(rule.role, Role::SetsFilter | Role::Traces)
+/// True unless the observer does without the call: other records show its effect, or it has none on
+/// the caller's mappings.
+fn is_needed(rule: &&CallRule) -> bool {
+    let without = [
+        libc::SYS_userfaultfd,
+        libc::SYS_migrate_pages,
+        libc::SYS_move_pages,
+    ];
+    !without.contains(&rule.nr.into())
+        && !matches!(
+            rule.role,
+            Role::SetsFilter
+                | Role::Traces
+                | Role::Executes
+                | Role::AccessesMemory(KernelAccess::ReadsOther)
+        )
 }
 
 fn points_to_memory(nr: u32) -> bool {
-    let reads = |rule: &super::super::call_table::CallRule| {
-        rule.nr == nr && rule.data != Data::None && rule.role != Role::SetsFilter
-    };
+    let reads =
+        |rule: &CallRule| rule.nr == nr && rule.data != Data::None && rule.role != Role::SetsFilter;
     i64::from(nr) == libc::SYS_clone3 || RULES.iter().any(reads)
 }
 
@@ -117,6 +131,12 @@ pub(super) fn filter_of(nr: u32) -> (Option<&'static str>, bool) {
             Some("cmd == 0xc018aa3f || cmd == 0xc020aa00 || cmd == 0x8010aa01"),
             false,
         ),
+        // Their entry is enough to know that memory may change unobserved.
+        libc::SYS_io_uring_setup
+        | libc::SYS_io_uring_register
+        | libc::SYS_io_submit
+        | libc::SYS_vmsplice
+        | libc::SYS_process_vm_writev => (None, false),
         _ => (None, true),
     }
 }

@@ -8,7 +8,9 @@
 use super::points::Points;
 use super::record::{Decoder, Observed, Record};
 use crate::clock::clock;
-use crate::samples::{MIN_RING_BYTES, SETTLE, SamplesError, explain, online_cpus, wakeup_bytes};
+use crate::samples::{
+    MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
+};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
@@ -18,6 +20,7 @@ use vmarea_trace::event::Nanos;
 #[derive(Debug)]
 struct Cpu {
     ring: Ring,
+    ring_bytes: usize,
     /// Event of the task records, which owns the ring.
     records: Event,
     calls: Vec<Event>,
@@ -32,6 +35,7 @@ pub(super) struct CallRings {
     held: Vec<Record>,
     bytes: Vec<u8>,
     watermark: Nanos,
+    overflowed: bool,
 }
 
 impl CallRings {
@@ -64,12 +68,18 @@ impl CallRings {
             held: Vec::new(),
             bytes: Vec::new(),
             watermark: 0,
+            overflowed: false,
         })
     }
 
     /// Returns descriptors for `poll(2)` that become readable when a ring is a quarter full.
     pub(super) fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.cpus.iter().map(|cpu| cpu.records.as_fd())
+    }
+
+    /// True if records may have been lost since the last but one time that the rings were read.
+    pub(super) fn overflowed(&self) -> bool {
+        self.overflowed
     }
 
     /// Appends all settled records to `out`, in order of time.
@@ -107,9 +117,11 @@ impl CallRings {
     }
 
     fn collect(&mut self) {
+        self.overflowed = false;
         for cpu in &mut self.cpus {
             self.bytes.clear();
             cpu.ring.take(&mut self.bytes);
+            self.overflowed |= is_full(self.bytes.len(), cpu.ring_bytes);
             let from = self.held.len();
             self.decoder.decode(&self.bytes, &mut self.held);
             for record in &mut self.held[from..] {
@@ -149,6 +161,7 @@ fn open_cpu(points: &Points, number: u32, ring_bytes: usize) -> io::Result<Cpu> 
     calls.iter().try_for_each(Event::enable)?;
     Ok(Cpu {
         ring,
+        ring_bytes,
         records,
         calls,
     })

@@ -24,6 +24,8 @@ use vmarea_trace::event::{
 
 /// Attempts at an exact checkpoint before an inexact one is recorded.
 const ATTEMPTS: u32 = 8;
+/// Time after which a fault is taken to be complete.
+const LONGEST_FAULT: Nanos = 1_000_000_000;
 /// Attempts at the first snapshot that follow each other immediately; later ones are spaced.
 const EAGER: u32 = 50;
 /// Time between later attempts at the first snapshot.
@@ -35,8 +37,16 @@ struct Trial {
     from: Nanos,
     to: Nanos,
     snapshot: Snapshot,
-    /// Times and addresses of faults shortly before or during the snapshot.
-    faults: Vec<(Nanos, u64)>,
+    /// Faults shortly before or during the snapshot.
+    faults: Vec<Fault>,
+}
+
+/// A page fault, which has its effect some time after it was reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) t: Nanos,
+    pub(super) tid: i32,
+    pub(super) addr: u64,
 }
 
 /// An address space of the observed tasks.
@@ -116,14 +126,45 @@ impl Trial {
         };
         self.faults
             .iter()
-            .any(|(t, addr)| (since..=self.to).contains(t) && grows(*addr))
+            .any(|fault| (since..=self.to).contains(&fault.t) && grows(fault.addr))
+    }
+
+    /// Returns the time that the snapshot shows, if no call changed the mappings since `changed`.
+    ///
+    /// Faults since then are replayed after the snapshot, which does no harm if it shows their
+    /// effects already.
+    fn shows(&self, changed: Nanos) -> Nanos {
+        let earliest = self.from.saturating_sub(FAULTS_BEFORE);
+        earliest.max(changed.saturating_add(1))
+    }
+
+    /// True if a fault that is not replayed after the snapshot may have had its effect after it.
+    ///
+    /// A thread that has entered a call or taken another fault since has completed its fault;
+    /// `seen(tid)` is the time of its last call.
+    fn awaits_fault(&self, changed: Nanos, seen: impl Fn(i32) -> Nanos) -> bool {
+        let shows = self.shows(changed);
+        let last = |fault: &&Fault| {
+            let later =
+                |other: &Fault| other.tid == fault.tid && fault.t < other.t && other.t <= self.from;
+            seen(fault.tid) < fault.t && !self.faults.iter().any(later)
+        };
+        let has_anon_vma = |addr: u64| {
+            let vmas = &self.snapshot.vmas;
+            let at = vmas.partition_point(|vma| vma.end <= addr);
+            let kernel = vmas.get(at).and_then(|vma| vma.kernel);
+            kernel.is_some_and(|kernel| kernel.anon_vma != 0)
+        };
+        let before = self.faults.iter().filter(|fault| fault.t < shows);
+        before.filter(last).any(|fault| !has_anon_vma(fault.addr))
     }
 
     /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
     fn strip(&mut self, hidden: bool) {
         for vma in &mut self.snapshot.vmas {
-            let touched =
-                |(t, addr): &(Nanos, u64)| *t <= self.to && vma.start <= *addr && *addr < vma.end;
+            let touched = |fault: &Fault| {
+                fault.t <= self.to && vma.start <= fault.addr && fault.addr < vma.end
+            };
             if hidden || self.faults.iter().any(touched) {
                 vma.kernel = None;
             }
@@ -133,13 +174,14 @@ impl Trial {
 
 impl Observer<'_> {
     /// Remembers a fault that may fall into a snapshot.
-    pub(super) fn fault_near_snapshot(&mut self, t: Nanos, tid: i32, addr: u64) {
-        let mm = self.tasks.get(&tid).map(|task| task.mm);
-        let space = mm.and_then(|mm| self.spaces.get_mut(&mm));
-        if let Some(trial) = space.and_then(|space| space.trial.as_mut())
-            && t >= trial.from.saturating_sub(FAULTS_BEFORE)
-        {
-            trial.faults.push((t, addr));
+    pub(super) fn remember_fault(&mut self, fault: Fault) {
+        let Some(task) = self.tasks.get_mut(&fault.tid) else {
+            return;
+        };
+        task.fault = Some(fault);
+        let space = self.spaces.get_mut(&task.mm);
+        if let Some(trial) = space.and_then(|space| space.trial.as_mut()) {
+            trial.faults.push(fault);
         }
     }
 
@@ -187,11 +229,15 @@ impl Observer<'_> {
         let (from, to) = self.snapshotter.read_between();
         match taken {
             Ok(snapshot) => {
+                // A thread that lost its CPU inside a fault has not completed it yet.
+                let last = |tid| self.tasks.get(tid).and_then(|task| task.fault);
+                let recent = |fault: &Fault| from.saturating_sub(fault.t) < LONGEST_FAULT;
+                let faults = space.users.iter().filter_map(last).filter(recent).collect();
                 space.trial = Some(Trial {
                     from,
                     to,
                     snapshot,
-                    faults: Vec::new(),
+                    faults,
                 });
             }
             // The task is exiting, which its record will show.
@@ -222,7 +268,9 @@ impl Observer<'_> {
         let Some(mut trial) = space.trial.take() else {
             return;
         };
-        let quiet = space.judge(&trial);
+        let idle_since = |tid| self.tasks.get(&tid).map_or(0, |task| task.seen);
+        let quiet = space.judge(&trial)
+            && (space.recorded || !trial.awaits_fault(space.changed, idle_since));
         space.attempts += 1;
         if !space.recorded {
             if quiet {
@@ -252,10 +300,7 @@ impl Observer<'_> {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
         };
-        // No call changed the mappings since the last one, so the snapshot shows that moment too,
-        // except for the effects of faults, which do no harm if they are replayed again.
-        let earliest = trial.from.saturating_sub(FAULTS_BEFORE);
-        let t = earliest.max(space.changed.saturating_add(1));
+        let t = trial.shows(space.changed);
         trial.snapshot.t = t;
         space.recorded = true;
         let origin = Origin::Attach;

@@ -189,6 +189,8 @@ pub struct Samples {
     bytes: Vec<u8>,
     watermark: Nanos,
     late: u64,
+    /// True if a ring was full, or nearly, when it was last read.
+    overflowed: bool,
     notes: Vec<String>,
 }
 
@@ -267,6 +269,7 @@ impl Samples {
             bytes: Vec::new(),
             watermark: 0,
             late: 0,
+            overflowed: false,
             notes,
         })
     }
@@ -285,9 +288,10 @@ impl Samples {
         for cpu in &mut self.cpus {
             for &what in &events {
                 let wakeup = wakeup_bytes(self.ring_bytes);
-                let event = Event::open(what, tid, cpu.number, Begin::Now, wakeup)
+                let event = Event::open(what, tid, cpu.number, Begin::Enabled, wakeup)
                     .map_err(|e| explain(e, tid, count * events.len(), count))?;
                 event.output_to(&cpu.events[0])?;
+                event.enable()?;
                 cpu.events.push(event);
             }
         }
@@ -318,6 +322,13 @@ impl Samples {
     /// Returns the number of samples that came too late and were given the watermark's time.
     pub fn late(&self) -> u64 {
         self.late
+    }
+
+    /// True if samples may have been lost since the last but one time that the rings were read.
+    ///
+    /// The kernel reports a loss only with the next sample that fits.
+    pub(crate) fn overflowed(&self) -> bool {
+        self.overflowed
     }
 
     /// Empties the rings and appends all settled samples to `out`, ordered by time over all CPUs.
@@ -366,9 +377,11 @@ impl Samples {
 
     /// Moves the contents of the rings to `held`.
     fn collect(&mut self) {
+        self.overflowed = false;
         for cpu in &mut self.cpus {
             self.bytes.clear();
             cpu.ring.take(&mut self.bytes);
+            self.overflowed |= is_full(self.bytes.len(), self.ring_bytes);
             let from = self.held.len();
             self.decoder.decode(&self.bytes, &mut self.held);
             for sample in &mut self.held[from..] {
@@ -393,6 +406,12 @@ impl Samples {
     }
 }
 
+/// True if the next record may not have fitted into a ring that held `len` bytes.
+pub(crate) fn is_full(len: usize, ring_bytes: usize) -> bool {
+    // The length of a record has 16 bits.
+    len + (1 << 16).min(ring_bytes / 2) > ring_bytes
+}
+
 enum OpenError {
     /// A ring of this size is not permitted or does not fit into memory.
     Ring,
@@ -407,7 +426,7 @@ fn open_cpus(
     ring_bytes: usize,
 ) -> Result<Vec<Cpu>, OpenError> {
     let begin = match start {
-        Start::Now => Begin::Now,
+        Start::Now => Begin::Enabled,
         Start::Exec => Begin::Exec,
     };
     let mut cpus = Vec::with_capacity(numbers.len());
@@ -431,6 +450,11 @@ fn open_cpus(
         })?;
         for event in others {
             event.output_to(owner).map_err(OpenError::Event)?;
+        }
+        if start == Start::Now {
+            // Until here, what occurs would be counted but not written.
+            let enabled = events.iter().try_for_each(Event::enable);
+            enabled.map_err(OpenError::Event)?;
         }
         cpus.push(Cpu {
             number,

@@ -134,3 +134,36 @@ fn a_program_with_threads_and_children_is_observed_without_differences() {
     );
     assert!(forks > 10, "{forks} children");
 }
+
+#[test]
+fn a_program_that_ends_while_it_is_observed_ends_the_recording() {
+    let program = Program::start(1000);
+    let pid = program.pid();
+    let ender = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        program.end()
+    });
+    let recorded = observe(pid, Duration::from_secs(60));
+    assert!(ender.join().expect("no panic"));
+    let Some((kept, outcome)) = recorded else {
+        return;
+    };
+    assert!(outcome.counts.calls > 0, "{outcome:?}");
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    let ends = kept.count(|event| matches!(event, Event::MmEnd { .. }));
+    let starts = kept.count(|event| matches!(event, Event::MmStart(_)));
+    assert_eq!(starts, ends);
+}
+
+#[test]
+fn a_program_that_is_hardly_ever_at_rest_is_observed_without_differences() {
+    let program = Program::start(200);
+    let Some((kept, outcome)) = observe(program.pid(), Duration::from_secs(2)) else {
+        return;
+    };
+    assert!(program.end());
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    println!("{outcome:?}");
+}

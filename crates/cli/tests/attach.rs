@@ -14,15 +14,17 @@ use support::{Idle, Nobody, VMAREA, complaint, text, vmarea};
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/attached.c");
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("attached");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]);
-        let built = leash::output(compiler.arg(&program).arg(source)).expect("a C compiler");
-        assert!(built.status.success(), "{built:?}");
-        program
-    })
+    PROGRAM.get_or_init(|| compile("attached"))
+}
+
+fn compile(name: &str) -> PathBuf {
+    let source = format!("{}/tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]);
+    let built = leash::output(compiler.arg(&program).arg(source)).expect("a C compiler");
+    assert!(built.status.success(), "{built:?}");
+    program
 }
 
 /// The program `attached.c`, and a folder for recordings of it.
@@ -34,7 +36,11 @@ struct Target {
 
 impl Target {
     fn start() -> Target {
-        let mut command = Command::new(program());
+        Target::of(program())
+    }
+
+    fn of(program: &Path) -> Target {
+        let mut command = Command::new(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = Leashed::start_for(Duration::from_secs(300), &mut command).unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -186,6 +192,26 @@ fn lists_are_read_every_second_and_equal() {
     // Each list contains the process, and perhaps a child of it.
     assert!(lists("checkpoint") >= 3, "{}", lists("checkpoint"));
     target.finish();
+}
+
+#[test]
+fn memory_from_before_a_fork_is_taken_over_with_its_anon_vmas() {
+    let target = Target::of(&compile("forked"));
+    let pid = target.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let file = target.file("a.vmtrace");
+    let arguments = [
+        "record",
+        "-p",
+        children.trim(),
+        "--for",
+        "300ms",
+        "-o",
+        &file,
+    ];
+    assert_eq!(vmarea(&arguments).status.code(), Some(0));
+    let verify = is_equal(&file);
+    assert!(verify["results_compared"].as_u64() > Some(0), "{verify}");
 }
 
 #[test]

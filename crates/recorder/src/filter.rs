@@ -122,6 +122,7 @@ fn condition(tests: &[Test], data: u32) -> Vec<sock_filter> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::call_table::rule_for;
     use super::*;
 
     fn verdict(arch: u32, nr: u32, args: [u64; 6]) -> u32 {
@@ -131,10 +132,18 @@ mod tests {
     }
 
     fn stops_at(nr: i64, args: [u64; 6]) -> Option<u32> {
-        match verdict(OUR_ARCH, nr as u32, args) {
+        let stops = match verdict(OUR_ARCH, nr as u32, args) {
             libc::SECCOMP_RET_ALLOW => None,
-            v => Some(rule_of(v & 0xffff).expect("a rule").nr),
-        }
+            v => Some(rule_of(v & 0xffff).expect("a rule")),
+        };
+        // A tracer without a filter must stop at the same calls.
+        let found = rule_for(nr as u64, &args);
+        let same = match (stops, found) {
+            (Some(a), Some(b)) => std::ptr::eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        assert!(same, "{stops:?} {found:?}");
+        stops.map(|rule| rule.nr)
     }
 
     #[test]

@@ -14,6 +14,9 @@
 //! ```
 //!
 //! # Invariants
+//! [`attach`] records a process that is already running, which has no filter and therefore stops at
+//! every system call. That process runs on without the recorder: see [`AttachBy`].
+//!
 //! The command does not notice the recorder: signals, job control, exit status and standard streams
 //! pass through unchanged. A seccomp filter cannot be removed, and without a tracer every call that
 //! it stops fails with `ENOSYS`, so the recorder never leaves a program untraced. The recording
@@ -29,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod attachment;
 mod call_range;
 mod call_table;
 mod calls;

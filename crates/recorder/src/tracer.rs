@@ -4,7 +4,7 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
-use super::attach::Attachment;
+use super::attachment::Attachment;
 use super::clock::clock;
 use super::command::Command;
 use super::emitter::Emitter;

@@ -51,6 +51,8 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
             (None, _) => ImportedAnon::Unfaulted,
             (Some(_), _) if number == 0 => ImportedAnon::Unfaulted,
             (Some(_), Some(other)) => ImportedAnon::SameAs(*other),
+            // A chain of several links comes from a fork before the snapshot.
+            (Some(kernel), None) if !kernel.chain_singular => ImportedAnon::Inherited,
             (Some(_), None) => ImportedAnon::New,
         };
         let imported = ImportedVma {

@@ -16,7 +16,7 @@ use vmarea::types::call_flags::{
     MapFlags, MbindFlags, MlockFlags, MremapFlags, Prot, from_register,
 };
 use vmarea::types::mempolicy::MpolMode;
-use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange};
+use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags, VmRange};
 use vmarea::vma::VmaBody;
 use vmarea_soft_platform::{Machine, Space};
 
@@ -315,4 +315,46 @@ fn an_import_from_a_vma_that_is_gone_is_refused() {
     assert_eq!(space.mm_import(mm, &next), Err(Errno::EINVAL));
     assert_eq!(space.maps(mm).count(), 1);
     space.validate_all().unwrap();
+}
+
+#[test]
+fn an_imported_vma_with_an_ancestor_merges_only_with_its_own_kind() {
+    for (anon, alone) in [(ImportedAnon::New, false), (ImportedAnon::Inherited, true)] {
+        let (machine, mm) = machine(Policy::LINUX);
+        let space = machine.space();
+        let import = |page: u64, flags, anon| {
+            let start = BASE + page * PAGE_SIZE;
+            let vma = ImportedVma {
+                range: VmRange::new(start, start + PAGE_SIZE),
+                pgoff: Pgoff::of_addr(start),
+                body: VmaBody {
+                    flags: VmFlags::MAYRWX | flags,
+                    ..VmaBody::default()
+                },
+                anon,
+            };
+            space.mm_import(mm, &vma).unwrap()
+        };
+        let writable = VmFlags::READ | VmFlags::WRITE | VmFlags::ACCOUNT;
+        let first = import(0, writable, anon);
+        import(
+            1,
+            VmFlags::READ | VmFlags::ACCOUNT,
+            ImportedAnon::SameAs(first),
+        );
+        import(2, VmFlags::READ | VmFlags::ACCOUNT, ImportedAnon::Unfaulted);
+        space.validate_all().unwrap();
+        let both = Prot::READ | Prot::WRITE;
+        space
+            .mprotect(mm, BASE + PAGE_SIZE, PAGE_SIZE, both, None)
+            .unwrap();
+        assert_eq!(space.maps(mm).count(), 2, "{anon:?}");
+        space
+            .mprotect(mm, BASE + 2 * PAGE_SIZE, PAGE_SIZE, both, None)
+            .unwrap();
+        assert_eq!(space.maps(mm).count(), 1 + usize::from(alone), "{anon:?}");
+        space.validate_all().unwrap();
+        space.mm_exit(mm).unwrap();
+        space.validate_all().unwrap();
+    }
 }

@@ -15,7 +15,6 @@ use super::tracer::Tracer;
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
-pub(crate) use tracing::Attachment;
 
 /// Options of a recording of a running process.
 #[derive(Clone, PartialEq, Eq, Debug)]

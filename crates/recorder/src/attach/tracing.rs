@@ -18,6 +18,7 @@
 
 use super::AttachOptions;
 use super::target::{self, Untraceable, forbidden};
+use crate::attachment::Attachment;
 use crate::clock::clock;
 use crate::command::{SYS_PTRACE, has_capability};
 use crate::emitter::Emitter;
@@ -43,34 +44,6 @@ const JOINING: Nanos = 10 * SECOND;
 const STOPPING: Nanos = SECOND / 20;
 /// Longest time for which threads are kept stopped for the last snapshot.
 const LEAVING: Nanos = SECOND;
-
-/// State of a recording of a process that was running before.
-#[derive(Debug, Default)]
-pub(crate) struct Attachment {
-    /// True until all threads have been stopped for the first time.
-    pub(super) joins: bool,
-    /// True while threads are kept at their stops.
-    pub(super) keeps: bool,
-    /// Time at which the recording ends, if it has a limit.
-    until: Option<Nanos>,
-    /// Time of the next snapshot.
-    next_snapshot: Nanos,
-    /// Number of snapshots that were left out because a thread did not stop in time.
-    left_out: u64,
-}
-
-impl Attachment {
-    /// Returns the time at which the tracer must act without a stop.
-    pub(crate) fn deadline(&self) -> Nanos {
-        self.until
-            .map_or(self.next_snapshot, |until| until.min(self.next_snapshot))
-    }
-
-    /// True if no event may be emitted yet: the header is not written.
-    pub(crate) fn holds_stream(&self) -> bool {
-        self.joins
-    }
-}
 
 impl<'a> Tracer<'a> {
     /// Joins a running process and takes over its mappings.

@@ -3,6 +3,7 @@
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::Space;
 use crate::page::range::Zap;
+use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
@@ -29,7 +30,9 @@ pub enum ImportedAnon {
     Unfaulted,
     /// The VMA has a new anon_vma of its own.
     New,
-    /// The VMA has the same anon_vma as another VMA, which must already have been imported.
+    /// The VMA has a new anon_vma of its own and is linked to one of an ancestor, as after a fork.
+    Inherited,
+    /// The VMA has the same anon_vmas as another VMA, which must already have been imported.
     SameAs(VmaId),
 }
 
@@ -108,9 +111,15 @@ impl<E: Environment> Space<E> {
                     self.anon_vma_put(own, &mut guard);
                 })
             }
+            ImportedAnon::Inherited => {
+                self.anon_vma_link_inherited((id, vma), self.rmap_span_of(vma))
+            }
             ImportedAnon::SameAs(other) => {
-                let shared = self.vmas.get(other.0).and_then(|v| v.anon_vma());
-                link(shared.ok_or(Errno::EINVAL)?)
+                let other = self.vmas.get(other.0).ok_or(Errno::EINVAL)?;
+                let shared = other.anon_vma().ok_or(Errno::EINVAL)?;
+                vma.set_rmap_span(self.rmap_span_of(vma));
+                let mut root_locks = AnonVmaRootLocks::none();
+                self.anon_vma_clone((id, vma), other, shared, &mut root_locks)
             }
         }
     }

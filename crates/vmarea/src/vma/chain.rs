@@ -271,11 +271,43 @@ impl<E: Environment> Space<E> {
         if dst.anon_vma().is_some() {
             return Ok(());
         }
+        self.anon_vma_add_own((dst_id, dst), parent)
+    }
+
+    /// Links an imported VMA to a new anon_vma of its own and to one of an ancestor, as a fork does.
+    pub(crate) fn anon_vma_link_inherited(
+        &self,
+        (id, vma): (VmaId, &Vma<E>),
+        rmap_span: RmapSpan,
+    ) -> Result<(), Errno> {
+        let ancestor = self.anon_vma_alloc_root()?;
+        let mut guard = self.anon_vma_lock(ancestor);
+        let inner = self.anon_vma(ancestor).inner.get_mut(&mut guard);
+        let reserved = vma.chain.lock().reserve(1);
+        if let Err(error) = reserved.and_then(|()| inner.tree.reserve()) {
+            self.anon_vma_put(ancestor, &mut guard);
+            return Err(error);
+        }
+        vma.set_rmap_span(rmap_span);
+        let (first, last) = vma.interval();
+        let node = inner.tree.insert(first, last, id);
+        let anon_vma = ancestor;
+        vma.chain.lock().push(Link { anon_vma, node });
+        drop(guard);
+        self.anon_vma_add_own((id, vma), ancestor)
+    }
+
+    /// Gives a VMA that is linked to `parent` a new anon_vma of its own; unlinks it on failure.
+    fn anon_vma_add_own(
+        &self,
+        (id, vma): (VmaId, &Vma<E>),
+        parent: AnonVmaId,
+    ) -> Result<(), Errno> {
         let linked = self.anon_vma_alloc_child(parent).and_then(|own| {
-            self.anon_vma_link_own((dst_id, dst), own)
+            self.anon_vma_link_own((id, vma), own)
                 .inspect_err(|_| self.abandon(own))
         });
-        linked.inspect_err(|_| self.unlink_anon_vmas(dst, &mut AnonVmaRootLocks::none()))
+        linked.inspect_err(|_| self.unlink_anon_vmas(vma, &mut AnonVmaRootLocks::none()))
     }
 
     /// Makes `own` the anon_vma of a VMA that already has links and an interval length.

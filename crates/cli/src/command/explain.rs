@@ -3,7 +3,7 @@
 use super::recording;
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::JsonArg;
+use crate::outputs::{JsonArg, Output, Outputs, Target};
 use crate::sink::TraceSink;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -13,9 +13,10 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 use vmarea::types::VmRange;
+use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
-use vmarea_explain::stacks::StackTable;
+use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::{List, Report, explain, explain_recorded};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
@@ -62,9 +63,19 @@ pub struct Explain {
     #[arg(long, value_name = "LIMIT")]
     fail_above: Option<Threshold>,
 
-    /// With a command: show the stacks of the calls that created the boundaries
+    /// With a command: show which functions of the program made the mappings, with file and line,
+    /// and how many of their mappings can be removed
     #[arg(long, requires = "command")]
     stacks: bool,
+
+    /// With a command: write the stacks of the calls that made the mappings, one per line with the
+    /// number of mappings, from which flame graphs can be drawn; implies --stacks
+    #[arg(long, value_name = "FILE|-", requires = "command")]
+    folded: Option<Target>,
+
+    /// With a command: write these stacks as a compressed profile for pprof; implies --stacks
+    #[arg(long, value_name = "FILE|-", requires = "command")]
+    pprof: Option<Target>,
 
     #[command(flatten)]
     json: JsonArg,
@@ -148,7 +159,8 @@ impl Explain {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
-        let outputs = self.json.open()?;
+        let profiles = [self.folded.as_ref(), self.pprof.as_ref()];
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &profiles)?;
         let report = if self.command.is_empty() {
             let mut process = self.process()?;
             if let Some(Range(range)) = self.range {
@@ -189,7 +201,9 @@ impl Explain {
     /// Runs the program to its end and explains the recording.
     fn of_command(&self, console: &Console) -> Result<Report> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let (calls, named) = self.record(console, &mut file)?;
+        let folded = self.folded.as_ref().map(Output::open).transpose()?;
+        let pprof = self.pprof.as_ref().map(Output::open).transpose()?;
+        let (calls, stacks) = self.record(console, &mut file)?;
         let open = || {
             let mut again = &file;
             again.rewind()?;
@@ -207,26 +221,41 @@ impl Explain {
             "{} recorded; this is the one that had the most mappings",
             address_spaces(recorded.address_spaces)
         ));
-        Ok(explain_recorded(&recorded, &named, self.list()))
+        let profile = Profile {
+            recorded: &recorded,
+            stacks: &stacks,
+        };
+        let mut text = Vec::new();
+        if let Some(output) = folded {
+            profile.write_folded(&mut text)?;
+            output.write(console, &text)?;
+        }
+        if let Some(output) = pprof {
+            text.clear();
+            profile.write_pprof(&mut text)?;
+            output.write(console, &text)?;
+        }
+        Ok(explain_recorded(&recorded, &stacks, self.list()))
     }
 
     /// Records the program into `file`, and returns its call stacks.
-    fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, Vec<Vec<String>>)> {
+    fn record(&self, console: &Console, file: &mut File) -> Result<(CallStacks, stacks::Stacks)> {
         let mut sink = StackSink {
             trace: TraceSink::nameless(file),
             stacks: StackTable::default(),
         };
-        let stacks = if self.stacks {
-            Stacks::Copy
-        } else {
-            Stacks::Skip
-        };
+        let wanted = self.stacks || self.folded.is_some() || self.pprof.is_some();
+        let stacks = if wanted { Stacks::Copy } else { Stacks::Skip };
         let outcome = recording::record(console, &self.command, None, stacks, &mut sink)?;
         for note in &outcome.notes {
             console.note(note);
         }
         sink.trace.finish()?;
-        Ok(sink.stacks.into_parts())
+        let (calls, stacks) = sink.stacks.into_parts();
+        for note in &stacks.table.notes {
+            console.note(note);
+        }
+        Ok((calls, stacks))
     }
 
     fn process(&self) -> Result<Process> {

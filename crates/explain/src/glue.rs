@@ -43,6 +43,7 @@ const MACHINES: &[&str] = &[
     "libruby",
     "libuv.",
     "libv8",
+    "mmap.cpython-",
     "node",
     "perl",
     "php",
@@ -188,7 +189,16 @@ mod tests {
 
     #[test]
     fn the_program_s_own_function_is_found() {
-        let cases: [(&[&str], usize); 6] = [
+        let cases: [(&[&str], usize); 7] = [
+            (
+                &[
+                    "mmap in libc.so.6",
+                    "new_mmap_object in mmap.cpython-312-x86_64-linux-gnu.so",
+                    "_PyEval_EvalFrameDefault in libpython3.12.so.1.0",
+                    "grow in [run-time code]",
+                ],
+                3,
+            ),
             (
                 &["mmap64 in libc.so.6", "Arena::grow(unsigned long)", "main"],
                 1,

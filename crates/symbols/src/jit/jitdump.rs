@@ -15,7 +15,6 @@ const MAGIC: u32 = 0x4a69_5444;
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 const DEBUG_INFO: u32 = 2;
-const CLOSE: u32 = 3;
 const UNWINDING_INFO: u32 = 4;
 /// Name of a line's file that means "as in the line before".
 const SAME_FILE: &[u8] = b"\xff";
@@ -31,10 +30,13 @@ pub fn header_len(bytes: &[u8; HEADER_BYTES]) -> Option<u64> {
 
 /// Parses the complete records after the header; the last record may still be incomplete.
 ///
+/// The lines of a function precede it. If they end the list, they are left for the next call.
 /// A record whose length is impossible ends the list.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
     let mut lines: HashMap<u64, Vec<(u64, String, u32)>> = HashMap::new();
+    // Length of the last record if it describes the lines of code that is not listed yet.
+    let mut lines_alone = None;
     while let Some(rest) = bytes.get(parsed.used..) {
         let mut fields = Fields(rest);
         let (Some(kind), Some(len), Some(_time)) = (fields.u32(), fields.u32(), fields.u64())
@@ -46,7 +48,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
             // The next record cannot be found.
             parsed.malformed += 1;
             parsed.used = bytes.len();
-            break;
+            return parsed;
         }
         let Some(body) = rest.get(RECORD_BYTES..len) else {
             break;
@@ -67,10 +69,9 @@ pub fn parse(bytes: &[u8]) -> Parsed {
             _ => Some(()),
         };
         parsed.malformed += u64::from(understood.is_none());
-        if kind == CLOSE {
-            break;
-        }
+        lines_alone = understood.filter(|()| kind == DEBUG_INFO).map(|()| len);
     }
+    parsed.used -= lines_alone.unwrap_or(0);
     parsed
 }
 

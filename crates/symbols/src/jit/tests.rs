@@ -104,14 +104,14 @@ fn record(kind: u32, fields: &[u64], text: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_jitdump_names_functions_and_lines() {
-    let line = |n: u64| n;
-    let mut bytes = record(2, &[0x1000, 2, 0x1000, line(7)], b"a.js\0");
+    let mut bytes = record(2, &[0x1000, 2, 0x1000, 7], b"a.js\0");
     // The second line: 16 bytes ahead, in the same file.
     bytes.extend(0x1010u64.to_le_bytes());
-    bytes.extend(line(9).to_le_bytes());
+    bytes.extend(9u64.to_le_bytes());
     bytes.extend(b"\xff\0");
     let len = bytes.len() as u32;
     bytes[4..8].copy_from_slice(&len.to_le_bytes());
+    assert_eq!(jitdump::parse(&bytes), code::Parsed::default());
     bytes.extend(record(0, &[0, 0x1000, 0x1000, 0x20, 1], b"f\0code"));
     bytes.extend(record(1, &[0, 0, 0x1000, 0x3000, 0x20, 1], b""));
     bytes.extend(record(4, &[0, 0, 0], b""));

@@ -10,6 +10,7 @@
 //! Process ─▶ boundaries ─┬─▶ reasons ──▶ detail, made_by ─┐
 //!                        ├─▶ remedies ─▶ plan ────────────┼─▶ advice ─▶ Report
 //!                        └─▶ findings ────────────────────┘
+//! recorded calls, stacks ─▶ made_from ─▶ Report; profile
 //! ```
 //! # Invariants
 //! X1  the counts of all reasons plus 1 (the first mapping) add up to the length of the list
@@ -19,9 +20,13 @@ pub mod advice;
 pub mod detail;
 pub mod estimate;
 pub mod findings;
+mod glue;
 pub mod made_by;
+pub mod made_from;
+mod made_from_text;
 pub mod origins;
 pub mod plan;
+pub mod profile;
 pub mod recorded;
 pub mod rows;
 pub mod stacks;
@@ -30,11 +35,13 @@ pub mod top;
 
 use advice::{Advice, Situation};
 use findings::Finding;
-use made_by::{MadeBy, MadeFrom, Traced};
+use made_by::{MadeBy, Traced};
+use made_from::MadeFrom;
 use plan::Plan;
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
+use stacks::Stacks;
 use std::collections::BTreeMap;
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
@@ -102,7 +109,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Recommended next step.
     pub advice: Advice,
-    /// Call sites in the program that created the most boundaries, if stacks were recorded.
+    /// Functions of the program that made the mappings, most mappings first, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
     /// Every mapping, if requested.
@@ -125,8 +132,8 @@ pub fn explain(process: &Process, list: List) -> Report {
 
 /// Explains all boundaries of a recorded program, and names the calls that created them.
 ///
-/// `stacks` contains the stacks of the calls, indexed by stack number.
-pub fn explain_recorded(recorded: &Recorded, stacks: &[Vec<String>], list: List) -> Report {
+/// `stacks` contains the stacks of the calls; it is empty if they were not recorded.
+pub fn explain_recorded(recorded: &Recorded, stacks: &Stacks, list: List) -> Report {
     let process = &recorded.process;
     let boundaries = boundaries(&process.policy, &process.mappings);
     let traced = Traced {
@@ -168,7 +175,7 @@ fn report(
             Some(traced) => situation.advice_for_command(&traced.recorded.command),
             None => situation.advice(),
         },
-        made_from: traced.map_or_else(Vec::new, Traced::places),
+        made_from: traced.map_or_else(Vec::new, Traced::functions),
         rows: (list == List::All).then(|| rows::rows(process, boundaries)),
         plan: traced.is_none().then_some(plan),
         findings,

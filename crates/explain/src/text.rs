@@ -13,8 +13,6 @@ const REASONS: usize = 7;
 const FINDINGS: usize = 2;
 /// Maximum length of a name in characters.
 const NAME: usize = 40;
-/// Maximum number of frames shown per stack.
-const FRAMES: usize = 12;
 /// Maximum length of a finding in characters: two lines.
 const FINDING: usize = 150;
 /// Maximum length of a line in characters.
@@ -25,11 +23,11 @@ const REASON_COLUMNS: usize = 12 + 1 + 9 + 1 + 7 + 1 + 9 + 2;
 const LEAST_DETAIL: usize = 8;
 
 // The output stream removes these sequences if colour is disabled.
-const STRONG: &str = "\x1b[1m";
-const PLAIN: &str = "\x1b[0m";
+pub(super) const STRONG: &str = "\x1b[1m";
+pub(super) const PLAIN: &str = "\x1b[0m";
 
 /// Formats a count with thousands separators.
-fn count(n: u64) -> String {
+pub(super) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -99,27 +97,7 @@ impl Report {
             writeln!(out, "  {command}")?;
         }
         self.write_plan(out, size)?;
-        self.write_places(out)
-    }
-
-    fn write_places(&self, out: &mut dyn Write) -> io::Result<()> {
-        for place in &self.made_from {
-            writeln!(out)?;
-            writeln!(
-                out,
-                "{STRONG}{} times {} ({}), called from{PLAIN}",
-                count(place.mappings),
-                place.call,
-                place.reason
-            )?;
-            for frame in place.stack.iter().take(FRAMES) {
-                writeln!(out, "  {}", printable(frame))?;
-            }
-            if place.stack.is_empty() {
-                writeln!(out, "  (this stack cannot be read)")?;
-            }
-        }
-        Ok(())
+        self.write_functions(out)
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -308,14 +286,14 @@ fn write_wrapped(out: &mut dyn Write, text: &str) -> io::Result<()> {
 }
 
 /// Truncates text that is too long, keeping the beginning.
-fn shorten(text: &str, width: usize) -> String {
+pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
-fn clip(text: &str, width: usize) -> String {
+pub(super) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -4,7 +4,7 @@ use super::recording::{self, Attached};
 use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::JsonArg;
+use crate::outputs::{JsonArg, Output, Outputs, Target};
 use crate::sink::TraceSink;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -15,9 +15,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use vmarea::types::VmRange;
+use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
-use vmarea_explain::stacks::StackTable;
+use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::{List, Report, explain, explain_recorded};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
@@ -64,9 +65,20 @@ pub struct Explain {
     #[arg(long, value_name = "LIMIT")]
     fail_above: Option<Threshold>,
 
-    /// With a command or --record: show the stacks of the calls that created the boundaries
+    /// With a command or --record: show which functions of the program made the mappings, with
+    /// file and line, and how many of their mappings can be removed
     #[arg(long)]
     stacks: bool,
+
+    /// With a command or --record: write the stacks of the calls that made the mappings, one per
+    /// line with the number of mappings, from which flame graphs can be drawn; implies --stacks
+    #[arg(long, value_name = "FILE|-")]
+    folded: Option<Target>,
+
+    /// With a command or --record: write these stacks as a compressed profile for pprof; implies
+    /// --stacks
+    #[arg(long, value_name = "FILE|-")]
+    pprof: Option<Target>,
 
     /// With --pid: record the process for this time (500ms, 30s, 5m, 2h), and explain its mappings
     /// at the moment when it had the most
@@ -156,12 +168,13 @@ impl Explain {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
-        if self.stacks && self.command.is_empty() && self.record.is_none() {
+        if self.needs_stacks() && self.command.is_empty() && self.record.is_none() {
             let missing =
-                anyhow!("--stacks needs a recording: add --record 30s, or give a command after --");
+                anyhow!("stacks need a recording: add --record 30s, or give a command after --");
             return Err(Failure::new(Status::Usage, missing));
         }
-        let outputs = self.json.open()?;
+        let profiles = [self.folded.as_ref(), self.pprof.as_ref()];
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &profiles)?;
         let report = if self.command.is_empty() && self.record.is_none() {
             let mut process = self.process()?;
             if let Some(Range(range)) = self.range {
@@ -202,7 +215,9 @@ impl Explain {
     /// Records the program to its end, or the process for a while, and explains the recording.
     fn of_recording(&self, console: &Console) -> Result<Report> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let (calls, named) = self.record_into(console, &mut file)?;
+        let folded = self.folded.as_ref().map(Output::open).transpose()?;
+        let pprof = self.pprof.as_ref().map(Output::open).transpose()?;
+        let (calls, stacks) = self.record_into(console, &mut file)?;
         let open = || {
             let mut again = &file;
             again.rewind()?;
@@ -220,7 +235,26 @@ impl Explain {
             "{} recorded; this is the one that had the most mappings",
             address_spaces(recorded.address_spaces)
         ));
-        Ok(explain_recorded(&recorded, &named, self.list()))
+        let profile = Profile {
+            recorded: &recorded,
+            stacks: &stacks,
+        };
+        let mut text = Vec::new();
+        if let Some(output) = folded {
+            profile.write_folded(&mut text)?;
+            output.write(console, &text)?;
+        }
+        if let Some(output) = pprof {
+            text.clear();
+            profile.write_pprof(&mut text)?;
+            output.write(console, &text)?;
+        }
+        Ok(explain_recorded(&recorded, &stacks, self.list()))
+    }
+
+    /// True if the stacks of the calls are shown or written.
+    fn needs_stacks(&self) -> bool {
+        self.stacks || self.folded.is_some() || self.pprof.is_some()
     }
 
     /// Records into `file`, and returns the call stacks.
@@ -228,12 +262,12 @@ impl Explain {
         &self,
         console: &Console,
         file: &mut File,
-    ) -> Result<(CallStacks, Vec<Vec<String>>)> {
+    ) -> Result<(CallStacks, stacks::Stacks)> {
         let mut sink = StackSink {
             trace: TraceSink::nameless(file),
             stacks: StackTable::default(),
         };
-        let stacks = if self.stacks {
+        let stacks = if self.needs_stacks() {
             Stacks::Copy
         } else {
             Stacks::Skip
@@ -254,7 +288,11 @@ impl Explain {
             console.note(note);
         }
         sink.trace.finish()?;
-        Ok(sink.stacks.into_parts())
+        let (calls, stacks) = sink.stacks.into_parts();
+        for note in &stacks.table.notes {
+            console.note(note);
+        }
+        Ok((calls, stacks))
     }
 
     fn process(&self) -> Result<Process> {

@@ -21,6 +21,7 @@ pub mod mappings;
 pub mod maps;
 pub mod pagemap;
 pub mod pair;
+pub mod pasted;
 pub mod process;
 pub mod processes;
 pub mod reason;

@@ -16,25 +16,34 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod causes;
 pub mod detail;
 pub mod estimate;
+pub mod failure;
 pub mod findings;
 pub mod made_by;
 pub mod origins;
 pub mod recorded;
 pub mod rows;
+pub mod since;
 pub mod stacks;
 pub mod text;
 pub mod top;
 
 use advice::{Advice, Situation};
+use causes::Cause;
 use estimate::Saving;
+use failure::Failure;
 use findings::Finding;
 use made_by::{MadeBy, MadeFrom, Traced};
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
+use since::Growth;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
 /// Whether a report lists every mapping.
@@ -84,6 +93,15 @@ pub struct Report {
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
+    /// Files that set the limit when the system starts, if this was a running process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_files: Option<LimitFiles>,
+    /// Time of the report on a running process, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_unix_ms: Option<u64>,
+    /// Call that failed in the process, if the file with its list describes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Number of lines in the list that do not count as mappings (`[vsyscall]`).
     pub not_counted: u64,
     /// Number of mappings that were examined: all, or those within a range.
@@ -98,11 +116,17 @@ pub struct Report {
     pub savings: Vec<Saving>,
     /// Conspicuous patterns in the list of mappings.
     pub findings: Vec<Finding>,
+    /// Causes of many mappings that are known by name, most mappings first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// Recommended next step.
     pub advice: Advice,
     /// Call sites in the program that created the most boundaries, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
+    /// What changed since an earlier moment, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Growth>,
     /// Every mapping, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<MappingRow>>,
@@ -143,6 +167,7 @@ fn report(
 ) -> Report {
     let savings = estimate::savings(process, boundaries);
     let findings = findings::findings(process, boundaries);
+    let rows = rows::rows(process, boundaries);
     let situation = Situation {
         pid: process.pid,
         command: traced.map(|traced| traced.recorded.command.as_slice()),
@@ -159,6 +184,9 @@ fn report(
         without_view: process.without_view.clone(),
         mappings: process.total,
         limit: process.limit,
+        limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),
+        taken_unix_ms: process.pid.and_then(|_| unix_ms(SystemTime::now())),
+        failure: failure::failure(process),
         not_counted: process.not_counted,
         looked_at: process.mappings.len() as u64,
         changed: process.changed,
@@ -166,10 +194,18 @@ fn report(
         joinable: savings.iter().map(|saving| saving.mappings).sum(),
         advice: situation.advice(),
         made_from: traced.map_or_else(Vec::new, Traced::places),
-        rows: (list == List::All).then(|| rows::rows(process, boundaries)),
+        since: None,
+        causes: causes::causes(&rows),
+        rows: (list == List::All).then_some(rows),
         savings,
         findings,
     }
+}
+
+/// Returns a time in milliseconds since 1970; `None` for an earlier time.
+pub fn unix_ms(time: SystemTime) -> Option<u64> {
+    let since = time.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 fn reasons(

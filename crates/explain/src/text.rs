@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 25 lines long.
+//! Text summary of a report, at most 29 lines long.
 
 use super::rows::{Table, printable};
 use super::{ReasonCount, Report};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 25;
+pub const MAX_LINES: usize = 29;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 7;
 const FINDINGS: usize = 2;
@@ -22,7 +22,7 @@ const STRONG: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
 /// Formats a count with thousands separators.
-fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -73,10 +73,13 @@ impl Report {
         if self.looked_at != self.mappings {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
         }
+        self.write_limit(out)?;
         writeln!(out)?;
         self.write_reasons(out)?;
         self.write_savings(out, size)?;
-        for finding in self.findings.iter().take(FINDINGS) {
+        self.write_causes(out)?;
+        let findings = FINDINGS.saturating_sub(self.causes.len());
+        for finding in self.findings.iter().take(findings) {
             let text = shorten(&printable(&finding.text), WIDTH);
             writeln!(out, "{STRONG}!{PLAIN} {text}")?;
         }
@@ -86,7 +89,14 @@ impl Report {
         if let Some(command) = &self.advice.command {
             writeln!(out, "  {command}")?;
         }
-        self.write_places(out)
+        self.write_places(out)?;
+        match &self.since {
+            Some(growth) => {
+                writeln!(out)?;
+                growth.write_text(out)
+            }
+            None => Ok(()),
+        }
     }
 
     fn write_places(&self, out: &mut dyn Write) -> io::Result<()> {

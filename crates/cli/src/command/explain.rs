@@ -1,6 +1,6 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
-use super::recording;
+use super::{moments, recording};
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::JsonArg;
@@ -10,11 +10,12 @@ use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use vmarea::types::VmRange;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
+use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::StackTable;
 use vmarea_explain::{List, Report, explain, explain_recorded};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
@@ -37,7 +38,8 @@ pub struct Explain {
     #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
-    /// A copy of /proc/PID/maps or /proc/PID/smaps; `-` for standard input
+    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
+    /// hs_err_pidN.log; a minidump. `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
@@ -65,6 +67,10 @@ pub struct Explain {
     /// With a command: show the stacks of the calls that created the boundaries
     #[arg(long, requires = "command")]
     stacks: bool,
+
+    /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
+    #[arg(long, value_name = "FILE")]
+    since: Option<PathBuf>,
 
     #[command(flatten)]
     json: JsonArg,
@@ -149,8 +155,16 @@ impl Explain {
 
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
-        let report = if self.command.is_empty() {
+        let earlier = self
+            .since
+            .as_deref()
+            .map(|path| moments::read(console, path));
+        let earlier = earlier.transpose()?;
+        let mut report = if self.command.is_empty() {
             let mut process = self.process()?;
+            for note in &process.notes {
+                console.note(note);
+            }
             if let Some(Range(range)) = self.range {
                 process.narrow(range);
                 if process.mappings.is_empty() {
@@ -166,6 +180,13 @@ impl Explain {
         } else {
             self.of_command(console)?
         };
+        if let Some(earlier) = earlier {
+            let mut now = Moment::from(&report);
+            if let (None, Some(path)) = (now.taken_unix_ms, &self.from) {
+                now.taken_unix_ms = moments::time_of(path);
+            }
+            report.since = Some(growth(&earlier, &now));
+        }
         outputs.write(console, &report, |out| {
             self.write_text(console, out, &report)
         })?;
@@ -292,7 +313,7 @@ impl Sink for StackSink<'_> {
     }
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())

@@ -1,6 +1,6 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
-use super::{moments, recording};
+use super::recording;
 use crate::console::{Console, address_spaces, count};
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::JsonArg;
@@ -17,7 +17,7 @@ use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::StackTable;
-use vmarea_explain::{List, Report, explain, explain_recorded};
+use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
@@ -155,10 +155,7 @@ impl Explain {
 
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
-        let earlier = self
-            .since
-            .as_deref()
-            .map(|path| moments::read(console, path));
+        let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
         let mut report = if self.command.is_empty() {
             let mut process = self.process()?;
@@ -183,7 +180,7 @@ impl Explain {
         if let Some(earlier) = earlier {
             let mut now = Moment::from(&report);
             if let (None, Some(path)) = (now.taken_unix_ms, &self.from) {
-                now.taken_unix_ms = moments::time_of(path);
+                now.taken_unix_ms = time_of(path);
             }
             report.since = Some(growth(&earlier, &now));
         }
@@ -313,7 +310,7 @@ impl Sink for StackSink<'_> {
     }
 }
 
-pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -335,6 +332,39 @@ pub(super) fn failure(error: ProcessError) -> Failure {
         _ => Status::Error,
     };
     Failure::new(status, error)
+}
+
+/// Reads a moment from a file.
+///
+/// # Errors
+/// Fails if the file is neither JSON of `explain` nor a list of mappings.
+pub(super) fn moment(console: &Console, path: &Path) -> Result<Moment> {
+    let name = path.display().to_string();
+    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    if text.trim_ascii_start().starts_with(b"{") {
+        let moment: serde_json::Result<Moment> = serde_json::from_slice(&text);
+        let what = |error| anyhow!("{name} is not JSON of `vmarea explain`: {error}");
+        return Ok(moment.map_err(what)?);
+    }
+    let process = Process::from_text(name.clone(), &text);
+    let process = process.map_err(|error| failure(error).context(name.clone()))?;
+    for note in &process.notes {
+        console.note(&format!("{name}: {note}"));
+    }
+    let mut moment = Moment::from(&explain(&process, List::Summary));
+    moment.taken_unix_ms = time_of(path);
+    if moment.taken_unix_ms.is_some() {
+        console.note(&format!(
+            "{name}: its time of last change is taken as that of the list"
+        ));
+    }
+    Ok(moment)
+}
+
+/// Returns the time at which a file was last changed, in milliseconds since 1970.
+fn time_of(path: &Path) -> Option<u64> {
+    let facts = std::fs::metadata(path).ok()?;
+    unix_ms(facts.modified().ok()?)
 }
 
 #[cfg(test)]

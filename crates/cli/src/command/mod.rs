@@ -6,7 +6,6 @@ mod experiment;
 mod explain;
 mod keep_merged;
 mod merge;
-mod moments;
 mod record;
 mod recording;
 mod replay;

@@ -12,9 +12,9 @@ each cause it prints what it counted, advice, and the document on which the advi
 patterns are tried in this order, and each mapping is counted for one cause only. No count is
 promised for a setting: only a new run of the program shows its effect.
 
-This file is generated from `crates/explain/src/causes/table.toml`; `tests/causes` of the crate
-checks it, and writes it anew if `UPDATE_DOCS` is set. The lists of mappings with which each pattern
-is tested are in `crates/explain/tests/causes/lists`.
+This file is generated from `crates/explain/src/causes/table.toml`; the test
+`crates/explain/tests/causes` checks it, and writes it anew if `UPDATE_DOCS` is set. The lists of
+mappings with which each pattern is tested are in `crates/explain/tests/causes/lists`.
 ";
 
 /// Returns the document.

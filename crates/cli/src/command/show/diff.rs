@@ -1,6 +1,6 @@
 //! `vmarea show diff`: what changed between two moments of a process.
 
-use crate::command::moments;
+use crate::command::explain;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
@@ -28,8 +28,8 @@ pub struct Diff {
 impl Diff {
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
-        let before = moments::read(console, &self.before)?;
-        let after = moments::read(console, &self.after)?;
+        let before = explain::moment(console, &self.before)?;
+        let after = explain::moment(console, &self.after)?;
         let growth = growth(&before, &after);
         outputs.write(console, &growth, |out| growth.write_text(out))?;
         Ok(Exit::Ok)

@@ -17,8 +17,10 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod causes;
 pub mod detail;
 pub mod estimate;
+pub mod failure;
 pub mod findings;
 mod glue;
 pub mod made_by;
@@ -29,11 +31,14 @@ pub mod plan;
 pub mod profile;
 pub mod recorded;
 pub mod rows;
+pub mod since;
 pub mod stacks;
 pub mod text;
 pub mod top;
 
 use advice::{Advice, Situation};
+use causes::Cause;
+use failure::Failure;
 use findings::Finding;
 use made_by::{MadeBy, Traced};
 use made_from::MadeFrom;
@@ -41,8 +46,12 @@ use plan::Plan;
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
+use since::Growth;
 use stacks::Stacks;
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
 
 /// Whether a report lists every mapping.
@@ -92,6 +101,15 @@ pub struct Report {
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
+    /// Files that set the limit when the system starts, if this was a running process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_files: Option<LimitFiles>,
+    /// Time of the report on a running process, in milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_unix_ms: Option<u64>,
+    /// Call that failed in the process, if the file with its list describes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     /// Number of lines in the list that do not count as mappings (`[vsyscall]`).
     pub not_counted: u64,
     /// Number of mappings that were examined: all, or those within a range.
@@ -107,11 +125,17 @@ pub struct Report {
     pub plan: Option<Plan>,
     /// Conspicuous patterns in the list of mappings.
     pub findings: Vec<Finding>,
+    /// Causes of many mappings that are known by name, most mappings first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
     /// Recommended next step.
     pub advice: Advice,
     /// Functions of the program that made the mappings, most mappings first, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
+    /// What changed since an earlier moment, if one was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Growth>,
     /// Every mapping, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<Vec<MappingRow>>,
@@ -152,6 +176,7 @@ fn report(
 ) -> Report {
     let plan = Plan::of(process);
     let findings = findings::findings(process, boundaries);
+    let rows = rows::rows(process, boundaries);
     let situation = Situation {
         mappings: process.total,
         limit: process.limit,
@@ -166,6 +191,9 @@ fn report(
         without_view: process.without_view.clone(),
         mappings: process.total,
         limit: process.limit,
+        limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),
+        taken_unix_ms: process.pid.and_then(|_| unix_ms(SystemTime::now())),
+        failure: failure::failure(process),
         not_counted: process.not_counted,
         looked_at: process.mappings.len() as u64,
         changed: process.changed,
@@ -176,10 +204,18 @@ fn report(
             None => situation.advice(),
         },
         made_from: traced.map_or_else(Vec::new, Traced::functions),
-        rows: (list == List::All).then(|| rows::rows(process, boundaries)),
+        since: None,
+        causes: causes::causes(&rows),
+        rows: (list == List::All).then_some(rows),
         plan: traced.is_none().then_some(plan),
         findings,
     }
+}
+
+/// Returns a time in milliseconds since 1970; `None` for an earlier time.
+pub fn unix_ms(time: SystemTime) -> Option<u64> {
+    let since = time.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 fn reasons(

@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 36 lines of 80 columns.
+//! Text summary of a report, at most 40 lines of 80 columns.
 
 use super::plan::Stage;
 use super::rows::{Table, printable};
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 36;
+pub const MAX_LINES: usize = 40;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 7;
 const FINDINGS: usize = 2;
@@ -27,7 +27,7 @@ pub(super) const STRONG: &str = "\x1b[1m";
 pub(super) const PLAIN: &str = "\x1b[0m";
 
 /// Formats a count with thousands separators.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -82,9 +82,12 @@ impl Report {
         if self.looked_at != self.mappings {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
         }
+        self.write_limit(out)?;
         writeln!(out)?;
         self.write_reasons(out)?;
-        for finding in self.findings.iter().take(FINDINGS) {
+        self.write_causes(out)?;
+        let findings = FINDINGS.saturating_sub(self.causes.len());
+        for finding in self.findings.iter().take(findings) {
             let text = shorten(&printable(&finding.text), FINDING);
             write_wrapped(out, &format!("! {text}"))?;
         }
@@ -97,7 +100,14 @@ impl Report {
             writeln!(out, "  {command}")?;
         }
         self.write_plan(out, size)?;
-        self.write_functions(out)
+        self.write_functions(out)?;
+        match &self.since {
+            Some(growth) => {
+                writeln!(out)?;
+                growth.write_text(out)
+            }
+            None => Ok(()),
+        }
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -23,6 +23,7 @@ pub mod maps;
 pub mod pagemap;
 pub mod pages;
 pub mod pair;
+pub mod pasted;
 pub mod plan;
 pub mod process;
 pub mod processes;

@@ -6,6 +6,7 @@
 
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
+use crate::pasted::{self, FailedCall};
 use crate::view::KernelView;
 use crate::{maps, processes};
 use std::fmt;
@@ -38,6 +39,10 @@ pub struct Process {
     pub anonymous_bytes: Option<u64>,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
+    /// Call that failed in the process, if the file with its list describes one.
+    pub failed: Option<FailedCall>,
+    /// What was left out of a file, as sentences without a full stop.
+    pub notes: Vec<String>,
 }
 
 /// Whether to read the kernel view.
@@ -90,7 +95,8 @@ impl fmt::Display for ProcessError {
             }
             ProcessError::Text(what) => write!(
                 f,
-                "{what}; a copy of /proc/PID/maps or /proc/PID/smaps is needed"
+                "{what}; a copy of /proc/PID/maps or /proc/PID/smaps, a JVM's hs_err file \
+                 or a minidump is needed"
             ),
             ProcessError::Empty => write!(f, "there is no mapping in it"),
         }
@@ -135,12 +141,13 @@ impl Process {
         })
     }
 
-    /// Parses a copy of `maps` or `smaps`.
+    /// Parses a copy of `maps` or `smaps`, or a file that contains one ([`pasted`]).
     ///
     /// # Errors
     /// [`ProcessError::Text`] and [`ProcessError::Empty`].
     pub fn from_text(name: String, text: &[u8]) -> Result<Process, ProcessError> {
-        let entries = maps::parse_smaps(&without_carriage_returns(text))
+        let pasted = pasted::find(text).map_err(ProcessError::Text)?;
+        let entries = maps::parse_smaps(&pasted.text)
             .map_err(|error| ProcessError::Text(error.to_string()))?;
         let smaps = entries.iter().any(|entry| !entry.flags.is_empty());
         let resident = smaps || entries.iter().any(|entry| entry.rss_kib > 0);
@@ -156,7 +163,12 @@ impl Process {
             )));
         }
         let source = if smaps { Source::Smaps } else { Source::Maps };
-        let process = Process::of(name, Mappings::new(list, source));
+        let process = Process {
+            limit: pasted.limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
+            failed: pasted.failed,
+            notes: pasted.notes,
+            ..Process::of(name, Mappings::new(list, source))
+        };
         if process.mappings.is_empty() {
             return Err(ProcessError::Empty);
         }
@@ -177,6 +189,8 @@ impl Process {
             changed: mappings.changed,
             anonymous_bytes: None,
             without_view: mappings.without_view,
+            failed: None,
+            notes: Vec::new(),
         }
     }
 
@@ -203,15 +217,4 @@ fn without_mappings(pid: i32) -> ProcessError {
         Ok(stat) if stat.of_kernel => ProcessError::KernelThread(pid),
         _ => ProcessError::Ended(pid),
     }
-}
-
-/// Removes carriage returns, which an editor on another system may have added to the copy.
-fn without_carriage_returns(text: &[u8]) -> Vec<u8> {
-    let text = text.trim_ascii();
-    let mut plain = Vec::with_capacity(text.len() + 1);
-    for line in text.split(|&byte| byte == b'\n') {
-        plain.extend_from_slice(line.strip_suffix(b"\r").unwrap_or(line));
-        plain.push(b'\n');
-    }
-    if text.is_empty() { Vec::new() } else { plain }
 }

@@ -11,15 +11,16 @@ use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use vmarea::types::VmRange;
 use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
+use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
-use vmarea_explain::{List, Report, explain, explain_recorded};
+use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::{CallStack, Sink, Stacks};
 use vmarea_trace::event::{Event, Header};
@@ -40,7 +41,8 @@ pub struct Explain {
     #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
-    /// A copy of /proc/PID/maps or /proc/PID/smaps; `-` for standard input
+    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
+    /// hs_err_pidN.log; a minidump. `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
@@ -85,6 +87,9 @@ pub struct Explain {
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "pid",
           conflicts_with_all = ["range", "rss", "no_bpf"])]
     record: Option<Duration>,
+    /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
+    #[arg(long, value_name = "FILE")]
+    since: Option<PathBuf>,
 
     #[command(flatten)]
     json: JsonArg,
@@ -175,8 +180,13 @@ impl Explain {
         }
         let profiles = [self.folded.as_ref(), self.pprof.as_ref()];
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &profiles)?;
-        let report = if self.command.is_empty() && self.record.is_none() {
+        let earlier = self.since.as_deref().map(|path| moment(console, path));
+        let earlier = earlier.transpose()?;
+        let mut report = if self.command.is_empty() && self.record.is_none() {
             let mut process = self.process()?;
+            for note in &process.notes {
+                console.note(note);
+            }
             if let Some(Range(range)) = self.range {
                 process.narrow(range);
                 if process.mappings.is_empty() {
@@ -192,6 +202,13 @@ impl Explain {
         } else {
             self.of_recording(console)?
         };
+        if let Some(earlier) = earlier {
+            let mut now = Moment::from(&report);
+            if let (None, Some(path)) = (now.taken_unix_ms, &self.from) {
+                now.taken_unix_ms = time_of(path);
+            }
+            report.since = Some(growth(&earlier, &now));
+        }
         outputs.write(console, &report, |out| {
             self.write_text(console, out, &report)
         })?;
@@ -358,7 +375,7 @@ impl Sink for StackSink<'_> {
     }
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let source: Box<dyn Read> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -380,6 +397,39 @@ pub(super) fn failure(error: ProcessError) -> Failure {
         _ => Status::Error,
     };
     Failure::new(status, error)
+}
+
+/// Reads a moment from a file.
+///
+/// # Errors
+/// Fails if the file is neither JSON of `explain` nor a list of mappings.
+pub(super) fn moment(console: &Console, path: &Path) -> Result<Moment> {
+    let name = path.display().to_string();
+    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    if text.trim_ascii_start().starts_with(b"{") {
+        let moment: serde_json::Result<Moment> = serde_json::from_slice(&text);
+        let what = |error| anyhow!("{name} is not JSON of `vmarea explain`: {error}");
+        return Ok(moment.map_err(what)?);
+    }
+    let process = Process::from_text(name.clone(), &text);
+    let process = process.map_err(|error| failure(error).context(name.clone()))?;
+    for note in &process.notes {
+        console.note(&format!("{name}: {note}"));
+    }
+    let mut moment = Moment::from(&explain(&process, List::Summary));
+    moment.taken_unix_ms = time_of(path);
+    if moment.taken_unix_ms.is_some() {
+        console.note(&format!(
+            "{name}: its time of last change is taken as that of the list"
+        ));
+    }
+    Ok(moment)
+}
+
+/// Returns the time at which a file was last changed, in milliseconds since 1970.
+fn time_of(path: &Path) -> Option<u64> {
+    let facts = std::fs::metadata(path).ok()?;
+    unix_ms(facts.modified().ok()?)
 }
 
 #[cfg(test)]

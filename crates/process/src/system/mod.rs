@@ -6,6 +6,7 @@
 //! omitted, not guessed. The module [`crate::maps`] reads mappings, and [`crate::view`] reads data
 //! that `/proc` does not show.
 
+mod limit;
 mod task;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use std::path::Path;
 
 use vmarea_trace::event::Header;
 
+pub use limit::{Assignment, LimitFiles, limit_files};
 pub use task::{capabilities, mm_info};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";

@@ -82,12 +82,8 @@ pub fn attach(
 ) -> Result<Outcome, RecordError> {
     target::check(options.pid)?;
     match options.by {
-        AttachBy::Tracing => trace(options, sink, progress),
+        AttachBy::Auto | AttachBy::Tracing => trace(options, sink, progress),
         AttachBy::Observing => observe(options, sink, progress),
-        AttachBy::Auto => match observe(options, sink, progress) {
-            Err(RecordError::NotObservable(_)) => trace(options, sink, progress),
-            result => result,
-        },
     }
 }
 

@@ -1,6 +1,7 @@
 //! `vmarea show`: shows an address space.
 
 mod anatomy;
+mod diff;
 mod graph;
 mod maps;
 mod target;
@@ -15,6 +16,7 @@ pub enum Show {
     Maps(maps::Maps),
     Anatomy(anatomy::Anatomy),
     Graph(graph::Graph),
+    Diff(diff::Diff),
 }
 
 impl Show {
@@ -24,6 +26,7 @@ impl Show {
             Self::Maps(maps) => maps.target.reads_a_file(),
             Self::Anatomy(anatomy) => anatomy.target.reads_a_file(),
             Self::Graph(graph) => graph.reads_a_file(),
+            Self::Diff(_) => true,
         }
     }
 
@@ -32,6 +35,7 @@ impl Show {
             Self::Maps(maps) => maps.run(console),
             Self::Anatomy(anatomy) => anatomy.run(console),
             Self::Graph(graph) => graph.run(console),
+            Self::Diff(diff) => diff.run(console),
         }
     }
 }

@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # Installs /vmarea.deb and uses it; ci/package.sh runs this in a clean Debian.
 set -euo pipefail
 dpkg --install /vmarea.deb >/dev/null

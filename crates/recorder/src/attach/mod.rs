@@ -7,7 +7,7 @@
 
 mod target;
 
-use super::observe;
+use super::observe::{self, ObserveOptions};
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -79,7 +79,16 @@ pub fn attach(
     target::check(options.pid)?;
     match options.by {
         AttachBy::Auto | AttachBy::Tracing => tracing(options, sink, progress),
-        AttachBy::Observing => observe::observe(options, sink, progress),
+        AttachBy::Observing => {
+            let wanted = ObserveOptions {
+                pid: options.pid,
+                duration: options.duration,
+                faults: options.faults,
+                kernel_view: options.kernel_view,
+                stacks: options.stacks,
+            };
+            observe::observe(&wanted, sink, progress)
+        }
     }
 }
 

@@ -136,6 +136,42 @@ struct Attr {
     reserved: u16,
 }
 
+impl Attr {
+    /// Selects the event and the data of its samples.
+    fn select(&mut self, what: What) {
+        match what {
+            What::Tracepoint(id) => {
+                self.kind = TYPE_TRACEPOINT;
+                self.config = id;
+                self.sample_type |= SAMPLE_RAW;
+            }
+            What::TracepointWithStack { id, bytes } => {
+                self.kind = TYPE_TRACEPOINT;
+                self.config = id;
+                self.sample_type |= SAMPLE_RAW | SAMPLE_REGS_USER | SAMPLE_STACK_USER;
+                self.sample_regs_user = STACK_REGISTERS;
+                self.sample_stack_user = bytes;
+            }
+            What::TaskRecords => {
+                self.kind = TYPE_SOFTWARE;
+                self.config = COUNT_SW_DUMMY;
+                self.flags |= FLAG_MMAP
+                    | FLAG_MMAP_DATA
+                    | FLAG_MMAP2
+                    | FLAG_COMM
+                    | FLAG_COMM_EXEC
+                    | FLAG_TASK;
+            }
+            What::UserPageFaults => {
+                self.kind = TYPE_SOFTWARE;
+                self.config = COUNT_SW_PAGE_FAULTS;
+                self.sample_type |= SAMPLE_ADDR;
+                self.flags |= FLAG_EXCLUDE_KERNEL;
+            }
+        }
+    }
+}
+
 /// An open perf event that counts on one CPU, for one task and all children it creates later.
 #[derive(Debug)]
 pub struct Event {
@@ -173,36 +209,7 @@ impl Event {
             clockid: libc::CLOCK_MONOTONIC,
             ..Attr::default()
         };
-        match what {
-            What::Tracepoint(id) => {
-                attr.kind = TYPE_TRACEPOINT;
-                attr.config = id;
-                attr.sample_type |= SAMPLE_RAW;
-            }
-            What::TracepointWithStack { id, bytes } => {
-                attr.kind = TYPE_TRACEPOINT;
-                attr.config = id;
-                attr.sample_type |= SAMPLE_RAW | SAMPLE_REGS_USER | SAMPLE_STACK_USER;
-                attr.sample_regs_user = STACK_REGISTERS;
-                attr.sample_stack_user = bytes;
-            }
-            What::TaskRecords => {
-                attr.kind = TYPE_SOFTWARE;
-                attr.config = COUNT_SW_DUMMY;
-                attr.flags |= FLAG_MMAP
-                    | FLAG_MMAP_DATA
-                    | FLAG_MMAP2
-                    | FLAG_COMM
-                    | FLAG_COMM_EXEC
-                    | FLAG_TASK;
-            }
-            What::UserPageFaults => {
-                attr.kind = TYPE_SOFTWARE;
-                attr.config = COUNT_SW_PAGE_FAULTS;
-                attr.sample_type |= SAMPLE_ADDR;
-                attr.flags |= FLAG_EXCLUDE_KERNEL;
-            }
-        }
+        attr.select(what);
         attr.flags |= match begin {
             Begin::Now => 0,
             Begin::Exec => FLAG_DISABLED | FLAG_ENABLE_ON_EXEC,

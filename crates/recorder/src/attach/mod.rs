@@ -10,7 +10,7 @@ mod stopping;
 mod target;
 mod tracing;
 
-use super::observe::observe;
+use super::observe::{ObserveOptions, observe};
 use super::tracer::Tracer;
 use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
@@ -83,7 +83,16 @@ pub fn attach(
     target::check(options.pid)?;
     match options.by {
         AttachBy::Auto | AttachBy::Tracing => trace(options, sink, progress),
-        AttachBy::Observing => observe(options, sink, progress),
+        AttachBy::Observing => {
+            let wanted = ObserveOptions {
+                pid: options.pid,
+                duration: options.duration,
+                faults: options.faults,
+                kernel_view: options.kernel_view,
+                stacks: options.stacks,
+            };
+            observe(&wanted, sink, progress)
+        }
     }
 }
 

@@ -40,7 +40,7 @@ use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
 use crate::snapshot::Snapshotter;
 use crate::sources::open_view;
 use crate::timeline::Timeline;
-use crate::{AttachOptions, Faults, Outcome, Progress, RecordError, Sink, Stacks};
+use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
 use points::Points;
 use record::{Observed, Record};
@@ -71,13 +71,28 @@ const LAST_SNAPSHOTS: Nanos = 300_000_000;
 /// Interval between snapshots of an address space.
 const CHECKPOINT: Nanos = 1_000_000_000;
 
+/// What to observe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObserveOptions {
+    /// Process id.
+    pub pid: i32,
+    /// Duration of the recording; `None` for as long as the process runs.
+    pub duration: Option<Duration>,
+    /// Whether to record page faults.
+    pub faults: Faults,
+    /// Whether to read the kernel's own view.
+    pub kernel_view: InKernel,
+    /// Whether to copy stacks.
+    pub stacks: Stacks,
+}
+
 /// Records a running process by observing it.
 ///
 /// # Errors
 /// [`RecordError::NotObservable`] if the kernel refuses the events; otherwise those of
 /// [`crate::attach`].
 pub(crate) fn observe(
-    options: &AttachOptions,
+    options: &ObserveOptions,
     sink: &mut dyn Sink,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
@@ -147,7 +162,7 @@ impl<'a> Observer<'a> {
     /// The reason why the kernel refuses, or the process cannot be observed; nothing has been
     /// passed to the sink then.
     fn open(
-        options: &AttachOptions,
+        options: &ObserveOptions,
         ring_bytes: Option<usize>,
         sink: &'a mut dyn Sink,
         progress: &'a mut dyn FnMut(Progress),
@@ -299,7 +314,8 @@ impl<'a> Observer<'a> {
                 self.remember_fault(Fault { t, tid, addr });
             }
         }
-        while let Some(record) = self.records.pop_front_if(|record| record.t < watermark) {
+        let ready = self.records.partition_point(|record| record.t < watermark);
+        for record in self.records.drain(..ready).collect::<Vec<_>>() {
             self.judge_snapshots(record.t);
             self.handle(record);
         }

@@ -1,7 +1,7 @@
 //! Tests that need rings of a chosen size.
 
-use super::{Observer, SamplesError, StopRequest};
-use crate::AttachOptions;
+use super::{ObserveOptions, Observer, SamplesError, StopRequest};
+use crate::{Faults, InKernel, Stacks};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use vmarea_trace::event::{Event, Origin};
@@ -29,9 +29,12 @@ impl Drop for Busy {
 #[test]
 fn a_ring_that_overflows_is_reported_and_the_recording_begins_anew() {
     let busy = Busy::start();
-    let options = AttachOptions {
+    let options = ObserveOptions {
+        pid: busy.0.id() as i32,
         duration: Some(Duration::from_millis(1500)),
-        ..AttachOptions::new(busy.0.id() as i32)
+        faults: Faults::Record,
+        kernel_view: InKernel::Read,
+        stacks: Stacks::Skip,
     };
     let mut events: Vec<Event> = Vec::new();
     let mut progress = |_| {};

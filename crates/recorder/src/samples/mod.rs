@@ -24,6 +24,7 @@
 //! `vmsplice`, `process_vm_writev` or `/proc/PID/mem`.
 
 mod record;
+mod sizes;
 mod tracepoint;
 
 use std::io;
@@ -34,6 +35,7 @@ use vmarea_trace::event::{FaultSource, Nanos};
 
 use record::Decoder;
 pub(crate) use record::{split_record, u32_at, u64_at};
+pub(crate) use sizes::{default_ring_bytes, is_full, online_cpus, wakeup_bytes};
 use tracepoint::Tracepoints;
 use vmarea_linux_sys::perf::{Begin, Event, What};
 use vmarea_linux_sys::ring::Ring;
@@ -42,12 +44,8 @@ use vmarea_process::rights::{self, Capability};
 /// Longest time between a sample's time stamp and its arrival in the ring.
 pub const SETTLE: Duration = Duration::from_millis(10);
 
-/// Maximum size of a CPU's ring in bytes.
-const RING_BYTES: usize = 8 << 20;
 /// Minimum useful size of a CPU's ring in bytes.
 pub(crate) const MIN_RING_BYTES: usize = 64 << 10;
-/// Divisor of the available memory; the quotient limits the total size of all rings.
-const MEMORY_SHARE: u64 = 16;
 
 /// A sample that the kernel reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -406,12 +404,6 @@ impl Samples {
     }
 }
 
-/// True if the next record may not have fitted into a ring that held `len` bytes.
-pub(crate) fn is_full(len: usize, ring_bytes: usize) -> bool {
-    // The length of a record has 16 bits.
-    len + (1 << 16).min(ring_bytes / 2) > ring_bytes
-}
-
 enum OpenError {
     /// A ring of this size is not permitted or does not fit into memory.
     Ring,
@@ -477,48 +469,6 @@ pub(crate) fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) ->
         Some(libc::ENOSYS | libc::ENOENT) => SamplesError::Unsupported,
         _ => SamplesError::Io(error),
     }
-}
-
-pub(crate) fn wakeup_bytes(ring_bytes: usize) -> u32 {
-    u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
-}
-
-/// Returns a ring size at which all rings together do not put the machine under memory pressure.
-pub(crate) fn default_ring_bytes() -> io::Result<usize> {
-    let info = std::fs::read_to_string("/proc/meminfo")?;
-    let available = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))
-        .and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok())
-        .unwrap_or(0)
-        << 10;
-    let each = available / MEMORY_SHARE / online_cpus()?.len() as u64;
-    let each = usize::try_from(each).unwrap_or(usize::MAX);
-    let each = each.clamp(MIN_RING_BYTES, RING_BYTES);
-    Ok(1 << each.ilog2())
-}
-
-/// Returns the numbers of the online CPUs.
-pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    parse_cpu_list(text.trim())
-        .filter(|cpus| !cpus.is_empty())
-        .ok_or_else(|| io::Error::other("/sys/devices/system/cpu/online has an unknown format"))
-}
-
-/// Parses a list of CPUs such as `0-2,5`.
-fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if last > MOST {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 #[cfg(test)]

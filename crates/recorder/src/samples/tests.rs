@@ -1,5 +1,6 @@
 //! Tests with real children whose faults are known, read through real rings.
 
+use super::sizes::parse_cpu_list;
 use super::*;
 use vmarea_linux_sys::child::{Child, Inside};
 use vmarea_process::view::{KernelView, View};

@@ -22,6 +22,7 @@ pub mod findings;
 pub mod made_by;
 pub mod origins;
 pub mod plan;
+pub mod prevention;
 pub mod recorded;
 pub mod rows;
 pub mod stacks;
@@ -32,6 +33,7 @@ use advice::{Advice, Situation};
 use findings::Finding;
 use made_by::{MadeBy, MadeFrom, Traced};
 use plan::Plan;
+use prevention::Prevented;
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
@@ -102,6 +104,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Recommended next step.
     pub advice: Advice,
+    /// Changes to the recorded program that would have prevented mappings, each replayed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prevention: Vec<Prevented>,
     /// Call sites in the program that created the most boundaries, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
@@ -165,9 +170,10 @@ fn report(
         reasons: reasons(process, boundaries, traced),
         joinable: plan.saved(),
         advice: match traced {
-            Some(traced) => situation.advice_for_command(&traced.recorded.command),
+            Some(traced) => situation.advice_for_command(&traced.recorded),
             None => situation.advice(),
         },
+        prevention: traced.map_or_else(Vec::new, Traced::prevented),
         made_from: traced.map_or_else(Vec::new, Traced::places),
         rows: (list == List::All).then(|| rows::rows(process, boundaries)),
         plan: traced.is_none().then_some(plan),

@@ -1,6 +1,7 @@
 //! Calls that created the boundaries, by reason, and the call sites in the program.
 
 use super::origins::Origin;
+use super::prevention::Prevented;
 use super::recorded::Recorded;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -58,6 +59,21 @@ impl Traced<'_> {
             mappings,
         });
         made.collect()
+    }
+
+    /// Returns the changes to the program, with the functions whose calls they replace.
+    pub fn prevented(&self) -> Vec<Prevented> {
+        let site = |stack: u32| {
+            let frames = self.stacks.get(stack as usize)?;
+            // The innermost frames are the C library's.
+            let own = frames.iter().find(|frame| !frame.contains("libc"));
+            own.or(frames.first()).cloned()
+        };
+        let mut all = self.recorded.prevented.clone();
+        for change in &mut all {
+            change.site = change.stack.and_then(site);
+        }
+        all
     }
 
     /// Returns the call sites in the program that created the most boundaries.

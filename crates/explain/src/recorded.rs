@@ -6,6 +6,7 @@
 //! faults were not recorded, the attributes that depend on faults are treated as unknown.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
+use super::prevention::{self, Prevented};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
@@ -49,7 +50,7 @@ pub struct CallStacks {
 }
 
 impl CallStacks {
-    fn next(&mut self, tid: Tid) -> Option<u32> {
+    pub(crate) fn next(&mut self, tid: Tid) -> Option<u32> {
         self.by_thread.get_mut(&tid)?.pop_front()
     }
 }
@@ -67,6 +68,8 @@ pub struct Recorded {
     pub address_spaces: u64,
     /// Number of differences between replay and kernel up to the moment with the most mappings.
     pub differences: u64,
+    /// Changes to the program that would have prevented mappings.
+    pub prevented: Vec<Prevented>,
 }
 
 /// The moment when an address space has the most mappings.
@@ -92,13 +95,16 @@ pub fn at_peak<R: Read>(
     let header = reader.header().clone();
     let mut spaces = 0;
     let peak = find_peak(reader, &header, &mut spaces)?.ok_or(RecordedError::Empty)?;
+    let prevented = prevention::replay(&header, whole(Reader::new(open()?)?), stacks.clone())?;
     let mut walk = Walk::new(&header)?;
     for event in whole(Reader::new(open()?)?).take(peak.event as usize) {
         let event = event?;
         walk.replayer.event(&event)?;
         walk.follow(&event, &mut stacks);
     }
-    walk.end(&header, peak, spaces)
+    let mut recorded = walk.end(&header, peak, spaces)?;
+    recorded.prevented = prevented;
+    Ok(recorded)
 }
 
 /// Returns the events up to the point at which the trace is truncated or damaged.
@@ -261,6 +267,7 @@ impl Walk {
             command: header.command.clone(),
             address_spaces,
             differences: self.replayer.finish().verify.differences,
+            prevented: Vec::new(),
         })
     }
 }

@@ -23,6 +23,7 @@ pub mod import;
 pub mod machine;
 mod overlapping;
 mod policy_name;
+pub mod prevention;
 pub mod report;
 mod rights;
 mod tasks;
@@ -34,6 +35,7 @@ pub use policy_name::PolicyName;
 pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
+use prevention::{Changed, Prevented, Prevention};
 use rights::Rights;
 use std::collections::HashMap;
 use tasks::Tasks;
@@ -48,6 +50,8 @@ pub struct Options {
     /// Policies to replay under, in addition to the recorded kernel's policy, which always comes
     /// first.
     pub policies: Vec<PolicyName>,
+    /// Changes to the program, each of which is replayed under the recorded kernel's policy.
+    pub preventions: Vec<Prevention>,
     /// If true, every invariant of the core is checked after each event, which is slow.
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
@@ -168,6 +172,11 @@ impl Replayer {
         worlds[0]
             .space
             .set_observer(counterfactual.observer(others));
+        worlds.extend(options.preventions.iter().map(|&prevention| {
+            let mut world = World::new("linux", linux, system);
+            world.changed = Some(Changed::new(prevention));
+            world
+        }));
         let mut report = Report::default();
         report.notes.extend(remarks);
         Ok(Replayer {
@@ -199,8 +208,13 @@ impl Replayer {
                 self.doubt(fault.mm, fault.order);
                 self.settle(fault.mm, Some(fault.tid));
                 self.give_rights(fault.tid, fault.mm);
-                for world in &mut self.worlds {
-                    world.fault(fault);
+                let mut succeeds = false;
+                for (nr, world) in self.worlds.iter_mut().enumerate() {
+                    let done = world.fault(fault);
+                    succeeds |= nr == 0 && done;
+                    if let (Some(changed), true, false) = (&mut world.changed, succeeds, done) {
+                        changed.access_fails(fault.addr);
+                    }
                 }
             }
             Event::Call(call) => self.ordered_call(call),
@@ -269,9 +283,28 @@ impl Replayer {
         &self.worlds[0]
     }
 
+    /// Returns the results of the changed runs so far.
+    pub fn prevented(&self) -> impl Iterator<Item = Prevented> {
+        let changed = |world: &World| {
+            let changed = world.changed.as_ref()?;
+            Some(changed.result(world.peak))
+        };
+        self.worlds.iter().filter_map(changed)
+    }
+
+    /// Returns how many calls each change has replaced so far.
+    pub fn rewritten(&self) -> impl Iterator<Item = (Prevention, u64)> {
+        let changed = self
+            .worlds
+            .iter()
+            .filter_map(|world| world.changed.as_ref());
+        changed.map(Changed::rewritten)
+    }
+
     /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
-        for world in &mut self.worlds {
+        let of_policies = |world: &&mut World| world.changed.is_none();
+        for world in self.worlds.iter_mut().filter(of_policies) {
             world.finish();
             self.report
                 .policies

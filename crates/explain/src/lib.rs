@@ -24,6 +24,7 @@ pub mod origins;
 pub mod plan;
 pub mod prevention;
 pub mod recorded;
+mod recording;
 pub mod rows;
 pub mod stacks;
 pub mod text;

@@ -5,7 +5,7 @@
 //! replay without a change reproduces the recorded peak.
 
 use super::origins::label;
-use super::recorded::{CallStacks, RecordedError};
+use super::recording::{CallStacks, RecordedError};
 use serde::Serialize;
 use std::collections::HashMap;
 use vmarea_replay::prevention::Prevention;
@@ -55,7 +55,7 @@ pub(crate) fn replay(
         ..Options::default()
     };
     let mut replayer = Replayer::new(header, &options)?;
-    let mut sites: HashMap<Prevention, HashMap<(String, Option<u32>), u64>> = HashMap::new();
+    let mut sites = CallSites::new();
     let mut last: Vec<u64> = vec![0; Prevention::ALL.len()];
     for event in events {
         let event = event?;
@@ -70,6 +70,13 @@ pub(crate) fn replay(
             }
         }
     }
+    Ok(results(&replayer, sites))
+}
+
+/// The calls that each change replaces, with their numbers.
+type CallSites = HashMap<Prevention, HashMap<(String, Option<u32>), u64>>;
+
+fn results(replayer: &Replayer, mut sites: CallSites) -> Vec<Prevented> {
     let recorded = replayer.recorded_kernel().peak;
     let results: Vec<_> = replayer.prevented().collect();
     // The first world has no change.
@@ -105,7 +112,7 @@ pub(crate) fn replay(
         .filter(|prevented| prevented.after.is_none_or(|after| after < prevented.before))
         .collect();
     prevented.sort_by_key(|prevented| prevented.after.unwrap_or(u64::MAX));
-    Ok(prevented)
+    prevented
 }
 
 fn text(prevention: Prevention) -> &'static str {

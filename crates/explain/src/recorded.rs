@@ -6,6 +6,8 @@
 //! faults were not recorded, the attributes that depend on faults are treated as unknown.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
+pub use super::recording::{CallStacks, RecordedError};
+
 use super::prevention::{self, Prevented};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
@@ -21,39 +23,9 @@ use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{
-    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
+    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot,
 };
 use vmarea_trace::{Error as TraceError, Reader};
-
-/// Reason why a recording cannot be explained.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordedError {
-    /// The trace cannot be read.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The trace cannot be replayed.
-    #[error(transparent)]
-    Replay(#[from] Error),
-    /// The trace cannot be opened.
-    #[error("cannot read the recording: {0}")]
-    Open(#[from] io::Error),
-    /// The recording contains no mapping.
-    #[error("the recording contains no mapping of the program")]
-    Empty,
-}
-
-/// Numbers of the stacks recorded at each thread's calls, in the order of the calls in the trace.
-#[derive(Clone, Debug, Default)]
-pub struct CallStacks {
-    /// Stack numbers of the calls, by thread.
-    pub by_thread: HashMap<Tid, std::collections::VecDeque<u32>>,
-}
-
-impl CallStacks {
-    pub(crate) fn next(&mut self, tid: Tid) -> Option<u32> {
-        self.by_thread.get_mut(&tid)?.pop_front()
-    }
-}
 
 /// A recorded program at the moment when it had the most mappings.
 #[derive(Debug)]

@@ -16,6 +16,7 @@
 
 pub mod action;
 pub mod apply;
+mod changed;
 pub mod counterfactual;
 mod decode;
 pub mod files;
@@ -35,7 +36,7 @@ pub use policy_name::PolicyName;
 pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
-use prevention::{Changed, Prevented, Prevention};
+use prevention::{Changed, Prevention};
 use rights::Rights;
 use std::collections::HashMap;
 use tasks::Tasks;
@@ -208,14 +209,7 @@ impl Replayer {
                 self.doubt(fault.mm, fault.order);
                 self.settle(fault.mm, Some(fault.tid));
                 self.give_rights(fault.tid, fault.mm);
-                let mut succeeds = false;
-                for (nr, world) in self.worlds.iter_mut().enumerate() {
-                    let done = world.fault(fault);
-                    succeeds |= nr == 0 && done;
-                    if let (Some(changed), true, false) = (&mut world.changed, succeeds, done) {
-                        changed.access_fails(fault.addr);
-                    }
-                }
+                self.fault(fault);
             }
             Event::Call(call) => self.ordered_call(call),
             Event::Touch(touch) => {
@@ -281,24 +275,6 @@ impl Replayer {
     /// Returns the world under the recorded kernel's rules.
     pub fn recorded_kernel(&self) -> &World {
         &self.worlds[0]
-    }
-
-    /// Returns the results of the changed runs so far.
-    pub fn prevented(&self) -> impl Iterator<Item = Prevented> {
-        let changed = |world: &World| {
-            let changed = world.changed.as_ref()?;
-            Some(changed.result(world.peak))
-        };
-        self.worlds.iter().filter_map(changed)
-    }
-
-    /// Returns how many calls each change has replaced so far.
-    pub fn rewritten(&self) -> impl Iterator<Item = (Prevention, u64)> {
-        let changed = self
-            .worlds
-            .iter()
-            .filter_map(|world| world.changed.as_ref());
-        changed.map(Changed::rewritten)
     }
 
     /// Ends all remaining address spaces and returns the report.

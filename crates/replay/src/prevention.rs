@@ -13,15 +13,12 @@
 //! whole advice                         madvise(piece) ─▶ madvise(mapping)
 //! ```
 
-use super::action::Action;
-use super::world::World;
 use std::collections::{BTreeMap, HashMap};
-use vmarea::fault::{Access, Faulted};
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
+use vmarea::types::PAGE_SIZE;
 use vmarea::types::call_flags::{MapFlags, Prot};
-use vmarea::types::{Errno, PAGE_SIZE};
 use vmarea_trace::event::{Call, MmId};
 
 /// Minimum size of a reservation that is primed.
@@ -87,9 +84,12 @@ pub(crate) struct Changed {
     regions: HashMap<MmId, BTreeMap<u64, u64>>,
 }
 
-/// A call of the changed program.
-enum Step {
+/// A call or an access of the changed program.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A call.
     Call(Syscall),
+    /// A write to a byte.
     Write(u64),
 }
 
@@ -145,7 +145,7 @@ impl Changed {
     }
 
     /// Remembers new and removed regions.
-    fn follow(&mut self, call: &Call, request: &Syscall) {
+    pub(crate) fn follow(&mut self, call: &Call, request: &Syscall) {
         let regions = self.regions.entry(call.mm).or_default();
         let (start, len, is_new) = match request {
             Syscall::Mmap(request) => {
@@ -177,9 +177,15 @@ impl Changed {
         }
     }
 
-    /// Returns the calls that the changed program makes instead of the recorded one; `None` if the
-    /// call is unchanged.
-    fn rewrite(&mut self, call: &Call, request: &Syscall) -> Option<Vec<Step>> {
+    /// Returns what the changed program does instead of the recorded call; `None` if the call is
+    /// unchanged.
+    pub(crate) fn rewrite(&mut self, call: &Call, request: &Syscall) -> Option<Vec<Step>> {
+        let steps = self.steps(call, request);
+        self.rewritten += u64::from(steps.is_some());
+        steps
+    }
+
+    fn steps(&self, call: &Call, request: &Syscall) -> Option<Vec<Step>> {
         match (self.prevention, request) {
             (Prevention::Priming, Syscall::Mmap(request)) => primed(request),
             (Prevention::WholeAdvice, &Syscall::Madvise { addr, len, advice }) => {
@@ -278,43 +284,4 @@ fn primed(request: &MmapRequest) -> Option<Vec<Step>> {
         Step::Write(start),
         Step::Call(protect),
     ])
-}
-
-impl World {
-    /// Applies the changed form of a call; returns false if the change does not affect the call.
-    pub(crate) fn act_changed(&mut self, action: &Action, call: &Call) -> bool {
-        let Action::Call(request) = action else {
-            return false;
-        };
-        let Some(mut changed) = self.changed.take() else {
-            return false;
-        };
-        let mut done = false;
-        if call.ret >= 0 {
-            if let (Some(steps), Some(mm)) = (changed.rewrite(call, request), self.mm(call.mm)) {
-                changed.rewritten += 1;
-                for step in steps {
-                    let result = match &step {
-                        Step::Call(request) => self.space.syscall(mm, request),
-                        Step::Write(addr) => match self.space.fault(mm, *addr, Access::Write) {
-                            Ok(Faulted::Done | Faulted::Spurious) => Ok(0),
-                            _ => Err(Errno::EFAULT),
-                        },
-                    };
-                    let is_advice = matches!(step, Step::Call(Syscall::Madvise { .. }));
-                    match result {
-                        // `madvise` of a mapping with holes advises the rest of it.
-                        Err(Errno::ENOMEM) if is_advice => {}
-                        Err(errno) => changed.fails(call, -i64::from(errno.number())),
-                        Ok(_) => {}
-                    }
-                }
-                self.count(call.mm, mm);
-                done = true;
-            }
-            changed.follow(call, request);
-        }
-        self.changed = Some(changed);
-        done
-    }
 }

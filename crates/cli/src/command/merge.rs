@@ -133,21 +133,7 @@ impl Merge {
         let fixes = self.fix(console, &remote, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
         let (said, left_apart) = if self.apply {
-            let mut meter = None;
-            let report = remote.merge_with(&range, &mut |progress| {
-                let meter =
-                    meter.get_or_insert_with(|| Meter::of_items(console, "merging", progress.of));
-                meter.at(progress.mappings, || {
-                    format!(
-                        "{} of {} mappings; {} pauses over --max-pause",
-                        count(progress.mappings),
-                        count(progress.of),
-                        count(progress.long_pauses)
-                    )
-                });
-            });
-            drop(meter);
-            let report = report.map_err(failure)?;
+            let report = merge(console, &remote, &range)?;
             let said = Said::of_report(self.pid, remote.way(), &report, &survey);
             (said, report.kept)
         } else {
@@ -294,6 +280,24 @@ impl Merge {
             }
         }
     }
+}
+
+/// Merges, and shows the progress.
+fn merge(console: &Console, remote: &Remote, range: &std::ops::Range<u64>) -> Result<Report> {
+    let mut meter = None;
+    let report = remote.merge_with(range, &mut |progress| {
+        let meter = meter.get_or_insert_with(|| Meter::of_items(console, "merging", progress.of));
+        meter.at(progress.mappings, || {
+            format!(
+                "{} of {} mappings; {} pauses over --max-pause",
+                count(progress.mappings),
+                count(progress.of),
+                count(progress.long_pauses)
+            )
+        });
+    });
+    drop(meter);
+    report.map_err(failure)
 }
 
 impl Said {

@@ -51,6 +51,18 @@ impl<'a> Meter<'a> {
         Self::new(console, what, drawn, ProgressBar::new(total), style)
     }
 
+    /// Starts a phase that processes `total` items.
+    pub fn of_items(console: &'a Console, what: &'static str, total: u64) -> Self {
+        let drawn = if console.draws_alone() {
+            Drawn::Bar
+        } else {
+            Drawn::Lines
+        };
+        // The remaining time follows from the speed of the items so far.
+        let style = ProgressStyle::with_template("{prefix} {wide_bar} {eta} {msg}");
+        Self::new(console, what, drawn, ProgressBar::new(total), style)
+    }
+
     fn new(
         console: &'a Console,
         what: &'static str,

@@ -28,7 +28,9 @@ pub fn replay(world: &mut World, events: &[Event]) {
     let mut seen = HashSet::new();
     for event in events {
         match event {
-            Event::Fault(fault) => world.fault(fault),
+            Event::Fault(fault) => {
+                world.fault(fault);
+            }
             Event::Touch(touch) => world.touch(touch),
             Event::Call(call) => {
                 let action = files.action(call);

@@ -7,6 +7,7 @@
 
 use super::findings::{Finding, Kind};
 use super::plan::{Plan, Stage};
+use super::recorded::Recorded;
 use serde::Serialize;
 
 /// Recommended next step.
@@ -61,17 +62,34 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns the recommended next step for a recorded program with this command line.
+    /// Returns the recommended next step for a recorded program.
     ///
-    /// The program has ended, so no repair of it can be checked: the advice has no count.
-    pub fn advice_for_command(&self, words: &[String]) -> Advice {
-        if !self.is_worthwhile(self.plan.saved()) {
+    /// A change to the program is advised if a replay has checked it. The program has ended, so no
+    /// repair of it can be checked, and its advice has no count.
+    pub fn advice_for_command(&self, recorded: &Recorded) -> Advice {
+        let checked = recorded.prevented.iter().find_map(|change| {
+            let after = change.after?;
+            let saved = change.before - after;
+            self.is_worthwhile(saved).then(|| {
+                format!(
+                    "change the program: {}; {} mappings at the peak become {after} (replayed)",
+                    change.text, change.before
+                )
+            })
+        });
+        if let Some(text) = checked {
+            return Advice {
+                text,
+                command: None,
+            };
+        }
+        if !self.is_worthwhile(self.plan.safe.saved()) {
             return Advice {
                 command: None,
                 ..self.advice()
             };
         }
-        let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+        let words: Vec<_> = recorded.command.iter().map(|word| quoted(word)).collect();
         Advice {
             text: "run it with --keep-merged, which merges while the program runs (how many \
                    mappings this leaves was not checked)"

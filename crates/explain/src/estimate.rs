@@ -16,8 +16,9 @@ const PAGE_NS: u64 = 160;
 const COPIED_NS: u64 = 2_400;
 /// Nanoseconds per mapping, for the mapping's share of the setup, swap and teardown of its run.
 const MAPPING_NS: u64 = 10_000;
-/// Nanoseconds per run, for at least one stop of the process.
-const RUN_NS: u64 = 500_000;
+/// Nanoseconds per stop of the process, including the rest that it is given afterwards: 1,000 stops
+/// took 7.5 s. Each run needs at least one stop.
+const STOP_NS: u64 = 7_500_000;
 /// Nanoseconds per call that changes one mapping.
 const CALL_NS: u64 = 6_000;
 /// Nanoseconds to inject the agent and to remove it.
@@ -43,13 +44,14 @@ impl Cost {
         let bytes_at_most = prediction.bytes.min(anonymous.unwrap_or(u64::MAX));
         let moved_ns = bytes_at_most / PAGE_SIZE * PAGE_NS
             + prediction.copies * COPIED_NS
-            + prediction.members * MAPPING_NS
-            + prediction.runs * RUN_NS;
+            + prediction.members * MAPPING_NS;
+        // A piece is planned to take half of the allowed pause.
+        let stops = prediction.runs.max(moved_ns / (PIECE_NS / 2));
         // The repairs that move no pages are each made during one stop.
         let changed_ns = prediction.changed * CALL_NS;
         Cost {
             bytes_at_most,
-            total_ns: SESSION_NS + moved_ns + changed_ns,
+            total_ns: SESSION_NS + moved_ns + stops * STOP_NS + changed_ns,
             pause_ns: moved_ns.min(PIECE_NS).max(changed_ns),
         }
     }

@@ -28,8 +28,10 @@ pub mod made_from;
 mod made_from_text;
 pub mod origins;
 pub mod plan;
+pub mod prevention;
 pub mod profile;
 pub mod recorded;
+mod recording;
 pub mod rows;
 pub mod since;
 pub mod stacks;
@@ -43,6 +45,7 @@ use findings::Finding;
 use made_by::{MadeBy, Traced};
 use made_from::MadeFrom;
 use plan::Plan;
+use prevention::Prevented;
 use recorded::Recorded;
 use rows::MappingRow;
 use serde::Serialize;
@@ -130,6 +133,9 @@ pub struct Report {
     pub causes: Vec<Cause>,
     /// Recommended next step.
     pub advice: Advice,
+    /// Changes to the recorded program that would have prevented mappings, each replayed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prevention: Vec<Prevented>,
     /// Functions of the program that made the mappings, most mappings first, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
@@ -200,9 +206,10 @@ fn report(
         reasons: reasons(process, boundaries, traced),
         joinable: plan.saved(),
         advice: match traced {
-            Some(traced) => situation.advice_for_command(&traced.recorded.command),
+            Some(traced) => situation.advice_for_command(&traced.recorded),
             None => situation.advice(),
         },
+        prevention: traced.map_or_else(Vec::new, Traced::prevented),
         made_from: traced.map_or_else(Vec::new, Traced::functions),
         since: None,
         causes: causes::causes(&rows),

@@ -14,7 +14,7 @@ const FUNCTIONS: usize = 5;
 const CALLERS: usize = 5;
 /// Maximum number of calls that are shown per function.
 const CALLS: usize = 3;
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 impl Report {
     /// Writes the functions that made the most mappings.
@@ -121,7 +121,7 @@ fn place(frame: &Frame, width: usize) -> String {
 }
 
 /// Returns name and place, the place without folders.
-fn one_line(frame: &Frame, width: usize) -> String {
+pub(super) fn one_line(frame: &Frame, width: usize) -> String {
     let file = frame.file.as_ref().or(frame.module.as_ref());
     let file = file.map(|file| file.rsplit('/').next().unwrap_or(file));
     let mut place = clip(&printable(file.unwrap_or_default()), width / 3);

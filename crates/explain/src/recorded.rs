@@ -6,6 +6,9 @@
 //! faults were not recorded, the attributes that depend on faults are treated as unknown.
 
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
+pub use super::recording::{CallStacks, RecordedError};
+
+use super::prevention::{self, Prevented};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
@@ -20,39 +23,9 @@ use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, Options, Replayer};
 use vmarea_trace::event::{
-    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
+    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot,
 };
 use vmarea_trace::{Error as TraceError, Reader};
-
-/// Reason why a recording cannot be explained.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordedError {
-    /// The trace cannot be read.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The trace cannot be replayed.
-    #[error(transparent)]
-    Replay(#[from] Error),
-    /// The trace cannot be opened.
-    #[error("cannot read the recording: {0}")]
-    Open(#[from] io::Error),
-    /// The recording contains no mapping.
-    #[error("the recording contains no mapping of the program")]
-    Empty,
-}
-
-/// Numbers of the stacks recorded at each thread's calls, in the order of the calls in the trace.
-#[derive(Clone, Debug, Default)]
-pub struct CallStacks {
-    /// Stack numbers of the calls, by thread.
-    pub by_thread: HashMap<Tid, std::collections::VecDeque<u32>>,
-}
-
-impl CallStacks {
-    fn next(&mut self, tid: Tid) -> Option<u32> {
-        self.by_thread.get_mut(&tid)?.pop_front()
-    }
-}
 
 /// A recorded program at the moment when it had the most mappings.
 #[derive(Debug)]
@@ -67,6 +40,8 @@ pub struct Recorded {
     pub address_spaces: u64,
     /// Number of differences between replay and kernel up to the moment with the most mappings.
     pub differences: u64,
+    /// Changes to the program that would have prevented mappings.
+    pub prevented: Vec<Prevented>,
 }
 
 /// The moment when an address space has the most mappings.
@@ -92,13 +67,16 @@ pub fn at_peak<R: Read>(
     let header = reader.header().clone();
     let mut spaces = 0;
     let peak = find_peak(reader, &header, &mut spaces)?.ok_or(RecordedError::Empty)?;
+    let prevented = prevention::replay(&header, whole(Reader::new(open()?)?), stacks.clone())?;
     let mut walk = Walk::new(&header)?;
     for event in whole(Reader::new(open()?)?).take(peak.event as usize) {
         let event = event?;
         walk.replayer.event(&event)?;
         walk.follow(&event, &mut stacks);
     }
-    walk.end(&header, peak, spaces)
+    let mut recorded = walk.end(&header, peak, spaces)?;
+    recorded.prevented = prevented;
+    Ok(recorded)
 }
 
 /// Returns the events up to the point at which the trace is truncated or damaged.
@@ -261,6 +239,7 @@ impl Walk {
             command: header.command.clone(),
             address_spaces,
             differences: self.replayer.finish().verify.differences,
+            prevented: Vec::new(),
         })
     }
 }

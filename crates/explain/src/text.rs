@@ -100,6 +100,7 @@ impl Report {
             writeln!(out, "  {command}")?;
         }
         self.write_plan(out, size)?;
+        self.write_prevention(out)?;
         self.write_functions(out)?;
         match &self.since {
             Some(growth) => {
@@ -108,6 +109,30 @@ impl Report {
             }
             None => Ok(()),
         }
+    }
+
+    /// Writes the changes to the program that a replay has examined.
+    fn write_prevention(&self, out: &mut dyn Write) -> io::Result<()> {
+        for change in &self.prevention {
+            let result = match (change.after, &change.no_count) {
+                (Some(after), _) => format!(
+                    "{} mappings at the peak become {}",
+                    count(change.before),
+                    count(after)
+                ),
+                (None, why) => format!("no count: {}", why.as_deref().unwrap_or_default()),
+            };
+            let calls = count(change.calls);
+            let text = format!(
+                "in place of {calls} calls ({}): {}: {result}",
+                change.call, change.text
+            );
+            write_wrapped(out, &text)?;
+            if let Some(frame) = &change.site {
+                writeln!(out, "  {}", shorten(&printable(frame), WIDTH - 2))?;
+            }
+        }
+        Ok(())
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -82,7 +82,7 @@ pub(super) trait PieceExecutor {
 }
 
 /// Joins as much of `runs` as possible and records the result in `report`. Copies at most
-/// `copy_pages` shared pages.
+/// `copy_pages` shared pages. Calls `progress` after each piece.
 ///
 /// # Errors
 /// [`RepairError::PauseTooShort`], and the errors of [`PieceExecutor::join`].
@@ -92,6 +92,7 @@ pub(super) fn merge(
     pace: Pace,
     copy_pages: u64,
     report: &mut Report,
+    progress: &mut dyn FnMut(Progress),
 ) -> Result<(), RepairError> {
     pace.check()?;
     let mut driver = Driver {
@@ -100,6 +101,9 @@ pub(super) fn merge(
         copies: copy_pages,
         shared_in_turn: 0,
         report,
+        all: runs.iter().map(|run| run.parts.len() as u64).sum(),
+        seen: 0,
+        progress,
     };
     runs.iter().try_for_each(|run| driver.merge_run(run))
 }
@@ -112,6 +116,22 @@ struct Driver<'a, E> {
     /// Number of pieces refused because of shared pages since the last joined piece.
     shared_in_turn: u32,
     report: &'a mut Report,
+    /// Number of mappings in all runs.
+    all: u64,
+    /// Number of mappings in the pieces so far.
+    seen: u64,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+/// Progress of a merge after a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Number of mappings that have been tried.
+    pub mappings: u64,
+    /// Number of mappings to try.
+    pub of: u64,
+    /// Number of pauses so far that were longer than allowed.
+    pub long_pauses: u64,
 }
 
 impl<E: PieceExecutor> Driver<'_, E> {
@@ -151,6 +171,13 @@ impl<E: PieceExecutor> Driver<'_, E> {
         let report = &mut *self.report;
         report.copied += done.copied;
         report.longest_pause = report.longest_pause.max(done.pause);
+        report.long_pauses += u64::from(self.pace.is_too_long(done.pause));
+        self.seen += piece.parts.len() as u64;
+        (self.progress)(Progress {
+            mappings: self.seen.min(self.all),
+            of: self.all,
+            long_pauses: report.long_pauses,
+        });
         match done.refused {
             Some((reason, _)) => report.kept.add(reason),
             None => {

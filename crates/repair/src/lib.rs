@@ -55,6 +55,7 @@ mod proc_status;
 mod remote;
 mod report;
 
+pub use driver::Progress;
 pub use error::RepairError;
 pub use fixes::{Fix, Fixed};
 pub use in_process::{Merger, can_repair_itself, merge_range};

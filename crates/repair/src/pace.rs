@@ -74,6 +74,11 @@ impl Pace {
         }
     }
 
+    /// True if a pause was longer than allowed.
+    pub(super) fn is_too_long(&self, pause: Duration) -> bool {
+        self.bound.is_some_and(|bound| pause > bound)
+    }
+
     /// Returns the limits for the next piece.
     pub(super) fn limits(&self) -> Limits {
         let Some(bound) = self.bound else {

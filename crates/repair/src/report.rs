@@ -183,6 +183,8 @@ pub struct Report {
     pub copied: u64,
     /// Longest duration for which a single piece blocked threads.
     pub longest_pause: Duration,
+    /// Number of pieces that blocked threads for longer than allowed.
+    pub long_pauses: u64,
     /// Duration of the whole repair.
     pub total: Duration,
     /// Number of forks during the repair in which the child received the missing pages.

@@ -41,6 +41,9 @@ impl World {
         let Some(mm) = self.mm(call.mm) else {
             return Done::default();
         };
+        if self.act_changed(action, call) {
+            return Done::default();
+        }
         let space = &self.space;
         let mut learnt_base = false;
         let result = match *action {
@@ -73,6 +76,11 @@ impl World {
         };
         self.collect_merges(mm);
         self.count(call.mm, mm);
+        if let (Some(changed), Some(errno @ -4095..0)) = (&mut self.changed, result)
+            && call.ret >= 0
+        {
+            changed.fails(call, errno);
+        }
         Done {
             result,
             learnt_base,

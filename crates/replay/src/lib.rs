@@ -16,6 +16,7 @@
 
 pub mod action;
 pub mod apply;
+mod changed;
 pub mod counterfactual;
 mod decode;
 pub mod files;
@@ -23,6 +24,7 @@ pub mod import;
 pub mod machine;
 mod overlapping;
 mod policy_name;
+pub mod prevention;
 pub mod report;
 mod rights;
 mod tasks;
@@ -34,6 +36,7 @@ pub use policy_name::PolicyName;
 pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
+use prevention::{Changed, Prevention};
 use rights::Rights;
 use std::collections::HashMap;
 use tasks::Tasks;
@@ -48,6 +51,8 @@ pub struct Options {
     /// Policies to replay under, in addition to the recorded kernel's policy, which always comes
     /// first.
     pub policies: Vec<PolicyName>,
+    /// Changes to the program, each of which is replayed under the recorded kernel's policy.
+    pub preventions: Vec<Prevention>,
     /// If true, every invariant of the core is checked after each event, which is slow.
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
@@ -168,6 +173,11 @@ impl Replayer {
         worlds[0]
             .space
             .set_observer(counterfactual.observer(others));
+        worlds.extend(options.preventions.iter().map(|&prevention| {
+            let mut world = World::new("linux", linux, system);
+            world.changed = Some(Changed::new(prevention));
+            world
+        }));
         let mut report = Report::default();
         report.notes.extend(remarks);
         Ok(Replayer {
@@ -199,9 +209,7 @@ impl Replayer {
                 self.doubt(fault.mm, fault.order);
                 self.settle(fault.mm, Some(fault.tid));
                 self.give_rights(fault.tid, fault.mm);
-                for world in &mut self.worlds {
-                    world.fault(fault);
-                }
+                self.fault(fault);
             }
             Event::Call(call) => self.ordered_call(call),
             Event::Touch(touch) => {
@@ -271,7 +279,8 @@ impl Replayer {
 
     /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
-        for world in &mut self.worlds {
+        let of_policies = |world: &&mut World| world.changed.is_none();
+        for world in self.worlds.iter_mut().filter(of_policies) {
             world.finish();
             self.report
                 .policies

@@ -1,5 +1,6 @@
 //! The address spaces of a trace, replayed under one policy.
 
+use super::prevention::Changed;
 use super::report::PolicyReport;
 use std::collections::HashMap;
 use vmarea::Space;
@@ -30,6 +31,10 @@ pub struct World {
     check_paid: u64,
     /// Number of calls so far, if the policy has a merge collector.
     calls: u64,
+    /// Peak number of VMAs in one address space.
+    pub peak: u64,
+    /// Change to the program, if the world has one.
+    pub(crate) changed: Option<Changed>,
 }
 
 /// Number of calls between two runs of the merge collector. A kernel would run the collector in a
@@ -51,6 +56,8 @@ impl World {
             total_live: 0,
             check_paid: 0,
             calls: 0,
+            peak: 0,
+            changed: None,
         }
     }
 
@@ -92,13 +99,16 @@ impl World {
         self.adopt(mm, id);
     }
 
-    /// Creates an address space as a copy of `parent`.
-    pub fn mm_fork(&mut self, mm: TraceMm, parent: TraceMm) {
-        let Some(parent) = self.mm(parent) else {
+    /// Creates an address space as a copy of `from`.
+    pub fn mm_fork(&mut self, mm: TraceMm, from: TraceMm) {
+        let Some(parent) = self.mm(from) else {
             return;
         };
         let id = self.space.fork(parent);
         self.adopt(mm, id);
+        if let Some(changed) = &mut self.changed {
+            changed.forked(mm, from);
+        }
     }
 
     /// Gives an address space the limits and capabilities of the next thread that acts on it.
@@ -126,6 +136,9 @@ impl World {
         self.add_counts(id);
         self.report.vmas_exit += self.live.get(&mm).copied().unwrap_or(0);
         self.total_live -= self.live.remove(&mm).unwrap_or(0);
+        if let Some(changed) = &mut self.changed {
+            changed.ended(mm);
+        }
         // This cannot fail: the address space was in the table.
         let _ = self.space.mm_exit(id);
     }
@@ -218,16 +231,19 @@ impl World {
         let now = u64::from(r.state().map_count);
         let was = self.live.insert(mm, now).unwrap_or(0);
         self.total_live = self.total_live + now - was;
+        self.peak = self.peak.max(now);
         self.report.vmas_peak = self.report.vmas_peak.max(self.total_live);
     }
 
-    /// Replays a page fault.
+    /// Replays a page fault; returns true if the access succeeds.
     #[inline]
-    pub fn fault(&mut self, fault: &Fault) {
-        let Some(mm) = self.mm(fault.mm) else { return };
+    pub fn fault(&mut self, fault: &Fault) -> bool {
+        let Some(mm) = self.mm(fault.mm) else {
+            return false;
+        };
         let access = access_of(fault.access);
-        // The address space exists, and the pages show the outcome of the fault.
-        let _ = self.space.fault(mm, fault.addr, access);
+        let faulted = self.space.fault(mm, fault.addr, access);
+        matches!(faulted, Ok(fault::Faulted::Done | fault::Faulted::Spurious))
     }
 
     /// Replays a memory access that caused no page fault.

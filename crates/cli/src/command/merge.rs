@@ -4,6 +4,7 @@ use super::explain::Range;
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::JsonArg;
+use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
@@ -92,6 +93,8 @@ struct Said {
     by: &'static str,
     copied_pages: u64,
     longest_pause_us: u64,
+    /// Number of pauses that were longer than `--max-pause`.
+    long_pauses: u64,
     total_us: u64,
     kept_apart: BTreeMap<&'static str, u64>,
     fixes: Vec<SaidFix>,
@@ -130,7 +133,7 @@ impl Merge {
         let fixes = self.fix(console, &remote, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
         let (said, left_apart) = if self.apply {
-            let report = remote.merge(&range).map_err(failure)?;
+            let report = merge(console, &remote, &range)?;
             let said = Said::of_report(self.pid, remote.way(), &report, &survey);
             (said, report.kept)
         } else {
@@ -234,6 +237,14 @@ impl Merge {
                 said.longest_pause_us as f64 / 1e3,
                 said.total_us as f64 / 1e3
             )?;
+            if said.long_pauses > 0 {
+                writeln!(
+                    out,
+                    "{} pauses were longer than --max-pause ({:.1} ms)",
+                    count(said.long_pauses),
+                    self.max_pause.as_secs_f64() * 1e3
+                )?;
+            }
             if said.copied_pages > 0 {
                 let which = if said.by == "move" {
                     "shared pages"
@@ -271,6 +282,24 @@ impl Merge {
     }
 }
 
+/// Merges, and shows the progress.
+fn merge(console: &Console, remote: &Remote, range: &std::ops::Range<u64>) -> Result<Report> {
+    let mut meter = None;
+    let report = remote.merge_with(range, &mut |progress| {
+        let meter = meter.get_or_insert_with(|| Meter::of_items(console, "merging", progress.of));
+        meter.at(progress.mappings, || {
+            format!(
+                "{} of {} mappings; {} pauses over --max-pause",
+                count(progress.mappings),
+                count(progress.of),
+                count(progress.long_pauses)
+            )
+        });
+    });
+    drop(meter);
+    report.map_err(failure)
+}
+
 impl Said {
     fn of_survey(pid: i32, way: Way, survey: &Survey) -> Said {
         Said {
@@ -287,6 +316,7 @@ impl Said {
             by: name(way),
             copied_pages: 0,
             longest_pause_us: 0,
+            long_pauses: 0,
             total_us: 0,
             kept_apart: kept(&survey.kept),
             fixes: Vec::new(),
@@ -308,6 +338,7 @@ impl Said {
             by: name(way),
             copied_pages: report.copied,
             longest_pause_us: report.longest_pause.as_micros() as u64,
+            long_pauses: report.long_pauses,
             total_us: report.total.as_micros() as u64,
             kept_apart: kept(&report.kept),
             fixes: Vec::new(),

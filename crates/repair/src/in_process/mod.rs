@@ -186,7 +186,14 @@ impl Merger {
         let copies = self.options.copy_pages;
         let begun_pass = self.executor.begin_pass(self.options.madvise_flags);
         begun_pass.map_err(failed)?;
-        driver::merge(&mut self.executor, &runs, pace, copies, &mut report)?;
+        driver::merge(
+            &mut self.executor,
+            &runs,
+            pace,
+            copies,
+            &mut report,
+            &mut |_| (),
+        )?;
         report.forks = self.executor.forks() - forks_before;
         report.after = count_mappings(pid, &range).map_err(failed)?;
         report.total = begun.elapsed();

@@ -43,7 +43,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::driver;
+use super::driver::{self, Progress};
 use super::fixes::{Fix, Fixed};
 use super::journal::{self, Journal, Journals, State};
 use super::plan::{self, Run};
@@ -206,6 +206,18 @@ impl Remote {
     /// [`RepairError::PauseTooShort`]; [`RepairError::LeftStopped`] and
     /// [`RepairError::LeftBehind`], after which [`Remote::resume`] tries again.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
+        self.merge_with(range, &mut |_| ())
+    }
+
+    /// Same as [`Remote::merge`], and calls `progress` after each piece.
+    ///
+    /// # Errors
+    /// The errors of [`Remote::merge`].
+    pub fn merge_with(
+        &self,
+        range: &Range<u64>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Report, RepairError> {
         let begun = Instant::now();
         let (runs, kept) = self.runs(&self.mappings()?, range);
         let mut report = Report {
@@ -219,7 +231,7 @@ impl Remote {
             let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
             let (pace, copies) = (session.pace, self.options.copy_pages);
             let executor = &mut RemoteExecutor(&mut session);
-            let done = driver::merge(executor, &runs, pace, copies, &mut report);
+            let done = driver::merge(executor, &runs, pace, copies, &mut report, progress);
             session.end(done)?;
             report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }

@@ -9,8 +9,19 @@ pub struct Code {
     pub len: u64,
     /// Name, as the program wrote it.
     pub name: String,
-    /// Address, file and line of the instructions, ordered by address.
-    pub lines: Vec<(u64, String, u32)>,
+    /// Lines of the instructions, ordered by address.
+    pub lines: Vec<CodeLine>,
+}
+
+/// A line of a source file, and its first instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodeLine {
+    /// Address of the first instruction.
+    pub start: u64,
+    /// Source file.
+    pub file: String,
+    /// Line in the source file.
+    pub line: u32,
 }
 
 /// Result of parsing the complete entries at the start of some bytes.

@@ -5,7 +5,7 @@
 //! file executable, which shows where it is. The copies of the code and its unwind tables are
 //! skipped. Files of a machine with another byte order are not understood.
 
-use super::code::{Code, Parsed};
+use super::code::{Code, CodeLine, Parsed};
 use crate::demangle::bounded;
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ pub fn header_len(bytes: &[u8; HEADER_BYTES]) -> Option<u64> {
 /// A record whose length is impossible ends the list.
 pub fn parse(bytes: &[u8]) -> Parsed {
     let mut parsed = Parsed::default();
-    let mut lines: HashMap<u64, Vec<(u64, String, u32)>> = HashMap::new();
+    let mut lines: HashMap<u64, Vec<CodeLine>> = HashMap::new();
     // Length of the last record if it describes the lines of code that is not listed yet.
     let mut lines_alone = None;
     while let Some(rest) = bytes.get(parsed.used..) {
@@ -115,31 +115,32 @@ impl<'a> Fields<'a> {
         let _linked = self.u64()?;
         let (from, to, len) = (self.u64()?, self.u64()?, self.u64()?);
         let old = codes.iter().rev().find(|code| code.start == from)?;
-        let line = |(at, file, line): &(u64, String, u32)| {
-            (at.wrapping_sub(from).wrapping_add(to), file.clone(), *line)
+        let line = |old: &CodeLine| CodeLine {
+            start: old.start.wrapping_sub(from).wrapping_add(to),
+            ..old.clone()
         };
         let lines = old.lines.iter().map(line).collect();
         code(to, len, &old.name, lines)
     }
 
-    fn lines(&mut self) -> Option<(u64, Vec<(u64, String, u32)>)> {
+    fn lines(&mut self) -> Option<(u64, Vec<CodeLine>)> {
         let (start, count) = (self.u64()?, self.u64()?);
-        let mut lines: Vec<(u64, String, u32)> = Vec::new();
+        let mut lines: Vec<CodeLine> = Vec::new();
         for _ in 0..count {
-            let (at, line) = (self.u64()?, self.u32()?);
+            let (start, line) = (self.u64()?, self.u32()?);
             let _discriminator = self.u32()?;
             let file = match self.name()? {
-                SAME_FILE => lines.last()?.1.clone(),
+                SAME_FILE => lines.last()?.file.clone(),
                 file => bounded(&String::from_utf8_lossy(file)),
             };
-            lines.push((at, file, line));
+            lines.push(CodeLine { start, file, line });
         }
-        lines.sort_by_key(|(at, ..)| *at);
+        lines.sort_by_key(|line| line.start);
         Some((start, lines))
     }
 }
 
-fn code(start: u64, len: u64, name: &str, lines: Vec<(u64, String, u32)>) -> Option<Code> {
+fn code(start: u64, len: u64, name: &str, lines: Vec<CodeLine>) -> Option<Code> {
     start.checked_add(len)?;
     let plausible = len != 0 && !name.is_empty();
     plausible.then(|| Code {

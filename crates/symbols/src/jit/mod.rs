@@ -153,12 +153,12 @@ impl Jit {
     pub(crate) fn frame(&self, number: usize, at: u64) -> Frame {
         let code = &self.codes[number];
         let named = name::parse(&code.name);
-        let behind = code.lines.partition_point(|(start, ..)| *start <= at);
+        let behind = code.lines.partition_point(|line| line.start <= at);
         let exact = code.lines[..behind].last();
         Frame {
             function: named.function,
-            file: exact.map(|(_, file, _)| file.clone()).or(named.file),
-            line: exact.map(|(.., line)| *line).or(named.line),
+            file: exact.map(|line| line.file.clone()).or(named.file),
+            line: exact.map(|line| line.line).or(named.line),
             module: Some(RUN_TIME_CODE.to_owned()),
             inlined: false,
         }

@@ -3,6 +3,9 @@
 use super::*;
 use std::io::Write;
 
+/// Range of the run-time code.
+const RUN_TIME: Range<u64> = 0x1000..0x2000;
+
 const USER: Owner = Owner {
     uid: u32::MAX,
     inner_pid: 1,
@@ -39,7 +42,7 @@ fn lines_that_lie_are_skipped_and_counted() {
          0 ffffffffffffff everything\n\
          1f80 100 beyond_the_end\n",
     );
-    jit.update(1, &[0x1000..0x2000]);
+    jit.update(1, &[RUN_TIME]);
     assert_eq!(name(&jit, 0x1000).as_deref(), Some("good"));
     assert_eq!(name(&jit, 0x10ff).as_deref(), Some("good"));
     for at in [0x1100, 0x1800, 0x1f80, 0x7000, u64::MAX] {
@@ -53,7 +56,7 @@ fn lines_that_lie_are_skipped_and_counted() {
 #[test]
 fn code_that_replaces_code_has_a_number_of_its_own() {
     let (mut jit, mut file) = with_map("1000 100 first\n1100 100 second\n11");
-    let run_time = [0x1000..0x2000];
+    let run_time = [RUN_TIME];
     jit.update(1, &run_time);
     let old = jit.code_at(0x1080);
     assert_eq!(name(&jit, 0x1080).as_deref(), Some("first"));
@@ -70,9 +73,9 @@ fn code_that_replaces_code_has_a_number_of_its_own() {
 #[test]
 fn lines_count_again_when_memory_becomes_executable() {
     let (mut jit, _) = with_map("5000 100 later\n");
-    jit.update(1, &[0x1000..0x2000]);
+    jit.update(1, &[RUN_TIME]);
     assert_eq!((name(&jit, 0x5000), jit.outside), (None, 1));
-    jit.update(1, &[0x1000..0x2000, 0x5000..0x6000]);
+    jit.update(1, &[RUN_TIME, 0x5000..0x6000]);
     assert_eq!(name(&jit, 0x5000).as_deref(), Some("later"));
     assert_eq!(jit.outside, 0);
 }
@@ -126,12 +129,12 @@ fn a_jitdump_names_functions_and_lines() {
         (loaded.name.as_str(), loaded.start, loaded.len),
         ("f", 0x1000, 0x20)
     );
-    let lines = |base| {
-        vec![
-            (base, "a.js".to_owned(), 7),
-            (base + 16, "a.js".to_owned(), 9),
-        ]
+    let line = |start, line| code::CodeLine {
+        start,
+        file: "a.js".to_owned(),
+        line,
     };
+    let lines = |base| vec![line(base, 7), line(base + 16, 9)];
     assert_eq!(loaded.lines, lines(0x1000));
     assert_eq!((moved.start, &moved.lines), (0x3000, &lines(0x3000)));
 }

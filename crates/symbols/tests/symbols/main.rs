@@ -105,6 +105,24 @@ fn a_separate_debug_file_is_found_by_its_link() {
 }
 
 #[test]
+fn a_separate_debug_file_is_found_by_its_build_id() {
+    let program = Program::cpp();
+    program.split("program.debug", "--build-id=sha1");
+    tool(
+        "objcopy",
+        &["--remove-section=.gnu_debuglink", &program.text("program")],
+    );
+    let Some(installed) = program.install_by_build_id("program.debug") else {
+        println!("skipped: /usr/lib/debug cannot be written");
+        return;
+    };
+    let (names, notes) = names_of(&program.start());
+    drop(installed);
+    assert_eq!(names, without_return_types(&INLINED));
+    assert_eq!(notes, [""; 0]);
+}
+
+#[test]
 fn a_compressed_debug_file_is_read() {
     let program = Program::cpp();
     tool(

@@ -20,6 +20,17 @@ pub struct Running {
     pub child: Leashed,
 }
 
+/// A debug file of the system, removed at the end of the test.
+pub struct Installed(PathBuf);
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        // This fails if the folder has other files.
+        let _ = std::fs::remove_dir(self.0.parent().unwrap());
+    }
+}
+
 /// Runs a tool, which must succeed.
 pub fn tool(name: &str, arguments: &[&str]) {
     let output = leash::output(Command::new(name).args(arguments)).expect(name);
@@ -70,6 +81,19 @@ impl Program {
         tool("strip", &[&binary]);
         let link = format!("--add-gnu-debuglink={debug}");
         tool("objcopy", &[&link, &binary]);
+    }
+
+    /// Copies a debug file to the system's debug files; returns `None` if that is not permitted.
+    pub fn install_by_build_id(&self, debug: &str) -> Option<Installed> {
+        let notes = leash::output(Command::new("readelf").args(["-n", &self.text("program")]));
+        let notes = String::from_utf8(notes.unwrap().stdout).unwrap();
+        let (_, id) = notes.split_once("Build ID: ").expect("a build ID");
+        let (first, rest) = id.lines().next().unwrap().trim().split_at(2);
+        let folder = Path::new("/usr/lib/debug/.build-id").join(first);
+        std::fs::create_dir_all(&folder).ok()?;
+        let path = folder.join(format!("{rest}.debug"));
+        std::fs::copy(self.path(debug), &path).ok()?;
+        Some(Installed(path))
     }
 
     /// Replaces a file of the folder by an executable one with this content.

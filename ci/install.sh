@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 # command : package that contains it
 wanted=(
-    gcc:gcc make:make ar:binutils python3:python3 strace:strace
+    gcc:gcc g++:g++ make:make ar:binutils python3:python3 strace:strace
     redis-server:redis-server redis-benchmark:redis-tools node:nodejs stress-ng:stress-ng
     setpriv:util-linux timeout:coreutils awk:mawk
 )

@@ -29,6 +29,7 @@ mod made_from_text;
 pub mod origins;
 pub mod plan;
 pub mod prevention;
+mod prevention_text;
 pub mod profile;
 pub mod recorded;
 mod recording;
@@ -206,7 +207,7 @@ fn report(
         reasons: reasons(process, boundaries, traced),
         joinable: plan.saved(),
         advice: match traced {
-            Some(traced) => situation.advice_for_command(&traced.recorded),
+            Some(traced) => situation.advice_for_command(traced.recorded),
             None => situation.advice(),
         },
         prevention: traced.map_or_else(Vec::new, Traced::prevented),

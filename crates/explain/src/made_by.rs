@@ -1,9 +1,6 @@
 //! Calls that created the boundaries, by reason.
 
-use super::glue;
-use super::made_from_text;
 use super::origins::Origin;
-use super::prevention::Prevented;
 use super::recorded::Recorded;
 use super::stacks::Stacks;
 use serde::Serialize;
@@ -49,20 +46,6 @@ impl Traced<'_> {
             mappings,
         });
         made.collect()
-    }
-
-    /// Returns the changes to the program, with the functions whose calls they replace.
-    pub fn prevented(&self) -> Vec<Prevented> {
-        let site = |stack: u32| {
-            let frames: Vec<_> = self.stacks.frames(Some(stack)).collect();
-            let own = *frames.get(glue::own_function(&frames))?;
-            Some(made_from_text::one_line(own, made_from_text::WIDTH - 2))
-        };
-        let mut all = self.recorded.prevented.clone();
-        for change in &mut all {
-            change.site = change.stack.and_then(site);
-        }
-        all
     }
 }
 

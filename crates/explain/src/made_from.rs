@@ -3,6 +3,7 @@
 use super::glue;
 use super::made_by::{Traced, most};
 use super::origins::Origin;
+use super::prevention::Prevented;
 use serde::Serialize;
 use std::collections::HashMap;
 use vmarea_process::{Boundary, Certainty};
@@ -65,6 +66,19 @@ impl Traced<'_> {
         functions
             .sort_by(|a, b| (b.mappings, &a.code.function).cmp(&(a.mappings, &b.code.function)));
         functions
+    }
+
+    /// Returns the changes to the program, with the functions whose calls they replace.
+    pub fn prevented(&self) -> Vec<Prevented> {
+        let function = |stack| {
+            let frames: Vec<_> = self.stacks.frames(Some(stack)).collect();
+            frames.get(glue::own_function(&frames)).copied().cloned()
+        };
+        let mut all = self.recorded.prevented.clone();
+        for change in &mut all {
+            change.site = change.stack.and_then(function);
+        }
+        all
     }
 
     /// Returns the index of the program's own function in a stack, and the function.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use vmarea_replay::prevention::Prevention;
 use vmarea_replay::{Options, Replayer};
+use vmarea_symbols::Frame;
 use vmarea_trace::Error as TraceError;
 use vmarea_trace::event::{Event, Header};
 
@@ -37,7 +38,7 @@ pub struct Prevented {
     pub stack: Option<u32>,
     /// Function that makes the call, if stacks were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub site: Option<String>,
+    pub site: Option<Frame>,
 }
 
 /// Replays the events with each change; returns the changes that affect the program and save

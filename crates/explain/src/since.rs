@@ -155,9 +155,9 @@ pub fn growth(before: &Moment, now: &Moment) -> Growth {
     let causes = |m: &Moment| counts(m.causes.iter().map(|c| (c.name.clone(), c.mappings)));
     let sites = |m: &Moment| {
         let key = |site: &SiteAt| match &site.code.file {
-        Some(file) => format!("{} ({file})", site.code.function),
-        None => site.code.function.clone(),
-    };
+            Some(file) => format!("{} ({file})", site.code.function),
+            None => site.code.function.clone(),
+        };
         counts(m.made_from.iter().map(|site| (key(site), site.mappings)))
     };
     let both_have_stacks = !before.made_from.is_empty() && !now.made_from.is_empty();

@@ -111,30 +111,6 @@ impl Report {
         }
     }
 
-    /// Writes the changes to the program that a replay has examined.
-    fn write_prevention(&self, out: &mut dyn Write) -> io::Result<()> {
-        for change in &self.prevention {
-            let result = match (change.after, &change.no_count) {
-                (Some(after), _) => format!(
-                    "{} mappings at the peak become {}",
-                    count(change.before),
-                    count(after)
-                ),
-                (None, why) => format!("no count: {}", why.as_deref().unwrap_or_default()),
-            };
-            let calls = count(change.calls);
-            let text = format!(
-                "in place of {calls} calls ({}): {}: {result}",
-                change.call, change.text
-            );
-            write_wrapped(out, &text)?;
-            if let Some(frame) = &change.site {
-                writeln!(out, "  {}", shorten(&printable(frame), WIDTH - 2))?;
-            }
-        }
-        Ok(())
-    }
-
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
@@ -302,7 +278,7 @@ fn is_same(advised: &Option<String>, command: &str) -> bool {
 }
 
 /// Writes text in lines of at most [`WIDTH`] characters, broken between words.
-fn write_wrapped(out: &mut dyn Write, text: &str) -> io::Result<()> {
+pub(super) fn write_wrapped(out: &mut dyn Write, text: &str) -> io::Result<()> {
     let mut width = 0;
     for word in text.split_whitespace() {
         let len = word.chars().count();

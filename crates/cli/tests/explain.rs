@@ -25,7 +25,7 @@ fn all_formats_have_every_mapping_of_the_list() {
     for bpf in [&["--no-bpf"][..], &[]] {
         let json = vmarea(&[&["explain", "-p", &pid, "--all", "--json", "-"], bpf].concat());
         let report: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON alone");
-        assert_eq!(report["schema"], 1);
+        assert_eq!(report["schema"], 2);
         let mappings = report["mappings"].as_u64().unwrap();
         let not_counted = report["not_counted"].as_u64().unwrap();
         assert_eq!(mappings + not_counted, lines as u64);

@@ -195,7 +195,12 @@ fn functions_of_javascript_are_named_by_the_perf_map() {
                   for (let i = 0; i < 60; i++) allocate(2);\n\
                   require('fs').unlinkSync(`/tmp/perf-${process.pid}.map`);\n";
     std::fs::write(&script, source).unwrap();
-    let options = ["--perf-basic-prof", "--interpreted-frames-native-stack"];
+    let log = format!("--logfile={}", folder.path().join("v8.log").display());
+    let options = [
+        "--perf-basic-prof",
+        "--interpreted-frames-native-stack",
+        &log,
+    ];
     let command = [&["node"], &options[..], &[script.to_str().unwrap()]].concat();
     let report: Value = serde_json::from_str(&explained(&["--json", "-"], &command)).unwrap();
     let made = report["made_from"].as_array().unwrap();

@@ -9,7 +9,7 @@ use vmarea_process::Source;
 /// Maximum number of lines in a summary.
 pub const MAX_LINES: usize = 40;
 /// Maximum number of reasons that are shown on a line of their own.
-const REASONS: usize = 7;
+const REASONS: usize = 6;
 const FINDINGS: usize = 2;
 /// Maximum length of a name in characters.
 const NAME: usize = 40;

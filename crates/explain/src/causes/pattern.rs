@@ -32,16 +32,16 @@ impl Member {
     fn fits(&self, row: &MappingRow) -> bool {
         let name = row.mapping.as_str();
         let kib = row.size / 1024;
-        (self.names.is_empty() || self.names.iter().any(|glob| fits(glob, name)))
+        // The names come last, because they take the most time.
+        self.kib
+            .is_none_or(|[least, most]| (least..=most).contains(&kib))
             && (self.perms.is_empty() || self.perms.contains(&row.perm))
-            && self
-                .kib
-                .is_none_or(|[least, most]| (least..=most).contains(&kib))
-            && self.flag.as_ref().is_none_or(|flag| has(row, flag))
             && (self.reasons.is_empty()
                 || row
                     .reason
                     .is_some_and(|reason| self.reasons.iter().any(|wanted| wanted == reason)))
+            && self.flag.as_ref().is_none_or(|flag| has(row, flag))
+            && (self.names.is_empty() || self.names.iter().any(|glob| fits(glob, name)))
     }
 }
 
@@ -52,6 +52,9 @@ fn has(row: &MappingRow, flag: &str) -> bool {
 
 /// Checks whether a name has the form of `glob`, in which `*` stands for any text.
 pub fn fits(glob: &str, name: &str) -> bool {
+    if name.is_empty() {
+        return glob.bytes().all(|byte| byte == b'*');
+    }
     let Some((first, rest)) = glob.split_once('*') else {
         return glob == name;
     };

@@ -67,19 +67,13 @@ impl Situation<'_> {
     /// A change to the program is advised if a replay has checked it. The program has ended, so no
     /// repair of it can be checked, and its advice has no count.
     pub fn advice_for_command(&self, recorded: &Recorded) -> Advice {
-        let checked = recorded.prevented.iter().find_map(|change| {
-            let after = change.after?;
-            let saved = change.before - after;
-            self.is_worthwhile(saved).then(|| {
-                format!(
-                    "change the program: {}; {} mappings at the peak become {after} (replayed)",
-                    change.text, change.before
-                )
-            })
+        let checked = recorded.prevented.iter().any(|change| {
+            let saved = change.after.map_or(0, |after| change.before - after);
+            self.is_worthwhile(saved)
         });
-        if let Some(text) = checked {
+        if checked {
             return Advice {
-                text,
+                text: "change the program; each count below is that of a replay".to_owned(),
                 command: None,
             };
         }

@@ -1,6 +1,6 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
-use super::recording::{self, Attached};
+use super::recording::{self, Attached, Method};
 use crate::console::Console;
 use crate::duration::duration;
 use crate::exit::{self, Exit, Result};
@@ -42,6 +42,10 @@ pub struct Record {
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "pid")]
     duration: Option<Duration>,
 
+    /// With --pid: method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t, requires = "pid")]
+    by: Method,
+
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
@@ -73,6 +77,7 @@ impl Record {
                     duration: self.duration,
                     checkpoint: self.checkpoint,
                     stacks: Stacks::Skip,
+                    by: self.by,
                 },
                 &mut sink,
             )?,

@@ -89,7 +89,13 @@ pub struct Explain {
     record: Option<Duration>,
 
     /// With --record: method of recording
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t, requires = "record")]
+    #[arg(
+        long,
+        value_name = "METHOD",
+        value_enum,
+        default_value_t,
+        requires = "record"
+    )]
     by: Method,
 
     /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps

@@ -43,7 +43,13 @@ pub struct Record {
     duration: Option<Duration>,
 
     /// With --pid: method of recording
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t, requires = "pid")]
+    #[arg(
+        long,
+        value_name = "METHOD",
+        value_enum,
+        default_value_t,
+        requires = "pid"
+    )]
     by: Method,
 
     /// The program and its arguments, after `--`

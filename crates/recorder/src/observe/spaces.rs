@@ -19,7 +19,7 @@ use crate::residence::Place;
 use crate::snapshot::{AllStopped, Subject};
 use std::collections::BTreeSet;
 use vmarea_trace::event::{
-    Event, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, Snapshot, Tid,
+    Event, KernelVma, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, SnapVma, Snapshot, Tid,
 };
 
 /// Attempts at an exact checkpoint before an inexact one is recorded.
@@ -159,14 +159,13 @@ impl Trial {
         before.filter(last).any(|fault| !has_anon_vma(fault.addr))
     }
 
-    /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
-    fn strip(&mut self, hidden: bool) {
+    /// Removes the anon_vmas of those mappings for which `is_unknown` returns true.
+    fn forget_anon_vmas(&mut self, is_unknown: impl Fn(&SnapVma, &[Fault]) -> bool) {
         for vma in &mut self.snapshot.vmas {
-            let touched = |fault: &Fault| {
-                fault.t <= self.to && vma.start <= fault.addr && fault.addr < vma.end
-            };
-            if hidden || self.faults.iter().any(touched) {
-                vma.kernel = None;
+            let unknown = is_unknown(vma, &self.faults);
+            if let Some(kernel) = vma.kernel.as_mut().filter(|_| unknown) {
+                kernel.anon_vma = KernelVma::UNKNOWN_ANON_VMA;
+                kernel.root = KernelVma::UNKNOWN_ANON_VMA;
             }
         }
     }
@@ -276,7 +275,11 @@ impl Observer<'_> {
             if quiet {
                 space.due = trial.to.saturating_add(CHECKPOINT);
                 space.attempts = 0;
-                trial.strip(space.hidden);
+                // The replay applies faults from before the snapshot again, without effect on a
+                // mapping that has an anon_vma.
+                if space.hidden {
+                    trial.forget_anon_vmas(|_, _| true);
+                }
                 return self.begin_space(mm, trial);
             }
             let spaced = space.attempts > EAGER;
@@ -289,7 +292,11 @@ impl Observer<'_> {
         space.ending = false;
         space.attempts = 0;
         space.due = trial.to.saturating_add(CHECKPOINT);
-        trial.strip(space.hidden);
+        let (hidden, to) = (space.hidden, trial.to);
+        trial.forget_anon_vmas(|vma, faults| {
+            let inside = |fault: &Fault| (vma.start..vma.end).contains(&fault.addr);
+            hidden || faults.iter().any(|fault| fault.t <= to && inside(fault))
+        });
         trial.snapshot.exact = quiet;
         trial.snapshot.t = trial.to;
         self.push(trial.to, vec![Event::Snapshot(trial.snapshot)]);

@@ -179,6 +179,9 @@ def attach(name, user, by, room):
                                        env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         pid = find(running.pid, program)
         time.sleep(2)
+        if pid is not None and not os.path.exists(f"/proc/{pid}/task"):
+            # The name belonged to a process that only prepared the start, as initdb's does.
+            pid = find(running.pid, program)
         if pid is None or running.poll() is not None:
             faults.append("it did not start")
         else:

@@ -257,7 +257,7 @@ impl Observer<'_> {
 }
 
 /// Returns the threads of a process; none if it has exited.
-fn threads(pid: i32) -> BTreeSet<i32> {
+pub(super) fn threads(pid: i32) -> BTreeSet<i32> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
         return BTreeSet::new();
     };

@@ -27,6 +27,7 @@
 mod calls;
 mod descriptors;
 mod lifecycle;
+mod pause;
 mod points;
 mod record;
 mod rings;

@@ -167,3 +167,17 @@ fn a_program_that_is_hardly_ever_at_rest_is_observed_without_differences() {
     assert_eq!(report.verify.differences, 0, "{report:#?}");
     println!("{outcome:?}");
 }
+
+#[test]
+fn a_program_that_is_never_at_rest_is_stopped_once_and_observed_without_differences() {
+    let program = Program::start(0);
+    let Some((kept, outcome)) = observe(program.pid(), Duration::from_secs(2)) else {
+        return;
+    };
+    assert!(program.end());
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    assert!(outcome.counts.calls > 1000, "{outcome:?}");
+    let stopped = |note: &&String| note.contains("was stopped for");
+    println!("{:?}", outcome.notes.iter().find(stopped));
+}

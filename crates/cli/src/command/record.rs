@@ -19,9 +19,10 @@ use vmarea_recorder::Stacks;
 /// readable if the disk becomes full or vmarea is killed.
 ///
 /// With --pid, joins a process that is running, with all its threads and later children, and leaves
-/// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. Each system call
-/// of the process takes longer while it is recorded. Also reads the kernel's list of mappings at the
-/// beginning, every second and at the end; `vmarea replay` compares these lists.
+/// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. As root, the
+/// process is observed by tracepoints and does not stop, except once if its threads are never all
+/// outside of memory calls. Otherwise, it stops at each system call. Also reads the kernel's list of
+/// mappings at the beginning, every second and at the end; `vmarea replay` compares these lists.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Record {

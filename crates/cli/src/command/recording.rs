@@ -81,7 +81,7 @@ pub fn record(
 /// Method of recording a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Method {
-    /// Observing if it is permitted, otherwise tracing
+    /// Observing if it is permitted, otherwise tracing, with the reason
     #[default]
     Auto,
     /// Tracepoints: the process does not stop, needs root
@@ -141,7 +141,7 @@ fn with_progress(
     let outcome = record(&mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
-        Progress::ProcessEnded { .. } => console.note("the process has ended"),
+        Progress::ProcessEnded => console.note("the process has ended"),
         // The outcome also contains the notes. Printing them later does not interrupt the program.
         Progress::Note(_) => {}
     });

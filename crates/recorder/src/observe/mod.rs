@@ -37,7 +37,7 @@ use crate::clock::clock;
 use crate::emitter::Emitter;
 use crate::files::Files;
 use crate::residence::Place;
-use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
+use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes, explain};
 use crate::snapshot::Snapshotter;
 use crate::sources::open_view;
 use crate::timeline::Timeline;
@@ -66,6 +66,8 @@ const REPORT: Nanos = 100_000_000;
 ///
 /// A fault enters the ring before it has an effect, so the snapshot may lack the effect.
 const FAULTS_BEFORE: Nanos = 10_000_000;
+/// Shortest time for which the recorder tries to begin.
+const JOINING: Nanos = 5_000_000_000;
 /// Longest time that the recorder spends on the last snapshots.
 const LAST_SNAPSHOTS: Nanos = 300_000_000;
 
@@ -131,6 +133,8 @@ impl Task {
 
 /// A recording of a running process.
 struct Observer<'a> {
+    /// Process ID of the process, whose end ends the recording.
+    root: i32,
     command: Vec<String>,
     tasks: HashMap<i32, Task>,
     spaces: HashMap<MmId, Space>,
@@ -150,6 +154,8 @@ struct Observer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     notes: Vec<String>,
+    duration: Option<Nanos>,
+    /// Time at which the recording is over, which counts from the first snapshot.
     ends: Option<Nanos>,
     reported: Nanos,
     ending: bool,
@@ -172,7 +178,9 @@ impl<'a> Observer<'a> {
             Some(bytes) => bytes,
             None => default_ring_bytes()?,
         };
-        let rings = CallRings::open(&Points::find(options.stacks)?, ring_bytes)?;
+        let points = Points::find(options.stacks);
+        let points = points.map_err(|error| explain(error, options.pid, 0, 0))?;
+        let rings = CallRings::open(&points, ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::open(options.pid)?),
@@ -181,6 +189,7 @@ impl<'a> Observer<'a> {
         notes.extend(samples.iter().flat_map(Samples::notes).cloned());
         let kernel = open_view(options.kernel_view, &mut notes);
         let mut observer = Observer {
+            root: options.pid,
             command: command_line(options.pid),
             tasks: HashMap::new(),
             spaces: HashMap::new(),
@@ -197,9 +206,10 @@ impl<'a> Observer<'a> {
             emitter: Emitter::new(sink),
             progress,
             notes: Vec::new(),
+            duration: options.duration.map(nanos),
             ends: options
                 .duration
-                .map(|time| clock().saturating_add(nanos(time))),
+                .map(|time| clock().saturating_add(nanos(time).max(JOINING))),
             reported: 0,
             ending: false,
         };
@@ -229,8 +239,8 @@ impl<'a> Observer<'a> {
             .unwrap_or_default()
     }
 
-    /// Passes the header to the sink and records until the time is over, the last task has exited,
-    /// or the user asks for its end.
+    /// Passes the header to the sink and records until the time is over, the process has ended, or
+    /// the user asks for the end.
     ///
     /// # Errors
     /// [`RecordError::Sink`] if the sink failed, [`RecordError::Follow`] if the events cannot be
@@ -243,7 +253,11 @@ impl<'a> Observer<'a> {
             self.sleep().map_err(RecordError::Follow)?;
             self.pump();
             let over = self.ends.is_some_and(|ends| clock() >= ends);
-            if stop.is_set() || over || self.tasks.is_empty() || self.emitter.has_failed() {
+            let has_ended = !self.tasks.values().any(|task| task.pid == self.root);
+            if has_ended {
+                (self.progress)(Progress::ProcessEnded);
+            }
+            if stop.is_set() || over || has_ended || self.emitter.has_failed() {
                 break;
             }
         }

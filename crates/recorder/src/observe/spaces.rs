@@ -351,6 +351,9 @@ impl Observer<'_> {
         let t = trial.shows(space.changed);
         trial.snapshot.t = t;
         space.recorded = true;
+        if let Some(duration) = self.duration.take() {
+            self.ends = Some(trial.to.saturating_add(duration));
+        }
         let origin = Origin::Attach;
         let mut events = vec![Event::MmStart(MmStart { mm, origin, t })];
         let users: Vec<i32> = space.users.iter().copied().collect();

@@ -1,7 +1,7 @@
 //! Records a running process without stopping it: tracepoints of its calls, faults and locks.
 //!
-//! The kernel writes the entries and exits of the memory calls, new mappings, and the starts and
-//! ends of tasks into rings ([`rings`]). The faults and lock acquisitions come from
+//! BPF programs write the entries and exits of the memory calls into rings, and the kernel adds new
+//! mappings and the starts and ends of tasks ([`rings`]). The faults and lock acquisitions come from
 //! [`crate::samples`]. This module reads both in order of time, pairs entries with exits, and
 //! passes the calls to the same timeline as the ptrace recorder. An address space is recorded from
 //! the first snapshot on into which no call fell ([`spaces`]). If records are lost, or a call
@@ -37,13 +37,12 @@ use crate::clock::clock;
 use crate::emitter::Emitter;
 use crate::files::Files;
 use crate::residence::Place;
-use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes, explain};
+use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
 use crate::snapshot::Snapshotter;
 use crate::sources::open_view;
 use crate::timeline::Timeline;
 use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
-use points::Points;
 use record::{Observed, Record};
 use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -178,9 +177,7 @@ impl<'a> Observer<'a> {
             Some(bytes) => bytes,
             None => default_ring_bytes()?,
         };
-        let points = Points::find(options.stacks);
-        let points = points.map_err(|error| explain(error, options.pid, 0, 0))?;
-        let rings = CallRings::open(&points, ring_bytes)?;
+        let rings = CallRings::open(options.stacks, ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::open(options.pid)?),

@@ -59,6 +59,9 @@ use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 
 /// Interval at which the recorder empties the rings.
 const PUMP: Nanos = 20_000_000;
+/// Maximum size of a CPU's ring of calls in bytes, enough for 2,000 calls with stacks or for 200,000
+/// without.
+const RING_BYTES: usize = 32 << 20;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
 /// Time before a snapshot from which faults are replayed after it.
@@ -175,7 +178,7 @@ impl<'a> Observer<'a> {
     ) -> Result<Observer<'a>, SamplesError> {
         let ring_bytes = match ring_bytes {
             Some(bytes) => bytes,
-            None => default_ring_bytes()?,
+            None => default_ring_bytes(RING_BYTES)?,
         };
         let rings = CallRings::open(options.stacks, ring_bytes)?;
         let mut notes = Vec::new();

@@ -25,10 +25,10 @@
 //! memory that direct I/O or another process writes.
 
 mod calls;
-mod descriptors;
 mod lifecycle;
 mod pause;
 mod points;
+mod proc;
 mod record;
 mod rings;
 mod spaces;

@@ -66,7 +66,7 @@ fn stop_running(pids: &BTreeSet<i32>, held: &mut BTreeMap<i32, i32>) -> io::Resu
     loop {
         let running: Vec<i32> = pids
             .iter()
-            .flat_map(|pid| super::lifecycle::threads(*pid))
+            .flat_map(|pid| super::proc::threads(*pid))
             .filter(|tid| !held.contains_key(tid) && runs(*tid))
             .collect();
         if running.is_empty() {

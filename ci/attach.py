@@ -92,6 +92,7 @@ PROGRAMS = {
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="ci/attach.sh")
     parser.add_argument("--user", choices=["root", "nobody"])
+    parser.add_argument("--by", choices=["auto", "observing", "tracing"], default="auto")
     parser.add_argument("names", nargs="*", metavar="PROGRAM")
     chosen = parser.parse_args(arguments)
     if chosen.names[:1] == ["loop"]:
@@ -164,7 +165,7 @@ def command_of(program, room, as_user):
     return as_user + command
 
 
-def attach(name, user, room):
+def attach(name, user, by, room):
     """Attaches to one program; prints its row. Returns whether everything was right."""
     program = PROGRAMS[name]
     as_user = [] if user == "root" or os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
@@ -178,10 +179,13 @@ def attach(name, user, room):
                                        env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         pid = find(running.pid, program)
         time.sleep(2)
+        if pid is not None and not os.path.exists(f"/proc/{pid}/task"):
+            # The name belonged to a process that only prepared the start, as initdb's does.
+            pid = find(running.pid, program)
         if pid is None or running.poll() is not None:
             faults.append("it did not start")
         else:
-            faults += record(f"{room}/vmarea", pid, place, as_user)
+            faults += record([*as_user, f"{room}/vmarea"], pid, by, place)
             if os.path.exists(f"/proc/{pid}/task") and (left := tracer(pid)):
                 faults.append(f"still traced by {left[0]}")
         try:
@@ -205,9 +209,9 @@ def attach(name, user, room):
     return not faults
 
 
-def record(vmarea, pid, place, as_user):
+def record(vmarea, pid, by, place):
     """Records the process for SECONDS; returns what was wrong."""
-    command = [*as_user, vmarea, "record", "-p", str(pid), "--for", f"{SECONDS}s", "-o", f"{place}/trace"]
+    command = [*vmarea, "record", "-p", str(pid), "--by", by, "--for", f"{SECONDS}s", "-o", f"{place}/trace"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 120, cwd=place)
     if done.returncode == 0:
         return []
@@ -234,7 +238,7 @@ def replay(vmarea, place, user):
     return numbers, faults
 
 
-def loop(room, times):
+def loop(room, by, times):
     """Attaches to a program of eight threads and leaves it, over and over; the program must not notice."""
     vmarea = f"{room}/vmarea"
     seconds = []
@@ -245,7 +249,8 @@ def loop(room, times):
         differences = undecided = 0
         for _ in range(times):
             begun = time.monotonic()
-            done = subprocess.run([vmarea, "record", "-p", str(running.pid), "--for", "100ms", "-o", f"{place}/trace"],
+            done = subprocess.run([vmarea, "record", "-p", str(running.pid), "--by", by, "--for", "100ms",
+                                   "-o", f"{place}/trace"],
                                   capture_output=True, text=True, timeout=120)
             seconds.append(time.monotonic() - begun)
             if done.returncode or running.poll() is not None or tracer(running.pid):
@@ -275,10 +280,10 @@ def main():
         return 0
     chosen, room = parse(sys.argv[3:]), sys.argv[2]
     if chosen.names[:1] == ["loop"]:
-        return not loop(room, int((chosen.names[1:] or ["200"])[0]))
+        return not loop(room, chosen.by, int((chosen.names[1:] or ["200"])[0]))
     user = chosen.user or ("root" if os.geteuid() == 0 else "nobody")
     print(FORMAT.format("program", "user", *COLUMNS, "seconds", ""), flush=True)
-    return not all([attach(name, user, room) for name in chosen.names])
+    return not all([attach(name, user, chosen.by, room) for name in chosen.names])
 
 
 sys.exit(main())

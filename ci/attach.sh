@@ -2,8 +2,8 @@
 # Attaches to 20 real programs that run already, and leaves them again: records each for some seconds, checks
 # that the program ends as it does without vmarea, and that the replay of the recording gives the kernel's results.
 # Prints one row per program. `loop` attaches to one program and leaves it, 200 times.
-# usage: ci/attach.sh [--user root|nobody] [PROGRAM...]     ci/attach.sh --list
-#        ci/attach.sh loop [TIMES]
+# usage: ci/attach.sh [--user root|nobody] [--by observing|tracing] [PROGRAM...]     ci/attach.sh --list
+#        ci/attach.sh [--by observing|tracing] loop [TIMES]
 #        VMAREA=path/of/vmarea takes that binary instead of building one; SECONDS_ATTACHED=N (3) records N seconds
 set -euo pipefail
 cd "$(dirname "$0")/.."

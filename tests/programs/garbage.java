@@ -14,7 +14,7 @@ class Garbage {
                 List<byte[]> kept = new ArrayList<>();
                 int step = 0;
                 while (System.nanoTime() < until) {
-                    kept.add(new byte[(step * 7919 % 65_536) + 1]);
+                    kept.add(new byte[Math.floorMod(step * 7919, 65_536) + 1]);
                     if (kept.size() > 500) {
                         kept.subList(0, 400).clear();
                     }

@@ -5,12 +5,23 @@ mod support;
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use support::leash::{self, Leashed};
 use support::{Idle, Nobody, VMAREA, complaint, text, vmarea};
+
+/// Returns the methods of recording that this user is permitted.
+fn methods() -> &'static [&'static str] {
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if is_root {
+        &["tracing", "observing"]
+    } else {
+        &["tracing"]
+    }
+}
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -66,16 +77,25 @@ impl Target {
         path.to_str().unwrap().to_owned()
     }
 
+    /// Starts a recording by `ptrace`, and waits until it has begun.
+    fn trace(&self, file: &str, time: &[&str]) -> Leashed {
+        self.record("tracing", file, time)
+    }
+
     /// Starts a recording, and waits until it has begun.
-    fn record(&self, file: &str, time: &[&str]) -> Leashed {
+    fn record(&self, method: &str, file: &str, time: &[&str]) -> Leashed {
         let mut command = Command::new(VMAREA);
-        command.args(["record", "-p", &self.pid(), "-o", file]);
+        command.args(["record", "-p", &self.pid(), "--by", method, "-o", file]);
         command
             .args(time)
             .stdin(Stdio::null())
             .stderr(Stdio::piped());
         let recorder = Leashed::start(&mut command).unwrap();
-        wait_until("it is traced", || self.tracers().iter().all(|t| t != "0"));
+        match method {
+            // The file appears when the first events are written.
+            "observing" => wait_until("it is observed", || Path::new(file).exists()),
+            _ => wait_until("it is traced", || self.tracers().iter().all(|t| t != "0")),
+        }
         recorder
     }
 
@@ -153,88 +173,97 @@ fn is_equal(file: &str) -> Value {
 }
 
 #[test]
-fn a_process_that_is_joined_and_left_twenty_times_notices_nothing() {
-    let target = Target::start();
-    let (mut results, mut undecided) = (0, 0);
-    for round in 0..20 {
-        let file = target.file(&format!("{round}.vmtrace"));
-        let arguments = ["record", "-p", &target.pid(), "--for", "100ms", "-o", &file];
-        let recorded = vmarea(&arguments);
-        assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
-        target.is_not_traced();
-        let verify = is_equal(&file);
-        results += verify["results_compared"].as_u64().unwrap();
-        undecided += verify["undecided"].as_u64().unwrap();
+fn a_process_that_is_joined_and_left_many_times_notices_nothing() {
+    for (method, rounds) in methods().iter().zip([20, 5]) {
+        let target = Target::start();
+        let (mut results, mut undecided) = (0, 0);
+        for round in 0..rounds {
+            let file = target.file(&format!("{round}.vmtrace"));
+            recorded_for(&target.pid(), "100ms", method, &file);
+            target.is_not_traced();
+            let verify = is_equal(&file);
+            results += verify["results_compared"].as_u64().unwrap();
+            undecided += verify["undecided"].as_u64().unwrap();
+        }
+        println!("{method}: {results} results compared, {undecided} undecided");
+        assert!(results > rounds, "{results}");
+        target.finish();
     }
-    println!("{results} results compared, {undecided} undecided");
-    assert!(results > 20, "{results}");
-    target.finish();
+}
+
+/// Records a process, which must succeed.
+fn recorded_for(pid: &str, time: &str, method: &str, file: &str) {
+    let arguments = [
+        "record", "-p", pid, "--for", time, "--by", method, "-o", file,
+    ];
+    let recorded = vmarea(&arguments);
+    assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
 }
 
 #[test]
 fn lists_are_read_every_second_and_equal() {
-    let target = Target::start();
-    let file = target.file("a.vmtrace");
-    let arguments = [
-        "record",
-        "-p",
-        &target.pid(),
-        "--for",
-        "2500ms",
-        "-o",
-        &file,
-    ];
-    assert_eq!(vmarea(&arguments).status.code(), Some(0));
-    is_equal(&file);
-    let dump = text(&vmarea(&["trace", "dump", &file]).stdout);
-    let lists = |reason: &str| dump.matches(&format!("snapshot {reason}")).count();
-    assert_eq!(lists("attach"), 1);
-    // Each list contains the process, and perhaps a child of it.
-    assert!(lists("checkpoint") >= 3, "{}", lists("checkpoint"));
-    target.finish();
+    for method in methods() {
+        let target = Target::start();
+        let file = target.file("a.vmtrace");
+        recorded_for(&target.pid(), "2500ms", method, &file);
+        is_equal(&file);
+        let dump = text(&vmarea(&["trace", "dump", &file]).stdout);
+        let lists = |reason: &str| dump.matches(&format!("snapshot {reason}")).count();
+        assert_eq!(lists("attach"), 1);
+        // Each list contains the process, and perhaps a child of it.
+        assert!(lists("checkpoint") >= 3, "{}", lists("checkpoint"));
+        target.finish();
+    }
 }
 
 #[test]
 fn memory_from_before_a_fork_is_taken_over_with_its_anon_vmas() {
-    let target = Target::of(&compile("forked"));
-    let pid = target.pid();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let file = target.file("a.vmtrace");
-    let arguments = [
-        "record",
-        "-p",
-        children.trim(),
-        "--for",
-        "300ms",
-        "-o",
-        &file,
-    ];
-    assert_eq!(vmarea(&arguments).status.code(), Some(0));
-    let verify = is_equal(&file);
-    assert!(verify["results_compared"].as_u64() > Some(0), "{verify}");
+    for method in methods() {
+        let target = Target::of(&compile("forked"));
+        let pid = target.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let file = target.file("a.vmtrace");
+        recorded_for(children.trim(), "300ms", method, &file);
+        let verify = is_equal(&file);
+        assert!(verify["results_compared"].as_u64() > Some(0), "{verify}");
+    }
+}
+
+#[test]
+fn a_process_with_a_child_from_before_is_recorded_without_the_child() {
+    for method in methods() {
+        let target = Target::of(&compile("forked"));
+        let file = target.file("a.vmtrace");
+        recorded_for(&target.pid(), "300ms", method, &file);
+        is_equal(&file);
+        let info = text(&vmarea(&["trace", "dump", &file]).stdout);
+        assert_eq!(info.matches(" task_start pid").count(), 1, "{info}");
+    }
 }
 
 #[test]
 fn a_request_to_exit_ends_the_recording_and_not_the_process() {
-    let target = Target::start();
-    let file = target.file("a.vmtrace");
-    let recorder = target.record(&file, &[]);
-    let sent = Command::new("kill")
-        .args(["-TERM", &recorder.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-    let recorded = leash::finish(recorder).unwrap();
-    assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
-    target.is_not_traced();
-    is_equal(&file);
-    target.finish();
+    for method in methods() {
+        let target = Target::start();
+        let file = target.file("a.vmtrace");
+        let recorder = target.record(method, &file, &[]);
+        let sent = Command::new("kill")
+            .args(["-TERM", &recorder.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+        let recorded = leash::finish(recorder).unwrap();
+        assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
+        target.is_not_traced();
+        is_equal(&file);
+        target.finish();
+    }
 }
 
 #[test]
 fn the_process_runs_on_if_the_recorder_is_killed() {
     let target = Target::start();
     for round in 0..5 {
-        let mut recorder = target.record(&target.file("a.vmtrace"), &["--for", "60s"]);
+        let mut recorder = target.trace(&target.file("a.vmtrace"), &["--for", "60s"]);
         std::thread::sleep(Duration::from_millis(40 * round));
         recorder.kill().unwrap();
         recorder.wait().unwrap();
@@ -269,7 +298,7 @@ fn a_stopped_process_stays_stopped() {
     target.signal("-STOP");
     wait_until("it is stopped", || target.state() == 'T');
     // It continues while it is recorded.
-    let recorder = target.record(&file, &["--for", "500ms"]);
+    let recorder = target.trace(&file, &["--for", "500ms"]);
     target.signal("-CONT");
     assert!(leash::finish(recorder).unwrap().status.success());
     let verify = is_equal(&file);
@@ -278,10 +307,10 @@ fn a_stopped_process_stays_stopped() {
 
 #[test]
 fn the_recording_of_a_process_that_ends_is_kept() {
-    for signal in ["-TERM", "-KILL"] {
+    for (method, signal) in methods().iter().flat_map(|m| [(m, "-TERM"), (m, "-KILL")]) {
         let target = Target::start();
         let file = target.file("a.vmtrace");
-        let recorder = target.record(&file, &["--for", "60s"]);
+        let recorder = target.record(method, &file, &["--for", "60s"]);
         std::thread::sleep(Duration::from_millis(200));
         target.signal(signal);
         let recorded = leash::finish(recorder).unwrap();
@@ -329,6 +358,8 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
         &pid,
         "--for",
         "60s",
+        "--by",
+        "tracing",
         "-o",
         other.to_str().unwrap(),
     ]);
@@ -358,23 +389,37 @@ fn another_users_process_is_refused_and_names_the_capability() {
 }
 
 #[test]
+fn without_permission_to_observe_ptrace_is_used_and_a_note_says_why() {
+    let Some(nobody) = Nobody::new() else { return };
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let file = folder.path().join("a.vmtrace");
+    let sleeper = Leashed::start(nobody.command("sleep").arg("60")).unwrap();
+    let pid = sleeper.id().to_string();
+    // Until then the process still belongs to root.
+    wait_until("it sleeps", || {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
+    });
+    let file = file.to_str().unwrap();
+    let recorded = nobody.vmarea(&["record", "-p", &pid, "--for", "100ms", "-o", file]);
+    let said = text(&recorded.stderr);
+    assert!(recorded.status.success(), "{said}");
+    let notes = said
+        .lines()
+        .filter(|line| line.contains("recorded by ptrace"));
+    assert_eq!(notes.count(), 1, "{said}");
+}
+
+#[test]
 fn explain_records_a_running_process_with_its_stacks() {
     let target = Target::start();
-    let arguments = [
-        "explain",
-        "-p",
-        &target.pid(),
-        "--record",
-        "500ms",
-        "--stacks",
-    ];
-    let explained = vmarea(&arguments);
-    assert!(explained.status.success(), "{explained:?}");
-    assert!(
-        text(&explained.stdout).contains("maps"),
-        "{}",
-        text(&explained.stdout)
-    );
+    for method in methods() {
+        let arguments = ["explain", "-p", &target.pid(), "--record", "500ms"];
+        let explained = vmarea(&[&arguments[..], &["--stacks", "--by", method]].concat());
+        assert!(explained.status.success(), "{explained:?}");
+        let said = text(&explained.stdout);
+        assert!(said.contains("maps"), "{method}: {said}");
+    }
     let without = vmarea(&["explain", "-p", &target.pid(), "--stacks"]);
     assert!(complaint(&without, 2).contains("--record"));
     target.finish();

@@ -22,6 +22,8 @@ const MAX_DEPTH: u32 = 32;
 pub enum Kind {
     /// A struct.
     Struct = 4,
+    /// A typedef.
+    Typedef = 8,
     /// A function.
     Func = 12,
 }

@@ -12,6 +12,7 @@ pub const PAGE: u64 = 4096;
 
 pub mod bpf;
 pub mod btf;
+pub mod call_trace;
 #[allow(dead_code, reason = "repairs of another process use the rest")]
 pub mod calls;
 pub mod inject;
@@ -27,7 +28,6 @@ pub mod ring;
 )]
 pub mod sidecar;
 pub mod spawn;
-#[cfg(target_arch = "x86_64")]
 pub mod syscall_restart;
 pub mod touch;
 pub mod tracefs;

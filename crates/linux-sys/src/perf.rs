@@ -8,7 +8,6 @@
 //! `perf_event_open(2)`. The attribute structure has the 112 bytes of version 5 (Linux 4.1), which
 //! later kernels accept.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
@@ -52,6 +51,10 @@ const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
 const COUNT_SW_PAGE_FAULTS: u64 = 2;
 const COUNT_SW_DUMMY: u64 = 9;
+const COUNT_SW_BPF_OUTPUT: u64 = 10;
+
+/// `PERF_FORMAT_LOST`.
+const FORMAT_LOST: u64 = 1 << 4;
 
 const FLAG_DISABLED: u64 = 1 << 0;
 const FLAG_INHERIT: u64 = 1 << 1;
@@ -74,8 +77,6 @@ const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
-// `_IOW('$', 6, char *)`.
-const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// Instead of a thread id: every task, as far as the caller is permitted to see it.
 pub const EVERY_TASK: i32 = -1;
@@ -85,13 +86,12 @@ pub const EVERY_TASK: i32 = -1;
 pub enum What {
     /// The tracepoint with this id, in user and kernel mode; samples contain its raw record.
     Tracepoint(u64),
-    /// The tracepoint with this id; samples also contain three registers and up to `bytes` bytes
-    /// of the thread's stack. `bytes` must be a multiple of 8.
-    TracepointWithStack {
-        /// Id of the tracepoint.
-        id: u64,
+    /// Output of a BPF program, which samples contain as raw data. If `stack_bytes` is not 0, they
+    /// also contain three registers and up to that many bytes of the thread's stack. It must be a
+    /// multiple of 8.
+    BpfOutput {
         /// Maximum number of bytes of stack in a sample.
-        bytes: u32,
+        stack_bytes: u32,
     },
     /// No samples: only records of mappings, of executed programs, and of tasks that start and
     /// exit.
@@ -145,15 +145,22 @@ impl Attr {
                 self.config = id;
                 self.sample_type |= SAMPLE_RAW;
             }
-            What::TracepointWithStack { id, bytes } => {
-                self.kind = TYPE_TRACEPOINT;
-                self.config = id;
-                self.sample_type |= SAMPLE_RAW | SAMPLE_REGS_USER | SAMPLE_STACK_USER;
-                self.sample_regs_user = STACK_REGISTERS;
-                self.sample_stack_user = bytes;
+            What::BpfOutput { stack_bytes } => {
+                self.kind = TYPE_SOFTWARE;
+                self.config = COUNT_SW_BPF_OUTPUT;
+                self.sample_type |= SAMPLE_RAW;
+                self.read_format = FORMAT_LOST;
+                // BPF programs cannot write to inherited events.
+                self.flags &= !FLAG_INHERIT;
+                if stack_bytes != 0 {
+                    self.sample_type |= SAMPLE_REGS_USER | SAMPLE_STACK_USER;
+                    self.sample_regs_user = STACK_REGISTERS;
+                    self.sample_stack_user = stack_bytes;
+                }
             }
             What::TaskRecords => {
                 self.kind = TYPE_SOFTWARE;
+                self.read_format = FORMAT_LOST;
                 self.config = COUNT_SW_DUMMY;
                 self.flags |= FLAG_MMAP
                     | FLAG_MMAP_DATA
@@ -248,22 +255,6 @@ impl Event {
         Ok(())
     }
 
-    /// Samples only occurrences of the tracepoint whose fields satisfy `filter`.
-    ///
-    /// # Errors
-    /// `EINVAL` if the tracepoint has no such fields; `InvalidInput` for a filter with a null byte.
-    pub fn filter(&self, filter: &str) -> io::Result<()> {
-        let filter = CString::new(filter)?;
-        // SAFETY: the descriptor is open, and the string lives across the call, which only reads
-        // it.
-        let done =
-            unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_SET_FILTER as _, filter.as_ptr()) };
-        if done < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
-    }
-
     /// Enables the event.
     pub fn enable(&self) -> io::Result<()> {
         self.control(IOC_ENABLE)
@@ -285,12 +276,25 @@ impl Event {
 
     /// Returns the number of times that the event has occurred in the task and its descendants.
     pub fn count(&self) -> io::Result<u64> {
-        let mut value = [0u8; 8];
-        let got = rustix::io::read(&self.fd, &mut value)?;
-        if got != value.len() {
+        self.read::<1>().map(|[count]| count)
+    }
+
+    /// Returns how many records of this event did not fit into the ring.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` unless the event is [`What::BpfOutput`] or [`What::TaskRecords`].
+    pub fn lost(&self) -> io::Result<u64> {
+        self.read::<2>().map(|[_, lost]| lost)
+    }
+
+    fn read<const N: usize>(&self) -> io::Result<[u64; N]> {
+        let mut bytes = [0; 16];
+        let got = rustix::io::read(&self.fd, &mut bytes)?;
+        if got != 8 * N {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(u64::from_ne_bytes(value))
+        let word = |n: usize| u64::from_ne_bytes(std::array::from_fn(|at| bytes[8 * n + at]));
+        Ok(std::array::from_fn(word))
     }
 }
 

@@ -12,11 +12,15 @@
 //! not preserve the first argument.
 
 /// The error code `ERESTARTNOHAND` as a register value.
+#[cfg(target_arch = "x86_64")]
 const ERESTARTNOHAND: u64 = (-514i64) as u64;
+#[cfg(target_arch = "x86_64")]
 const EINTR: u64 = (-(libc::EINTR as i64)) as u64;
 /// Flag `IORING_ENTER_EXT_ARG` of `io_uring_enter`: the call may have a time limit.
+#[cfg(target_arch = "x86_64")]
 const ENTER_EXT_ARG: u64 = 8;
 /// Number of `io_pgetevents`, which `libc` does not define for this target.
+#[cfg(target_arch = "x86_64")]
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// Whether an interrupted call may have waited before the interruption.
@@ -29,6 +33,7 @@ pub enum Waited {
 }
 
 /// Time limit of a call that fails with `EINTR` after a stop.
+#[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum TimeLimit {
     None,
@@ -36,12 +41,14 @@ enum TimeLimit {
 }
 
 /// Returns the new result of a stopped thread's call `nr`, or `None` to leave the result unchanged.
+#[cfg(target_arch = "x86_64")]
 pub fn restarted(nr: i64, args: [u64; 6], result: u64, waited: Waited) -> Option<u64> {
     let limit = time_limit(nr, args).filter(|_| result == EINTR)?;
     (limit == TimeLimit::None || waited == Waited::Not).then_some(ERESTARTNOHAND)
 }
 
 /// Returns the time limit of a call; `None` for a call that the kernel restarts by itself.
+#[cfg(target_arch = "x86_64")]
 fn time_limit(nr: i64, args: [u64; 6]) -> Option<TimeLimit> {
     let unlimited = match nr {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (args[3] as i32) < 0,
@@ -58,7 +65,7 @@ fn time_limit(nr: i64, args: [u64; 6]) -> Option<TimeLimit> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

@@ -195,10 +195,7 @@ pub enum Progress {
         left: Vec<i32>,
     },
     /// The process that the recorder attached to has exited, which ends the recording.
-    ProcessEnded {
-        /// Wait status of the process from `wait4`.
-        status: i32,
-    },
+    ProcessEnded,
 }
 
 /// Counters of a recording so far.

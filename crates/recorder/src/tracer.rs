@@ -383,7 +383,7 @@ impl<'a> Tracer<'a> {
 
     pub(super) fn report_command_ended(&mut self, status: i32) {
         if self.attachment.is_some() {
-            return (self.progress)(Progress::ProcessEnded { status });
+            return (self.progress)(Progress::ProcessEnded);
         }
         let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
         left.sort_unstable();

@@ -11,7 +11,7 @@ use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::mm::{Layout, Limits, ThpDisabled};
 use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
-use vmarea_trace::event::{InodeId, InodeKind, MmInfo, SnapKind, SnapVma, Snapshot};
+use vmarea_trace::event::{InodeId, InodeKind, KernelVma, MmInfo, SnapKind, SnapVma, Snapshot};
 
 /// First file id for files that the kernel's view identifies. For all other files, ids begin at
 /// `BY_INODE`.
@@ -45,8 +45,9 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
     let _ = world.space.set_limits(mm, |l| *l = limits(&info));
     let mut anon: HashMap<u64, VmaId> = HashMap::new();
     for vma in &snapshot.vmas {
-        let number = vma.kernel.map_or(0, |k| k.anon_vma);
-        let side = match (&vma.kernel, anon.get(&number)) {
+        let seen = vma.kernel.filter(KernelVma::knows_anon_vma);
+        let number = seen.map_or(0, |k| k.anon_vma);
+        let side = match (&seen, anon.get(&number)) {
             (None, _) if vma.kind == SnapKind::Stack => ImportedAnon::New,
             (None, _) => ImportedAnon::Unfaulted,
             (Some(_), _) if number == 0 => ImportedAnon::Unfaulted,

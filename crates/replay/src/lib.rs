@@ -447,7 +447,8 @@ impl Replayer {
         };
         if !known.seen {
             known.seen = true;
-            known.kernel_view = snapshot.vmas.iter().any(|v| v.kernel.is_some());
+            let mut kernel = snapshot.vmas.iter().filter_map(|v| v.kernel);
+            known.kernel_view = kernel.any(|k| k.knows_anon_vma());
             known.mmap_base = snapshot
                 .info
                 .as_ref()

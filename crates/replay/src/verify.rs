@@ -234,7 +234,9 @@ impl Comparison<'_> {
             // An unrecorded event may have chosen this anon_vma: do not pair it with the one of the
             // core for later VMAs.
             return;
-        } else if !self.certain || !self.anon.agree(root, kernel.anon_vma) {
+        } else if kernel.knows_anon_vma()
+            && (!self.certain || !self.anon.agree(root, kernel.anon_vma))
+        {
             let values = format!("kernel {}, vmarea {:x?}", kernel.anon_vma, ours.anon_vma);
             ("anon_vma differs".to_owned(), values)
         } else {

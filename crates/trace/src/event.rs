@@ -445,7 +445,8 @@ pub struct KernelVma {
     pub pgoff: u64,
     /// `vm_flags` of the recorded kernel.
     pub flags: u64,
-    /// Number that identifies the `anon_vma` pointer; 0 if the VMA has no anon_vma.
+    /// Number that identifies the `anon_vma` pointer; 0 if the VMA has no anon_vma, and
+    /// [`UNKNOWN_ANON_VMA`](Self::UNKNOWN_ANON_VMA) if this is not known.
     ///
     /// Within a trace, equal pointers have equal numbers. The kernel may reuse an address after the
     /// anon_vma there has been freed, so equal numbers can refer to different anon_vmas at
@@ -459,4 +460,14 @@ pub struct KernelVma {
     pub file: u64,
     /// True if the VMA has its own memory policy.
     pub policy: bool,
+}
+
+impl KernelVma {
+    /// Value of `anon_vma` and `root` of a VMA whose pages may have been touched while it was read.
+    pub const UNKNOWN_ANON_VMA: u64 = u64::MAX;
+
+    /// True if the recorder knows whether the VMA has an anon_vma, and which one.
+    pub fn knows_anon_vma(&self) -> bool {
+        self.anon_vma != Self::UNKNOWN_ANON_VMA
+    }
 }

@@ -1,6 +1,6 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
-use super::recording::{self, Attached};
+use super::recording::{self, Attached, Method};
 use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
@@ -87,6 +87,17 @@ pub struct Explain {
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "pid",
           conflicts_with_all = ["range", "rss", "no_bpf"])]
     record: Option<Duration>,
+
+    /// With --record: method of recording
+    #[arg(
+        long,
+        value_name = "METHOD",
+        value_enum,
+        default_value_t,
+        requires = "record"
+    )]
+    by: Method,
+
     /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
     #[arg(long, value_name = "FILE")]
     since: Option<PathBuf>,
@@ -296,6 +307,7 @@ impl Explain {
                     duration: self.record,
                     checkpoint: None,
                     stacks,
+                    by: self.by,
                 };
                 recording::attach(console, attached, &mut sink)?
             }

@@ -1,6 +1,6 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
-use super::recording::{self, Attached};
+use super::recording::{self, Attached, Method};
 use crate::console::Console;
 use crate::duration::duration;
 use crate::exit::{self, Exit, Result};
@@ -19,9 +19,10 @@ use vmarea_recorder::Stacks;
 /// readable if the disk becomes full or vmarea is killed.
 ///
 /// With --pid, joins a process that is running, with all its threads and later children, and leaves
-/// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. Each system call
-/// of the process takes longer while it is recorded. Also reads the kernel's list of mappings at the
-/// beginning, every second and at the end; `vmarea replay` compares these lists.
+/// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. As root, the
+/// process is observed by tracepoints and does not stop, except once if its threads are never all
+/// outside of memory calls. Otherwise, it stops at each system call. Also reads the kernel's list of
+/// mappings at the beginning, every second and at the end; `vmarea replay` compares these lists.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Record {
@@ -41,6 +42,16 @@ pub struct Record {
     /// With --pid: how long to record: 500ms, 30s, 5m, 2h
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "pid")]
     duration: Option<Duration>,
+
+    /// With --pid: method of recording
+    #[arg(
+        long,
+        value_name = "METHOD",
+        value_enum,
+        default_value_t,
+        requires = "pid"
+    )]
+    by: Method,
 
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND", group = "process")]
@@ -73,6 +84,7 @@ impl Record {
                     duration: self.duration,
                     checkpoint: self.checkpoint,
                     stacks: Stacks::Skip,
+                    by: self.by,
                 },
                 &mut sink,
             )?,

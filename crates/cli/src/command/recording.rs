@@ -5,7 +5,7 @@ use crate::exit::{Failure, Result, Status};
 use crate::progress::Meter;
 use crate::sink::TraceSink;
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use vmarea_recorder::{
-    AttachOptions, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks,
+    AttachBy, AttachOptions, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks,
 };
 
 /// What to record, and in how much detail.
@@ -78,6 +78,28 @@ pub fn record(
     })
 }
 
+/// Method of recording a running process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Method {
+    /// Observing if it is permitted, otherwise tracing, with the reason
+    #[default]
+    Auto,
+    /// Tracepoints: the process does not stop, needs root
+    Observing,
+    /// ptrace: each thread stops at each system call
+    Tracing,
+}
+
+impl From<Method> for AttachBy {
+    fn from(method: Method) -> AttachBy {
+        match method {
+            Method::Auto => AttachBy::Auto,
+            Method::Observing => AttachBy::Observing,
+            Method::Tracing => AttachBy::Tracing,
+        }
+    }
+}
+
 /// A recording of a running process.
 #[derive(Clone, Copy, Debug)]
 pub struct Attached {
@@ -89,6 +111,8 @@ pub struct Attached {
     pub checkpoint: Option<NonZeroU64>,
     /// Whether to copy stacks at calls.
     pub stacks: Stacks,
+    /// Method of recording.
+    pub by: Method,
 }
 
 /// Records a running process and passes every event to `sink`.
@@ -100,6 +124,7 @@ pub fn attach(console: &Console, attached: Attached, sink: &mut dyn Sink) -> Res
         duration: attached.duration,
         checkpoint: attached.checkpoint,
         stacks: attached.stacks,
+        by: attached.by.into(),
         ..AttachOptions::new(attached.pid)
     };
     with_progress(console, Meter::alone(console, "recording"), |progress| {
@@ -116,7 +141,7 @@ fn with_progress(
     let outcome = record(&mut |progress| match progress {
         Progress::Counts(counts) => meter.at(counts.events, || in_words(&counts)),
         Progress::CommandEnded { left, .. } => console.note(&waiting(&left)),
-        Progress::ProcessEnded { .. } => console.note("the process has ended"),
+        Progress::ProcessEnded => console.note("the process has ended"),
         // The outcome also contains the notes. Printing them later does not interrupt the program.
         Progress::Note(_) => {}
     });

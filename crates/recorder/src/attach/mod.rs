@@ -54,7 +54,8 @@ impl AttachOptions {
 /// Method of recording a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AttachBy {
-    /// The best method that is permitted.
+    /// `Observing` if it is permitted and `checkpoint` is `None`, otherwise `Tracing`; then a note
+    /// gives the reason.
     #[default]
     Auto,
     /// `ptrace`: each thread stops at each system call. Permitted to the owner of the process.
@@ -62,7 +63,7 @@ pub enum AttachBy {
     /// Tracepoints: no thread stops. Permitted to root.
     ///
     /// An address space is recorded from the first moment on at which none of its threads is inside
-    /// a call that changes it.
+    /// a call that changes it. If there is no such moment, `ptrace` stops the threads once.
     Observing,
 }
 
@@ -81,19 +82,28 @@ pub fn attach(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
     target::check(options.pid)?;
-    match options.by {
-        AttachBy::Auto | AttachBy::Tracing => trace(options, sink, progress),
-        AttachBy::Observing => {
-            let wanted = ObserveOptions {
-                pid: options.pid,
-                duration: options.duration,
-                faults: options.faults,
-                kernel_view: options.kernel_view,
-                stacks: options.stacks,
-            };
-            observe(&wanted, sink, progress)
+    let wanted = ObserveOptions {
+        pid: options.pid,
+        duration: options.duration,
+        faults: options.faults,
+        kernel_view: options.kernel_view,
+        stacks: options.stacks,
+    };
+    let why = match options.by {
+        AttachBy::Tracing => return trace(options, sink, progress),
+        AttachBy::Observing => return observe(&wanted, sink, progress),
+        AttachBy::Auto if options.checkpoint.is_some() => {
+            "a list after every few calls needs stops".to_owned()
         }
-    }
+        AttachBy::Auto => match observe(&wanted, sink, progress) {
+            Err(RecordError::NotObservable(error)) => error.to_string(),
+            done => return done,
+        },
+    };
+    let mut outcome = trace(options, sink, progress)?;
+    let note = format!("recorded by ptrace, which stops the process at each call: {why}");
+    outcome.notes.insert(0, note);
+    Ok(outcome)
 }
 
 fn trace(

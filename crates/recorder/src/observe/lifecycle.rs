@@ -1,5 +1,6 @@
 //! Tasks that are observed: those that exist at the start, and those that they create.
 
+use super::proc::threads;
 use super::record::Observed;
 use super::spaces::{Space, task_start};
 use super::{Observer, Task};
@@ -36,13 +37,13 @@ impl Observer<'_> {
         }
         let mm = self.new_mm();
         let mut users: BTreeSet<i32> = threads(pid);
-        users.retain(|tid| !super::descriptors::is_zombie(*tid));
+        users.retain(|tid| !super::proc::is_zombie(*tid));
         let t = clock();
         for &tid in &users {
             self.nowhere(tid, 0);
             self.tasks.insert(tid, Task::new(pid, mm));
         }
-        let hidden = super::descriptors::unobserved(pid);
+        let hidden = super::proc::unobserved(pid);
         let space = Space::new(users, hidden.is_some(), t);
         self.spaces.insert(mm, space);
         if let Some(why) = hidden {
@@ -254,15 +255,4 @@ impl Observer<'_> {
             }
         }
     }
-}
-
-/// Returns the threads of a process; none if it has exited.
-fn threads(pid: i32) -> BTreeSet<i32> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return BTreeSet::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
 }

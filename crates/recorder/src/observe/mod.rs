@@ -1,7 +1,7 @@
 //! Records a running process without stopping it: tracepoints of its calls, faults and locks.
 //!
-//! The kernel writes the entries and exits of the memory calls, new mappings, and the starts and
-//! ends of tasks into rings ([`rings`]). The faults and lock acquisitions come from
+//! BPF programs write the entries and exits of the memory calls into rings, and the kernel adds new
+//! mappings and the starts and ends of tasks ([`rings`]). The faults and lock acquisitions come from
 //! [`crate::samples`]. This module reads both in order of time, pairs entries with exits, and
 //! passes the calls to the same timeline as the ptrace recorder. An address space is recorded from
 //! the first snapshot on into which no call fell ([`spaces`]). If records are lost, or a call
@@ -25,9 +25,10 @@
 //! memory that direct I/O or another process writes.
 
 mod calls;
-mod descriptors;
 mod lifecycle;
+mod pause;
 mod points;
+mod proc;
 mod record;
 mod rings;
 mod spaces;
@@ -42,7 +43,6 @@ use crate::sources::open_view;
 use crate::timeline::Timeline;
 use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
-use points::Points;
 use record::{Observed, Record};
 use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -59,12 +59,17 @@ use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 
 /// Interval at which the recorder empties the rings.
 const PUMP: Nanos = 20_000_000;
+/// Maximum size of a CPU's ring of calls in bytes, enough for 2,000 calls with stacks or for 200,000
+/// without.
+const RING_BYTES: usize = 32 << 20;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
 /// Time before a snapshot from which faults are replayed after it.
 ///
 /// A fault enters the ring before it has an effect, so the snapshot may lack the effect.
 const FAULTS_BEFORE: Nanos = 10_000_000;
+/// Shortest time for which the recorder tries to begin.
+const JOINING: Nanos = 5_000_000_000;
 /// Longest time that the recorder spends on the last snapshots.
 const LAST_SNAPSHOTS: Nanos = 300_000_000;
 
@@ -130,6 +135,8 @@ impl Task {
 
 /// A recording of a running process.
 struct Observer<'a> {
+    /// Process ID of the process, whose end ends the recording.
+    root: i32,
     command: Vec<String>,
     tasks: HashMap<i32, Task>,
     spaces: HashMap<MmId, Space>,
@@ -149,6 +156,8 @@ struct Observer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     notes: Vec<String>,
+    duration: Option<Nanos>,
+    /// Time at which the recording is over, which counts from the first snapshot.
     ends: Option<Nanos>,
     reported: Nanos,
     ending: bool,
@@ -169,9 +178,9 @@ impl<'a> Observer<'a> {
     ) -> Result<Observer<'a>, SamplesError> {
         let ring_bytes = match ring_bytes {
             Some(bytes) => bytes,
-            None => default_ring_bytes()?,
+            None => default_ring_bytes(RING_BYTES)?,
         };
-        let rings = CallRings::open(&Points::find(options.stacks)?, ring_bytes)?;
+        let rings = CallRings::open(options.stacks, ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::open(options.pid)?),
@@ -180,6 +189,7 @@ impl<'a> Observer<'a> {
         notes.extend(samples.iter().flat_map(Samples::notes).cloned());
         let kernel = open_view(options.kernel_view, &mut notes);
         let mut observer = Observer {
+            root: options.pid,
             command: command_line(options.pid),
             tasks: HashMap::new(),
             spaces: HashMap::new(),
@@ -196,9 +206,10 @@ impl<'a> Observer<'a> {
             emitter: Emitter::new(sink),
             progress,
             notes: Vec::new(),
+            duration: options.duration.map(nanos),
             ends: options
                 .duration
-                .map(|time| clock().saturating_add(nanos(time))),
+                .map(|time| clock().saturating_add(nanos(time).max(JOINING))),
             reported: 0,
             ending: false,
         };
@@ -228,8 +239,8 @@ impl<'a> Observer<'a> {
             .unwrap_or_default()
     }
 
-    /// Passes the header to the sink and records until the time is over, the last task has exited,
-    /// or the user asks for its end.
+    /// Passes the header to the sink and records until the time is over, the process has ended, or
+    /// the user asks for the end.
     ///
     /// # Errors
     /// [`RecordError::Sink`] if the sink failed, [`RecordError::Follow`] if the events cannot be
@@ -242,7 +253,11 @@ impl<'a> Observer<'a> {
             self.sleep().map_err(RecordError::Follow)?;
             self.pump();
             let over = self.ends.is_some_and(|ends| clock() >= ends);
-            if stop.is_set() || over || self.tasks.is_empty() || self.emitter.has_failed() {
+            let has_ended = !self.tasks.values().any(|task| task.pid == self.root);
+            if has_ended {
+                (self.progress)(Progress::ProcessEnded);
+            }
+            if stop.is_set() || over || has_ended || self.emitter.has_failed() {
                 break;
             }
         }

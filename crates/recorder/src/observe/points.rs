@@ -1,95 +1,41 @@
-//! The tracepoints of the memory calls, taken from the table of calls.
+//! The filters of the memory calls, made from the table of calls.
 //!
-//! Each call has one tracepoint at its entry, with the arguments, and one at its exit, with the
-//! result. A few calls are frequent and matter only with certain arguments: a filter in the kernel
-//! selects them at the entry, and their exits are not recorded, because the kernel cannot filter
-//! exits by the arguments. The kernel waits for a grace period when it removes a tracepoint, so each
-//! one lengthens the end of the recording by some 20 ms.
-//!
-//! # Linux
-//! `kernel/trace/trace_syscalls.c`. `struct syscall_trace_enter` and `struct syscall_trace_exit`
-//! have been unchanged since tracepoints of calls exist.
+//! The entry of a call is recorded with its arguments, its exit with the result. A few calls are
+//! frequent and matter only with certain arguments: their filters test these arguments at the entry,
+//! and their exits are not recorded.
 
 use crate::Stacks;
 use crate::call_table::{CallRule, Data, KernelAccess, RULES, Role};
-use std::collections::{BTreeSet, HashMap};
-use std::io;
-use vmarea_linux_sys::perf::What;
-use vmarea_linux_sys::tracefs;
-use vmarea_trace::sysno;
+use std::collections::BTreeSet;
+use vmarea_linux_sys::call_trace::CallFilter;
 
 /// Stack bytes in a sample of a call whose arguments point to memory, often on the stack.
 const ARGUMENT_STACK: u32 = 1 << 10;
 /// Stack bytes in every sample if the caller asks for stacks.
 const CALL_STACK: u32 = 16 << 10;
 
-/// A tracepoint to open on each CPU.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Point {
-    pub(super) what: What,
-    /// Filter for the kernel, if not every occurrence is needed.
-    pub(super) filter: Option<&'static str>,
-}
-
-/// Kind of a tracepoint, by its number in a sample.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// Entry of a call; the sample contains registers and stack if `stack` is set.
-    Entry { stack: bool },
-    /// Exit of a call.
-    Exit,
-}
-
-/// The tracepoints that a recording needs.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Points {
-    pub(super) all: Vec<Point>,
-    pub(super) kinds: HashMap<u64, Kind>,
-}
-
-impl Points {
-    /// Finds the tracepoints of this kernel. A call that the kernel lacks has none.
-    ///
-    /// # Errors
-    /// The errors of [`tracefs::open`]; an error if the kernel has no tracepoints of calls.
-    pub(super) fn find(stacks: Stacks) -> io::Result<Points> {
-        let tracefs = tracefs::open()?;
-        let mut points = Points::default();
-        let calls: BTreeSet<u32> = RULES.iter().filter(is_needed).map(|rule| rule.nr).collect();
-        for nr in calls {
-            let Some(name) = sysno::name(nr) else {
-                continue;
-            };
-            let id = |at: &str| tracefs::event_id(&tracefs, &format!("syscalls/sys_{at}_{name}"));
-            let Ok(entry) = id("enter") else {
-                continue;
-            };
-            let bytes = match stacks {
-                Stacks::Copy => CALL_STACK,
-                Stacks::Skip if points_to_memory(nr) => ARGUMENT_STACK,
-                Stacks::Skip => 0,
-            };
-            let what = match bytes {
-                0 => What::Tracepoint(entry),
-                _ => What::TracepointWithStack { id: entry, bytes },
-            };
-            let (filter, needs_exit) = filter_of(nr);
-            points.all.push(Point { what, filter });
-            points
-                .kinds
-                .insert(entry, Kind::Entry { stack: bytes != 0 });
-            if needs_exit {
-                let exit = id("exit")?;
-                let what = What::Tracepoint(exit);
-                points.all.push(Point { what, filter: None });
-                points.kinds.insert(exit, Kind::Exit);
-            }
-        }
-        match points.all.is_empty() {
-            true => Err(io::ErrorKind::Unsupported.into()),
-            false => Ok(points),
-        }
+/// Returns the number of stack bytes in the record of an entry with a stack.
+pub(super) fn stack_bytes(stacks: Stacks) -> u32 {
+    match stacks {
+        Stacks::Copy => CALL_STACK,
+        Stacks::Skip => ARGUMENT_STACK,
     }
+}
+
+/// Returns the filter of each call that a recording needs.
+pub(super) fn filters(stacks: Stacks) -> impl Iterator<Item = (u32, CallFilter)> {
+    let calls: BTreeSet<u32> = RULES.iter().filter(is_needed).map(|rule| rule.nr).collect();
+    calls.into_iter().map(move |nr| {
+        let stack = stacks == Stacks::Copy || points_to_memory(nr);
+        let stack = u64::from(stack);
+        (
+            nr,
+            CallFilter {
+                stack,
+                ..filter_of(nr)
+            },
+        )
+    })
 }
 
 /// True unless the observer does without the call: other records show its effect, or it has none on
@@ -116,39 +62,74 @@ fn points_to_memory(nr: u32) -> bool {
     i64::from(nr) == libc::SYS_clone3 || RULES.iter().any(reads)
 }
 
-/// Returns the filter for a call's entry, and whether its exit is needed.
-pub(super) fn filter_of(nr: u32) -> (Option<&'static str>, bool) {
-    const DIRECT: &str = "flags & 0x4000";
+/// Returns the filter for a call without regard to its stack.
+fn filter_of(nr: u32) -> CallFilter {
+    const DIRECT: [u64; 2] = [libc::O_DIRECT as u64; 2];
+    const SET_FLAGS: [u64; 2] = [u32::MAX as u64, libc::F_SETFL as u64];
+    /// The commands of a userfaultfd.
+    const USERFAULTFD: [u64; 2] = [0xff00, 0xaa00];
+    let entry = CallFilter {
+        entry: 1,
+        ..CallFilter::default()
+    };
     match i64::from(nr) {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_open => (Some(DIRECT), false),
-        libc::SYS_openat => (Some(DIRECT), false),
-        // The flags are behind a pointer, and few programs use the call.
-        libc::SYS_openat2 => (None, false),
-        libc::SYS_fcntl => (Some("cmd == 4 && arg & 0x4000"), false),
-        // UFFDIO_API, UFFDIO_REGISTER and UFFDIO_UNREGISTER.
-        libc::SYS_ioctl => (
-            Some("cmd == 0xc018aa3f || cmd == 0xc020aa00 || cmd == 0x8010aa01"),
-            false,
-        ),
-        // Their entry is enough to know that memory may change unobserved.
-        libc::SYS_io_uring_setup
+        libc::SYS_open => CallFilter {
+            second: DIRECT,
+            ..entry
+        },
+        libc::SYS_openat => CallFilter {
+            third: DIRECT,
+            ..entry
+        },
+        libc::SYS_fcntl => CallFilter {
+            second: SET_FLAGS,
+            third: DIRECT,
+            ..entry
+        },
+        libc::SYS_ioctl => CallFilter {
+            second: USERFAULTFD,
+            ..entry
+        },
+        // The flags are behind a pointer, and few programs use the call. The entry of the others is
+        // enough to know that memory may change unobserved.
+        libc::SYS_openat2
+        | libc::SYS_io_uring_setup
         | libc::SYS_io_uring_register
         | libc::SYS_io_submit
         | libc::SYS_vmsplice
-        | libc::SYS_process_vm_writev => (None, false),
-        _ => (None, true),
+        | libc::SYS_process_vm_writev => entry,
+        _ => CallFilter { exit: 1, ..entry },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call_table::Test;
+    use vmarea_linux_sys::call_trace::CALLS;
 
     #[test]
-    fn every_call_of_the_table_has_a_name() {
+    fn the_numbers_of_all_calls_fit_into_the_table() {
+        let largest = filters(Stacks::Skip).map(|(nr, _)| nr).max();
+        assert!(largest < Some(CALLS), "{largest:?}");
+    }
+
+    #[test]
+    fn a_filter_passes_every_call_that_has_a_rule() {
         for rule in RULES.iter().filter(is_needed) {
-            assert!(sysno::name(rule.nr).is_some(), "call {}", rule.nr);
+            let filter = filter_of(rule.nr);
+            for (at, [mask, value]) in [(1, filter.second), (2, filter.third)] {
+                let decided = rule.when.iter().all(|test| match *test {
+                    Test::Masked {
+                        arg,
+                        mask: m,
+                        value: v,
+                    } if arg == at => u64::from(m) & mask == mask && u64::from(v) & mask == value,
+                    _ => true,
+                });
+                assert!(mask == 0 || decided, "call {}", rule.nr);
+            }
         }
     }
 }

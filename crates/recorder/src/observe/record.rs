@@ -1,10 +1,9 @@
 //! Decodes the records of a CPU's ring into entries and exits of calls, mappings and tasks.
 
-use super::points::Kind;
 use crate::samples::{split_record, u32_at, u64_at};
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use vmarea_linux_sys::call_trace::{ENTRY, EXIT};
 use vmarea_linux_sys::perf::{
     MISC_COMM_EXEC, RECORD_COMM, RECORD_EXIT, RECORD_FORK, RECORD_LOST, RECORD_LOST_SAMPLES,
     RECORD_MMAP2, RECORD_SAMPLE, RECORD_THROTTLE,
@@ -65,29 +64,17 @@ impl UserStack {
     }
 }
 
-/// Decoder of one set of rings, which counts what it saw and what was lost.
-#[derive(Debug)]
+/// Decoder of one set of rings, which counts what was lost.
+#[derive(Debug, Default)]
 pub(super) struct Decoder {
-    kinds: HashMap<u64, Kind>,
-    seen: u64,
     lost: u64,
     last: Nanos,
 }
 
 impl Decoder {
-    pub(super) fn new(kinds: HashMap<u64, Kind>) -> Decoder {
-        Decoder {
-            kinds,
-            seen: 0,
-            lost: 0,
-            last: 0,
-        }
-    }
-
-    /// Returns how many of the samples that the kernel counted were neither read nor reported as
-    /// lost.
-    pub(super) fn missing(&self, counted: u64) -> u64 {
-        counted.saturating_sub(self.seen.saturating_add(self.lost))
+    /// Returns how many of the records that the kernel could not write were not reported in a ring.
+    pub(super) fn missing(&self, lost: u64) -> u64 {
+        lost.saturating_sub(self.lost)
     }
 
     /// Decodes whole records and appends them to `out`.
@@ -99,10 +86,7 @@ impl Decoder {
             let misc = u32_at(bytes, 4).unwrap_or(0) as u16;
             bytes = rest;
             let record = match kind {
-                RECORD_SAMPLE => {
-                    self.seen += 1;
-                    self.sample(body)
-                }
+                RECORD_SAMPLE => sample(body),
                 RECORD_MMAP2 => mapped(body),
                 RECORD_COMM if misc & MISC_COMM_EXEC != 0 => executed(body),
                 RECORD_FORK => task(body, |pid, _, tid, parent| Observed::Created {
@@ -127,39 +111,6 @@ impl Decoder {
         }
     }
 
-    fn sample(&self, body: &[u8]) -> Option<Record> {
-        let tid = u32_at(body, 4)? as i32;
-        let t = u64_at(body, 8)?;
-        let len = u32_at(body, 16)? as usize;
-        let raw = body.get(20..)?.get(..len)?;
-        let id = u16::from_ne_bytes(raw.get(..2)?.try_into().ok()?);
-        let nr = u32_at(raw, 8)?;
-        let what = match self.kinds.get(&u64::from(id))? {
-            Kind::Exit => {
-                let ret = u64_at(raw, 16)? as i64;
-                Observed::Returned { tid, nr, ret }
-            }
-            &Kind::Entry { stack } => {
-                let mut args = [0; 6];
-                for (n, arg) in args.iter_mut().enumerate() {
-                    // A call with fewer arguments has a shorter record.
-                    *arg = u64_at(raw, 16 + 8 * n).unwrap_or(0);
-                }
-                let stack = match stack {
-                    true => Some(Box::new(user_stack(body.get(20 + len..)?)?)),
-                    false => None,
-                };
-                Observed::Entered {
-                    tid,
-                    nr,
-                    args,
-                    stack,
-                }
-            }
-        };
-        Some(Record { t, what })
-    }
-
     fn lost_at(&mut self, body: &[u8], count: u64) -> Record {
         self.lost = self.lost.saturating_add(count);
         let t = trailer_time(body).unwrap_or(self.last);
@@ -171,6 +122,40 @@ impl Decoder {
         let what = Observed::Lost { count };
         out.push(Record { t: self.last, what });
     }
+}
+
+/// Decodes the record of a call.
+fn sample(body: &[u8]) -> Option<Record> {
+    let tid = u32_at(body, 4)? as i32;
+    let t = u64_at(body, 8)?;
+    let len = u32_at(body, 16)? as usize;
+    let raw = body.get(20..)?.get(..len)?;
+    let nr = u64_at(raw, 8)? as u32;
+    let what = match u64_at(raw, 0)? {
+        EXIT => {
+            let ret = u64_at(raw, 16)? as i64;
+            Observed::Returned { tid, nr, ret }
+        }
+        ENTRY => {
+            let mut args = [0; 6];
+            for (n, arg) in args.iter_mut().enumerate() {
+                *arg = u64_at(raw, 16 + 8 * n)?;
+            }
+            let stack = body.get(20 + len..).filter(|rest| !rest.is_empty());
+            let stack = match stack {
+                Some(rest) => Some(Box::new(user_stack(rest)?)),
+                None => None,
+            };
+            Observed::Entered {
+                tid,
+                nr,
+                args,
+                stack,
+            }
+        }
+        _ => return None,
+    };
+    Some(Record { t, what })
 }
 
 /// Decodes registers and stack, which follow the raw data of a sample.

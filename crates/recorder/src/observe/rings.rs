@@ -2,33 +2,44 @@
 //!
 //! The events count for every task, not for the observed ones: an event that belongs to a task is
 //! switched with it, which costs a busy server more at each switch than all records of other
-//! programs' memory calls, which are rare. The reader keeps the records of the observed tasks.
+//! programs' memory calls, which are rare. BPF programs select the calls
+//! ([`vmarea_linux_sys::call_trace`]). The reader keeps the records of the observed tasks.
 //! Records come back in order of time; see [`crate::samples`], whose rings work in the same way.
 
-use super::points::Points;
+use super::points;
 use super::record::{Decoder, Observed, Record};
+use crate::Stacks;
 use crate::clock::clock;
 use crate::samples::{
     MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use vmarea_linux_sys::bpf::LoadError;
+use vmarea_linux_sys::btf::Btf;
+use vmarea_linux_sys::call_trace::{CallTrace, Output};
 use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
 use vmarea_linux_sys::ring::Ring;
 use vmarea_trace::event::Nanos;
+
+const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug)]
 struct Cpu {
     ring: Ring,
     ring_bytes: usize,
+    number: u32,
     /// Event of the task records, which owns the ring.
     records: Event,
-    calls: Vec<Event>,
+    /// Events of the calls, without and with stacks.
+    calls: [Event; 2],
 }
 
 /// Open rings of every CPU.
 #[derive(Debug)]
 pub(super) struct CallRings {
+    /// `None` once the recording has ended.
+    trace: Option<CallTrace>,
     cpus: Vec<Cpu>,
     decoder: Decoder,
     /// Records that are too recent to be returned.
@@ -43,14 +54,14 @@ impl CallRings {
     ///
     /// # Errors
     /// The errors of [`crate::samples::Samples::open_at`].
-    pub(super) fn open(points: &Points, ring_bytes: usize) -> Result<CallRings, SamplesError> {
+    pub(super) fn open(stacks: Stacks, ring_bytes: usize) -> Result<CallRings, SamplesError> {
         let mut bytes = ring_bytes;
         let numbers = online_cpus()?;
-        let needed = numbers.len() * (points.all.len() + 1);
+        let needed = numbers.len() * 3;
         let mut cpus = Vec::with_capacity(numbers.len());
         for &number in &numbers {
             loop {
-                match open_cpu(points, number, bytes) {
+                match open_cpu(stacks, number, bytes) {
                     Ok(cpu) => {
                         cpus.push(cpu);
                         break;
@@ -63,8 +74,9 @@ impl CallRings {
             }
         }
         Ok(CallRings {
+            trace: Some(trace(stacks, &cpus)?),
             cpus,
-            decoder: Decoder::new(points.kinds.clone()),
+            decoder: Decoder::default(),
             held: Vec::new(),
             bytes: Vec::new(),
             watermark: 0,
@@ -93,21 +105,22 @@ impl CallRings {
         self.watermark
     }
 
-    /// Ends the recording and returns all remaining records. Samples that the kernel counted, but
-    /// that never arrived, are reported as lost.
+    /// Ends the recording and returns all remaining records. A loss that no ring reports is reported
+    /// here.
     ///
     /// # Errors
-    /// Fails if the kernel does not stop the events or does not return their counters; `out` then
-    /// contains all records from the rings.
+    /// Fails if the kernel does not return its counters; `out` then contains all records from the
+    /// rings.
     pub(super) fn finish(&mut self, out: &mut Vec<Record>) -> io::Result<()> {
-        let events = || self.cpus.iter().flat_map(|cpu| &cpu.calls);
-        let stopped = events().try_for_each(Event::disable);
-        let counted = events().map(Event::count).sum::<io::Result<u64>>();
+        self.trace = None;
         std::thread::sleep(SETTLE);
         self.collect();
         self.give(Nanos::MAX, out);
-        stopped?;
-        let count = self.decoder.missing(counted?);
+        let events = |cpu: &Cpu| -> io::Result<u64> {
+            Ok(cpu.records.lost()? + cpu.calls[0].lost()? + cpu.calls[1].lost()?)
+        };
+        let lost = self.cpus.iter().map(events).sum::<io::Result<u64>>()?;
+        let count = self.decoder.missing(lost);
         if count != 0 {
             let t = out.last().map_or(self.watermark, |record| record.t);
             let what = Observed::Lost { count };
@@ -142,27 +155,42 @@ fn is_too_large(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
 }
 
-fn open_cpu(points: &Points, number: u32, ring_bytes: usize) -> io::Result<Cpu> {
+fn open_cpu(stacks: Stacks, number: u32, ring_bytes: usize) -> io::Result<Cpu> {
     let wakeup = wakeup_bytes(ring_bytes);
     let open = |what| Event::open(what, EVERY_TASK, number, Begin::Enabled, wakeup);
     let records = open(What::TaskRecords)?;
     let ring = Ring::map(&records, ring_bytes)?;
-    let mut calls = Vec::with_capacity(points.all.len());
-    for point in &points.all {
-        let event = open(point.what)?;
-        if let Some(filter) = point.filter {
-            event.filter(filter)?;
-        }
+    let output = |stack_bytes| {
+        let event = open(What::BpfOutput { stack_bytes })?;
         event.output_to(&records)?;
-        calls.push(event);
-    }
-    // Until here, what occurs would be counted but not written.
+        event.enable()?;
+        Ok::<_, io::Error>(event)
+    };
+    let calls = [output(0)?, output(points::stack_bytes(stacks))?];
     records.enable()?;
-    calls.iter().try_for_each(Event::enable)?;
     Ok(Cpu {
         ring,
         ring_bytes,
+        number,
         records,
         calls,
+    })
+}
+
+/// Begins to write calls into the rings.
+fn trace(stacks: Stacks, cpus: &[Cpu]) -> Result<CallTrace, SamplesError> {
+    let btf = Btf::parse(std::fs::read(BTF_PATH)?).map_err(io::Error::other)?;
+    let outputs: Vec<Output<'_>> = cpus
+        .iter()
+        .map(|cpu| Output {
+            cpu: cpu.number,
+            plain: cpu.calls[0].as_fd(),
+            with_stack: cpu.calls[1].as_fd(),
+        })
+        .collect();
+    let attached = CallTrace::attach(&btf, points::filters(stacks), &outputs);
+    attached.map_err(|LoadError { cause, verdict }| match cause.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) if verdict.is_empty() => explain(cause, EVERY_TASK, 0, 0),
+        _ => io::Error::other(format!("BPF: {cause} {verdict}")).into(),
     })
 }

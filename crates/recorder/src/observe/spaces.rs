@@ -2,8 +2,8 @@
 //!
 //! A snapshot is judged once the stream has reached the time at which its reading ended. It shows a
 //! single state if no call was in flight at any time while it was read. The first such snapshot
-//! starts the recording of an address space, and later ones are compared. If no snapshot of a busy
-//! program succeeds, the recorder says so.
+//! starts the recording of an address space, and later ones are compared. If several snapshots of a
+//! busy program fail, [`pause`] stops the program for the next one.
 //!
 //! # Picture
 //! ```text
@@ -13,15 +13,18 @@
 //!                                                   the faults are not compared beyond /proc
 //! ```
 
-use super::{CHECKPOINT, FAULTS_BEFORE, Observer};
+use super::{CHECKPOINT, FAULTS_BEFORE, Observer, pause};
 use crate::clock::clock;
 use crate::residence::Place;
 use crate::snapshot::{AllStopped, Subject};
 use std::collections::BTreeSet;
+use std::io;
 use vmarea_trace::event::{
-    Event, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, Snapshot, Tid,
+    Event, KernelVma, MmId, MmStart, Nanos, Origin, SnapKind, SnapReason, SnapVma, Snapshot, Tid,
 };
 
+/// Number of attempts at the first snapshot of which the last one stops the process.
+const UNDISTURBED: u32 = 10;
 /// Attempts at an exact checkpoint before an inexact one is recorded.
 const ATTEMPTS: u32 = 8;
 /// Time after which a fault is taken to be complete.
@@ -37,6 +40,8 @@ struct Trial {
     from: Nanos,
     to: Nanos,
     snapshot: Snapshot,
+    /// True if no thread ran while the mappings were read.
+    stopped: bool,
     /// Faults shortly before or during the snapshot.
     faults: Vec<Fault>,
 }
@@ -159,14 +164,13 @@ impl Trial {
         before.filter(last).any(|fault| !has_anon_vma(fault.addr))
     }
 
-    /// Removes the kernel's data of mappings that a fault may have changed in the meantime.
-    fn strip(&mut self, hidden: bool) {
+    /// Removes the anon_vmas of those mappings for which `is_unknown` returns true.
+    fn forget_anon_vmas(&mut self, is_unknown: impl Fn(&SnapVma, &[Fault]) -> bool) {
         for vma in &mut self.snapshot.vmas {
-            let touched = |fault: &Fault| {
-                fault.t <= self.to && vma.start <= fault.addr && fault.addr < vma.end
-            };
-            if hidden || self.faults.iter().any(touched) {
-                vma.kernel = None;
+            let unknown = is_unknown(vma, &self.faults);
+            if let Some(kernel) = vma.kernel.as_mut().filter(|_| unknown) {
+                kernel.anon_vma = KernelVma::UNKNOWN_ANON_VMA;
+                kernel.root = KernelVma::UNKNOWN_ANON_VMA;
             }
         }
     }
@@ -225,7 +229,14 @@ impl Observer<'_> {
             },
             all_stopped: AllStopped::Yes,
         };
-        let taken = self.snapshotter.take(subject, 0, &mut self.files);
+        let busy = !space.recorded && space.attempts % UNDISTURBED == UNDISTURBED - 1;
+        let (taken, stopped) = match busy {
+            true => self.read_stopped(subject),
+            false => (self.snapshotter.take(subject, 0, &mut self.files), false),
+        };
+        let Some(space) = self.spaces.get_mut(&mm) else {
+            return;
+        };
         let (from, to) = self.snapshotter.read_between();
         match taken {
             Ok(snapshot) => {
@@ -237,6 +248,7 @@ impl Observer<'_> {
                     from,
                     to,
                     snapshot,
+                    stopped,
                     faults,
                 });
             }
@@ -244,6 +256,34 @@ impl Observer<'_> {
             Err(_) => {
                 space.due = to + SPACING;
                 space.ending = false;
+            }
+        }
+    }
+
+    /// Reads the mappings of a process that was at rest during no earlier attempt. Returns whether
+    /// the process was stopped meanwhile.
+    fn read_stopped(&mut self, subject: Subject) -> (io::Result<Snapshot>, bool) {
+        let users = self.spaces.get(&subject.mm).map(|space| &space.users);
+        let tasks = users.into_iter().flatten();
+        let tasks = tasks.filter_map(|tid| self.tasks.get(tid));
+        let pids = tasks.map(|task| task.pid).collect();
+        let (snapshotter, files) = (&mut self.snapshotter, &mut self.files);
+        match pause::while_stopped(&pids, || snapshotter.take(subject, 0, files)) {
+            Ok((taken, time)) => {
+                self.note(format!(
+                    "process {} was stopped for {} ms to read its list of mappings, because its \
+                     threads are never all outside of memory calls",
+                    subject.pid,
+                    time.as_millis()
+                ));
+                (taken, true)
+            }
+            Err(error) => {
+                self.note(format!(
+                    "process {} cannot be stopped to read its list of mappings: {error}",
+                    subject.pid
+                ));
+                (self.snapshotter.take(subject, 0, &mut self.files), false)
             }
         }
     }
@@ -270,13 +310,17 @@ impl Observer<'_> {
         };
         let idle_since = |tid| self.tasks.get(&tid).map_or(0, |task| task.seen);
         let quiet = space.judge(&trial)
-            && (space.recorded || !trial.awaits_fault(space.changed, idle_since));
+            && (space.recorded || trial.stopped || !trial.awaits_fault(space.changed, idle_since));
         space.attempts += 1;
         if !space.recorded {
             if quiet {
                 space.due = trial.to.saturating_add(CHECKPOINT);
                 space.attempts = 0;
-                trial.strip(space.hidden);
+                // The replay applies faults from before the snapshot again, without effect on a
+                // mapping that has an anon_vma.
+                if space.hidden {
+                    trial.forget_anon_vmas(|_, _| true);
+                }
                 return self.begin_space(mm, trial);
             }
             let spaced = space.attempts > EAGER;
@@ -289,7 +333,11 @@ impl Observer<'_> {
         space.ending = false;
         space.attempts = 0;
         space.due = trial.to.saturating_add(CHECKPOINT);
-        trial.strip(space.hidden);
+        let (hidden, to) = (space.hidden, trial.to);
+        trial.forget_anon_vmas(|vma, faults| {
+            let inside = |fault: &Fault| (vma.start..vma.end).contains(&fault.addr);
+            hidden || faults.iter().any(|fault| fault.t <= to && inside(fault))
+        });
         trial.snapshot.exact = quiet;
         trial.snapshot.t = trial.to;
         self.push(trial.to, vec![Event::Snapshot(trial.snapshot)]);
@@ -303,6 +351,9 @@ impl Observer<'_> {
         let t = trial.shows(space.changed);
         trial.snapshot.t = t;
         space.recorded = true;
+        if let Some(duration) = self.duration.take() {
+            self.ends = Some(trial.to.saturating_add(duration));
+        }
         let origin = Origin::Attach;
         let mut events = vec![Event::MmStart(MmStart { mm, origin, t })];
         let users: Vec<i32> = space.users.iter().copied().collect();

@@ -35,6 +35,7 @@ use vmarea_trace::event::{FaultSource, Nanos};
 
 use record::Decoder;
 pub(crate) use record::{split_record, u32_at, u64_at};
+use sizes::RING_BYTES;
 pub(crate) use sizes::{default_ring_bytes, is_full, online_cpus, wakeup_bytes};
 use tracepoint::Tracepoints;
 use vmarea_linux_sys::perf::{Begin, Event, What};
@@ -213,15 +214,19 @@ impl Samples {
         let why = match Tracepoints::find() {
             Ok(points) => {
                 let source = Source::Tracepoints(points);
-                match Samples::open_source(pid, start, source, default_ring_bytes()?) {
+                match Samples::open_source(pid, start, source, default_ring_bytes(RING_BYTES)?) {
                     Err(SamplesError::Permission { .. }) => "perf events: permission denied".into(),
                     done => return done,
                 }
             }
             Err(why) => why,
         };
-        let mut samples =
-            Samples::open_source(pid, start, Source::SoftwareUser, default_ring_bytes()?)?;
+        let mut samples = Samples::open_source(
+            pid,
+            start,
+            Source::SoftwareUser,
+            default_ring_bytes(RING_BYTES)?,
+        )?;
         samples.notes.push(format!(
             "only page faults in user mode are recorded, and reads are not distinguished from writes ({why})"
         ));

@@ -3,8 +3,8 @@
 use super::MIN_RING_BYTES;
 use std::io;
 
-/// Maximum size of a CPU's ring in bytes.
-const RING_BYTES: usize = 8 << 20;
+/// Maximum size of a CPU's ring of faults and locks in bytes.
+pub(super) const RING_BYTES: usize = 8 << 20;
 /// Divisor of the available memory; the quotient limits the total size of all rings.
 const MEMORY_SHARE: u64 = 16;
 
@@ -18,8 +18,9 @@ pub(crate) fn wakeup_bytes(ring_bytes: usize) -> u32 {
     u32::try_from(ring_bytes / 4).unwrap_or(u32::MAX)
 }
 
-/// Returns a ring size at which all rings together do not put the machine under memory pressure.
-pub(crate) fn default_ring_bytes() -> io::Result<usize> {
+/// Returns a ring size of at most `most` bytes at which all rings together do not put the machine
+/// under memory pressure.
+pub(crate) fn default_ring_bytes(most: usize) -> io::Result<usize> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let available = info
         .lines()
@@ -29,7 +30,7 @@ pub(crate) fn default_ring_bytes() -> io::Result<usize> {
         << 10;
     let each = available / MEMORY_SHARE / online_cpus()?.len() as u64;
     let each = usize::try_from(each).unwrap_or(usize::MAX);
-    let each = each.clamp(MIN_RING_BYTES, RING_BYTES);
+    let each = each.clamp(MIN_RING_BYTES, most);
     Ok(1 << each.ilog2())
 }
 

@@ -28,7 +28,7 @@ mod overlap;
 use super::call_range::CallRange;
 use super::residence::{Place, Residence};
 use crate::samples::Sample;
-use overlap::{Window, mark_overlapping};
+use overlap::{Window, Windows, mark_overlapping};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
@@ -128,7 +128,7 @@ pub(crate) struct Timeline {
     pub residence: Residence,
     /// Address spaces that several tasks use or have used, with the times at which they ended.
     shared: HashMap<MmId, Nanos>,
-    windows: HashMap<MmId, Vec<Window>>,
+    windows: HashMap<MmId, Windows>,
     last_fault: HashMap<i32, Key>,
     emitted_until: Nanos,
     locks_are_seen: bool,
@@ -416,7 +416,7 @@ impl Timeline {
         if self.shared.contains_key(&mm) {
             let from = if evidence { t } else { entry };
             let hit = false;
-            self.windows.entry(mm).or_default().push(Window {
+            self.windows.entry(mm).or_default().insert(Window {
                 from,
                 to,
                 tid,
@@ -444,7 +444,7 @@ impl Timeline {
                     out(Event::Fault(fault));
                 }
                 Item::Events(mut events) => {
-                    if self.was_hit(&events, sequence) | self.call_passes(&events, t) {
+                    if self.was_hit(&events, (t, sequence)) | self.call_passes(&events, t) {
                         mark_overlapping(&mut events);
                     }
                     events.into_iter().for_each(&mut *out);
@@ -455,10 +455,8 @@ impl Timeline {
         if until != Nanos::MAX {
             self.emitted_until = self.emitted_until.max(until);
         }
-        self.windows.retain(|_, windows| {
-            windows.retain(|w| w.to >= until);
-            !windows.is_empty()
-        });
+        self.windows
+            .retain(|_, windows| !windows.forget_before(until));
         self.shared.retain(|_, ended| *ended >= until);
         self.residence.forget_before(until);
     }

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use vmarea_recorder::{AttachBy, AttachOptions, Outcome, RecordError, Sink, attach};
+use vmarea_recorder::{
+    AttachBy, AttachOptions, CallStack, Outcome, RecordError, Sink, Stacks, attach,
+};
 use vmarea_replay::{Options, Replayer, Report};
 use vmarea_trace::event::{Event, Header, Origin, SnapReason};
 
@@ -59,6 +61,7 @@ impl Program {
 struct Kept {
     header: Option<Header>,
     events: Vec<Event>,
+    stacks: Vec<CallStack>,
 }
 
 impl Sink for Kept {
@@ -70,6 +73,10 @@ impl Sink for Kept {
     fn event(&mut self, event: &Event) -> std::io::Result<()> {
         self.events.push(event.clone());
         Ok(())
+    }
+
+    fn stack(&mut self, stack: &CallStack) {
+        self.stacks.push(stack.clone());
     }
 }
 
@@ -97,9 +104,14 @@ impl Kept {
 
 /// Observes a process; `None` without the permission to do so.
 fn observe(pid: i32, duration: Duration) -> Option<(Kept, Outcome)> {
+    observe_with(pid, duration, Stacks::Skip)
+}
+
+fn observe_with(pid: i32, duration: Duration, stacks: Stacks) -> Option<(Kept, Outcome)> {
     let options = AttachOptions {
         duration: Some(duration),
         by: AttachBy::Observing,
+        stacks,
         ..AttachOptions::new(pid)
     };
     let mut kept = Kept::default();
@@ -166,4 +178,39 @@ fn a_program_that_is_hardly_ever_at_rest_is_observed_without_differences() {
     let report = kept.replay();
     assert_eq!(report.verify.differences, 0, "{report:#?}");
     println!("{outcome:?}");
+}
+
+#[test]
+fn a_program_that_is_never_at_rest_is_stopped_once_and_observed_without_differences() {
+    let program = Program::start(0);
+    let Some((kept, outcome)) = observe(program.pid(), Duration::from_secs(2)) else {
+        return;
+    };
+    assert!(program.end());
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    assert!(outcome.counts.calls > 1000, "{outcome:?}");
+    let stopped = |note: &&String| note.contains("was stopped for");
+    println!("{:?}", outcome.notes.iter().find(stopped));
+}
+
+#[test]
+fn every_call_comes_with_the_stack_of_its_thread() {
+    let program = Program::start(2000);
+    let observed = observe_with(program.pid(), Duration::from_secs(1), Stacks::Copy);
+    let Some((kept, outcome)) = observed else {
+        return;
+    };
+    assert!(program.end());
+    assert_eq!(kept.replay().verify.differences, 0);
+    assert!(outcome.counts.calls > 100, "{outcome:?}");
+    assert!(
+        kept.stacks.len() as u64 >= outcome.counts.calls,
+        "{outcome:?}"
+    );
+    for stack in &kept.stacks {
+        assert!(stack.ip != 0 && stack.sp != 0, "{stack:?}");
+        // The frames of `changes_mappings` and of the thread's start.
+        assert!(stack.bytes.len() > 100, "{stack:?}");
+    }
 }

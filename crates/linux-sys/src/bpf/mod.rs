@@ -1,7 +1,7 @@
-//! Hand-assembled BPF programs: instructions, loading, iterators.
+//! Hand-assembled BPF programs: instructions, maps, loading, iterators.
 //!
-//! This module supports only the features that an iterator over a task's VMAs needs: loads, moves,
-//! a few kinds of jump, two helper calls, and a map that holds one number. It supports no
+//! This module supports only the features that an iterator over a task's VMAs and the programs of
+//! [`super::call_trace`] need: loads, moves, a few kinds of jump, helper calls, and maps. It supports no
 //! relocations and contains no compiler; the caller takes member offsets from `btf`. The kernel's
 //! verifier proves each program safe before the program runs.
 //!
@@ -9,21 +9,24 @@
 //! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
 //! `BPF_MAP_UPDATE_ELEM` for the number; restricting an iterator to one task needs Linux 6.1.
 
+mod map;
+
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::btf::TypeId;
 use super::own_process::NoSignals;
+pub use map::Number;
+pub(super) use map::{MAP_TYPE_ARRAY, Map};
 
-const CMD_MAP_CREATE: libc::c_int = 0;
-const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;
 const CMD_PROG_LOAD: libc::c_int = 5;
 const CMD_LINK_CREATE: libc::c_int = 28;
 const CMD_ITER_CREATE: libc::c_int = 33;
 const PROG_TYPE_TRACING: u32 = 26;
+/// Attach type of a program that runs at a tracepoint.
+pub(super) const TRACE_RAW_TP: u32 = 23;
 const TRACE_ITER: u32 = 28;
-const MAP_TYPE_ARRAY: u32 = 2;
 /// `bpf_map_lookup_elem(map, key)`.
 const HELPER_MAP_LOOKUP: i32 = 1;
 /// `bpf_seq_write(seq, data, len)`.
@@ -42,6 +45,10 @@ pub enum Reg {
     R2 = 2,
     /// `r3`: the third argument of a helper call.
     R3 = 3,
+    /// `r4`: the fourth argument of a helper call.
+    R4 = 4,
+    /// `r5`: the fifth argument of a helper call.
+    R5 = 5,
     /// `r6`, which helper calls preserve.
     R6 = 6,
     /// `r7`, which helper calls preserve.
@@ -91,7 +98,7 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    fn push(&mut self, code: u8, dst: Reg, src: Reg, offset: i16, imm: i32) {
+    pub(super) fn push(&mut self, code: u8, dst: Reg, src: Reg, offset: i16, imm: i32) {
         self.insns.push(
             u64::from(code)
                 | (dst as u64) << 8
@@ -125,6 +132,16 @@ impl Assembler {
     /// Sets a register to a constant: `dst = value`.
     pub fn set(&mut self, dst: Reg, value: i32) {
         self.push(0xb7, dst, Reg::R0, 0, value);
+    }
+
+    /// Sets the low half of a register to a constant, and the high half to 0.
+    pub(super) fn set_low(&mut self, dst: Reg, value: i32) {
+        self.push(0xb4, dst, Reg::R0, 0, value);
+    }
+
+    /// Masks a register: `dst &= src`.
+    pub(super) fn and(&mut self, dst: Reg, src: Reg) {
+        self.push(0x5f, dst, src, 0, 0);
     }
 
     /// Adds a constant to a register: `dst += value`.
@@ -166,16 +183,32 @@ impl Assembler {
     ///
     /// Overwrites R1 to R3 and the 8 bytes at the top of the stack.
     pub fn find(&mut self, number: &Number) {
-        const PSEUDO_MAP_FD: u8 = 1;
         self.set(Reg::R1, 0);
         self.store(Reg::Frame, -8, Reg::R1);
-        // A 64-bit load takes two instructions; the first contains the descriptor.
-        let code = 0x18 | (Reg::R1 as u64) << 8 | u64::from(PSEUDO_MAP_FD) << 12;
-        self.insns.push(code | (number.fd.as_raw_fd() as u64) << 32);
-        self.insns.push(0);
+        self.look_up(&number.map);
+    }
+
+    /// Looks up the element whose key is on the stack at `Frame - 8`: sets `R0` to its address or
+    /// to null. Overwrites R1 and R2.
+    pub(super) fn look_up(&mut self, map: &Map) {
+        self.load_map(Reg::R1, map);
         self.copy(Reg::R2, Reg::Frame);
         self.add(Reg::R2, -8);
-        self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_MAP_LOOKUP);
+        self.call(HELPER_MAP_LOOKUP);
+    }
+
+    /// Loads the address of a map.
+    pub(super) fn load_map(&mut self, dst: Reg, map: &Map) {
+        const PSEUDO_MAP_FD: u8 = 1;
+        // A 64-bit load takes two instructions; the first contains the descriptor.
+        let code = 0x18 | (dst as u64) << 8 | u64::from(PSEUDO_MAP_FD) << 12;
+        self.insns.push(code | (map.fd.as_raw_fd() as u64) << 32);
+        self.insns.push(0);
+    }
+
+    /// Calls a helper function.
+    pub(super) fn call(&mut self, helper: i32) {
+        self.push(0x85, Reg::R0, Reg::R0, 0, helper);
     }
 
     /// Makes the next instruction the target of `jump`.
@@ -192,7 +225,7 @@ impl Assembler {
         self.copy(Reg::R2, Reg::Frame);
         self.add(Reg::R2, offset);
         self.set(Reg::R3, len);
-        self.push(0x85, Reg::R0, Reg::R0, 0, HELPER_SEQ_WRITE);
+        self.call(HELPER_SEQ_WRITE);
     }
 
     /// Emits the exit instruction, after which the iterator continues with the next object.
@@ -211,10 +244,10 @@ pub struct LoadError {
     pub verdict: String,
 }
 
-/// A loaded iterator program.
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program {
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
 }
 
 // The leading fields of `union bpf_attr` that the commands read.
@@ -246,26 +279,6 @@ struct LoadAttr {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct MapAttr {
-    map_type: u32,
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    map_flags: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct ElementAttr {
-    map_fd: u32,
-    padding: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
 struct LinkAttr {
     prog_fd: u32,
     target_fd: u32,
@@ -293,59 +306,6 @@ struct IterTask {
     padding: u32,
 }
 
-/// A number in a BPF map, which this process sets and BPF programs read.
-#[derive(Debug)]
-pub struct Number {
-    fd: OwnedFd,
-}
-
-impl Number {
-    /// Creates a number with value 0.
-    ///
-    /// # Errors
-    /// `EPERM` without `CAP_BPF`.
-    pub fn new() -> io::Result<Number> {
-        let mut attr = MapAttr {
-            map_type: MAP_TYPE_ARRAY,
-            key_size: 4,
-            value_size: 8,
-            max_entries: 1,
-            ..MapAttr::default()
-        };
-        // SAFETY: `attr` has no pointers.
-        let fd = unsafe { bpf(CMD_MAP_CREATE, &mut attr) }?;
-        Ok(Number { fd })
-    }
-
-    /// Sets the value of the number.
-    ///
-    /// # Errors
-    /// The call cannot fail for a valid descriptor.
-    pub fn set(&self, value: u64) -> io::Result<()> {
-        let key = 0u32;
-        let attr = ElementAttr {
-            map_fd: self.fd.as_raw_fd() as u32,
-            key: &raw const key as u64,
-            value: &raw const value as u64,
-            ..ElementAttr::default()
-        };
-        // SAFETY: `attr` points to a key and a value of the map's sizes, and both live across the
-        // call.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                CMD_MAP_UPDATE_ELEM,
-                &raw const attr,
-                size_of::<ElementAttr>(),
-            )
-        };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
-    }
-}
-
 impl Program {
     /// Loads an iterator program that attaches to the kernel function `target`.
     ///
@@ -358,6 +318,16 @@ impl Program {
         license: &CStr,
         target: TypeId,
     ) -> Result<Program, LoadError> {
+        Program::load_for(TRACE_ITER, code, (name, license), target)
+    }
+
+    /// Loads a program with the given attach type.
+    pub(super) fn load_for(
+        attach_type: u32,
+        code: &Assembler,
+        (name, license): (&CStr, &CStr),
+        target: TypeId,
+    ) -> Result<Program, LoadError> {
         // The verifier fails with EAGAIN if a signal arrives.
         let _quiet = NoSignals::begin();
         let mut attr = LoadAttr {
@@ -365,7 +335,7 @@ impl Program {
             insn_cnt: code.insns.len() as u32,
             insns: code.insns.as_ptr() as u64,
             license: license.as_ptr() as u64,
-            expected_attach_type: TRACE_ITER,
+            expected_attach_type: attach_type,
             attach_btf_id: target.0,
             ..LoadAttr::default()
         };
@@ -446,7 +416,7 @@ unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
 ///
 /// # Safety
 /// `attr` must be the structure that `cmd` reads, and its pointers must be valid for the command.
-unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
+pub(super) unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the call passes the length of `attr`; the caller guarantees that its pointers are
     // valid.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };

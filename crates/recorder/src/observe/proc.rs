@@ -1,4 +1,7 @@
-//! What a process has open that lets the kernel change its memory without an observed event.
+//! What `/proc` shows of a process: its threads, and what it has open that lets the kernel change its
+//! memory without an observed event.
+
+use std::collections::BTreeSet;
 
 /// `O_DIRECT` in the octal flags of `/proc/PID/fdinfo`.
 const DIRECT: u32 = libc::O_DIRECT as u32;
@@ -28,4 +31,15 @@ pub(super) fn is_zombie(tid: i32) -> bool {
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
     matches!(state, None | Some('Z' | 'X'))
+}
+
+/// Returns the threads of a process; none if it has exited.
+pub(super) fn threads(pid: i32) -> BTreeSet<i32> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return BTreeSet::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
 }

@@ -1,0 +1,250 @@
+//! BPF programs that write chosen system calls of the whole machine into perf rings.
+//!
+//! Two programs run at the entry and at the exit of each call. A table in a BPF map decides by the
+//! call's number, and by two of its arguments, whether to write a record. Two tracepoints replace
+//! one pair per call: the kernel waits for grace periods when it removes a tracepoint of perf, but
+//! not when it detaches a BPF program.
+//!
+//! # Picture
+//! ```text
+//!   entry record  | kind 8 | nr 8 | 6 arguments 8 each |
+//!   exit record   | kind 8 | nr 8 | result 8 |
+//! ```
+//!
+//! # Linux
+//! Tracepoints `raw_syscalls:sys_enter` and `sys_exit` as `tp_btf` programs (Linux 5.5). x86-64
+//! only: elsewhere, [`CallTrace::attach`] does not find the registers of the arguments. A call by the 32-bit interface has a
+//! number of another table; the caller must not observe processes that make such calls.
+
+use super::bpf::{
+    Assembler, LoadError, MAP_TYPE_ARRAY, Map, Program, Reg, TRACE_RAW_TP, Width, bpf,
+};
+use super::btf::{Btf, Kind, TypeId};
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+/// Kind of a record of a call's entry.
+pub const ENTRY: u64 = 1;
+/// Kind of a record of a call's exit.
+pub const EXIT: u64 = 2;
+/// Number of calls for which the table has space.
+pub const CALLS: u32 = 512;
+
+const CMD_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const MAP_TYPE_PERF_EVENT_ARRAY: u32 = 4;
+/// `bpf_perf_event_output(ctx, map, flags, data, size)`.
+const HELPER_PERF_EVENT_OUTPUT: i32 = 25;
+/// `BPF_F_CURRENT_CPU` as the low half of a register.
+const CURRENT_CPU: i32 = -1;
+
+/// Members of `struct pt_regs` with the arguments of a call, in order.
+const ARGUMENTS: [&str; 6] = ["di", "si", "dx", "r10", "r8", "r9"];
+/// Offset of the record from the frame pointer; the key of a look-up is above it.
+const RECORD: i16 = -72;
+const ENTRY_BYTES: i32 = 64;
+const EXIT_BYTES: i32 = 24;
+
+/// Which occurrences of a call are written.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallFilter {
+    /// 1 if the entry is written.
+    pub entry: u64,
+    /// 1 if the exit is written.
+    pub exit: u64,
+    /// 1 if the entry is written to the event with stacks.
+    pub stack: u64,
+    /// Mask and value: the entry is written only if the second argument under the mask equals the
+    /// value.
+    pub second: [u64; 2],
+    /// As `second`, for the third argument.
+    pub third: [u64; 2],
+}
+
+/// Events of one CPU that receive the records.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Event for records without stacks.
+    pub plain: BorrowedFd<'a>,
+    /// Event for records with stacks.
+    pub with_stack: BorrowedFd<'a>,
+}
+
+/// Attached programs; dropping the value detaches them.
+#[derive(Debug)]
+pub struct CallTrace {
+    _links: [OwnedFd; 2],
+    /// The kernel removes the events from a map when the map's descriptor is closed.
+    _events: [Map; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct OpenAttr {
+    name: u64,
+    prog_fd: u32,
+    padding: u32,
+}
+
+impl CallTrace {
+    /// Attaches the programs with `filters`, each for the call with the given number.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`; `NotFound` if the kernel does not describe the
+    /// tracepoints; the verifier's reason if it rejects a program.
+    pub fn attach(
+        btf: &Btf,
+        filters: impl IntoIterator<Item = (u32, CallFilter)>,
+        outputs: &[Output<'_>],
+    ) -> Result<CallTrace, LoadError> {
+        let table = Map::new(MAP_TYPE_ARRAY, size_of::<CallFilter>(), CALLS)?;
+        for (nr, filter) in filters {
+            table.set(nr, filter)?;
+        }
+        let cpus = outputs.iter().map(|output| output.cpu + 1).max();
+        let events = || Map::new(MAP_TYPE_PERF_EVENT_ARRAY, 4, cpus.unwrap_or(1));
+        let (plain, with_stack) = (events()?, events()?);
+        for output in outputs {
+            plain.set(output.cpu, output.plain.as_raw_fd())?;
+            with_stack.set(output.cpu, output.with_stack.as_raw_fd())?;
+        }
+        let registers = Registers::find(btf)?;
+        let entry = registers.entry_program(&table, &plain, &with_stack);
+        let exit = registers.exit_program(&table, &plain);
+        let open = |code: &Assembler, name: &CStr, tracepoint: &str| {
+            let target = found(btf.find(Kind::Typedef, tracepoint))?;
+            run_at(code, name, target)
+        };
+        // An exit without its entry is easier to interpret than an entry without its exit.
+        let exit = open(&exit, c"vmarea_exit", "btf_trace_sys_exit")?;
+        let entry = open(&entry, c"vmarea_entry", "btf_trace_sys_enter")?;
+        Ok(CallTrace {
+            _links: [entry, exit],
+            _events: [plain, with_stack],
+        })
+    }
+}
+
+/// Loads a program and attaches it to a tracepoint.
+fn run_at(code: &Assembler, name: &CStr, target: TypeId) -> Result<OwnedFd, LoadError> {
+    // The helper that writes to perf events requires a GPL-compatible licence.
+    let licence = c"Dual MIT/GPL";
+    let program = Program::load_for(TRACE_RAW_TP, code, (name, licence), target)?;
+    let mut attr = OpenAttr {
+        prog_fd: program.fd.as_raw_fd() as u32,
+        ..OpenAttr::default()
+    };
+    // SAFETY: `attr` has no pointers.
+    Ok(unsafe { bpf(CMD_RAW_TRACEPOINT_OPEN, &mut attr) }?)
+}
+
+fn found<T>(what: Option<T>) -> io::Result<T> {
+    what.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+impl From<io::Error> for LoadError {
+    fn from(cause: io::Error) -> LoadError {
+        let verdict = String::new();
+        LoadError { cause, verdict }
+    }
+}
+
+/// Offsets in `struct pt_regs`.
+struct Registers {
+    nr: i16,
+    arguments: [i16; 6],
+}
+
+impl Registers {
+    fn find(btf: &Btf) -> io::Result<Registers> {
+        let of = found(btf.find(Kind::Struct, "pt_regs"))?;
+        let offset = |name: &str| {
+            let member = btf.member(of, name).filter(|member| member.size == 8);
+            found(member.and_then(|member| i16::try_from(member.offset).ok()))
+        };
+        let mut arguments = [0; 6];
+        for (to, name) in arguments.iter_mut().zip(ARGUMENTS) {
+            *to = offset(name)?;
+        }
+        let nr = offset("orig_ax")?;
+        Ok(Registers { nr, arguments })
+    }
+
+    /// Assembles the program for entries, whose context contains the registers and the number.
+    fn entry_program(&self, table: &Map, plain: &Map, with_stack: &Map) -> Assembler {
+        let mut code = Assembler::default();
+        // R6: the context. R7: the number. R8: the filter. R9: the registers.
+        code.copy(Reg::R6, Reg::R1);
+        code.load(Width::Double, Reg::R9, Reg::R6, 0);
+        code.load(Width::Double, Reg::R7, Reg::R6, 8);
+        code.store(Reg::Frame, -8, Reg::R7);
+        code.look_up(table);
+        let unknown = code.jump_if_zero(Reg::R0);
+        code.copy(Reg::R8, Reg::R0);
+        code.load(Width::Double, Reg::R1, Reg::R8, 0);
+        let unwanted = code.jump_if_zero(Reg::R1);
+        code.set(Reg::R1, ENTRY as i32);
+        code.store(Reg::Frame, RECORD, Reg::R1);
+        code.store(Reg::Frame, RECORD + 8, Reg::R7);
+        for (n, offset) in self.arguments.into_iter().enumerate() {
+            code.load(Width::Double, Reg::R1, Reg::R9, offset);
+            code.store(Reg::Frame, RECORD + 16 + 8 * n as i16, Reg::R1);
+        }
+        let mut differs = Vec::new();
+        for (argument, filter) in [(24, 24), (32, 40)] {
+            code.load(Width::Double, Reg::R1, Reg::Frame, RECORD + argument);
+            code.load(Width::Double, Reg::R2, Reg::R8, filter);
+            code.load(Width::Double, Reg::R3, Reg::R8, filter + 8);
+            code.and(Reg::R1, Reg::R2);
+            differs.push(code.jump_unless_same(Reg::R1, Reg::R3));
+        }
+        code.load(Width::Double, Reg::R1, Reg::R8, 16);
+        let without = code.jump_if_zero(Reg::R1);
+        write(&mut code, with_stack, ENTRY_BYTES);
+        code.exit();
+        code.land(without);
+        write(&mut code, plain, ENTRY_BYTES);
+        for jump in differs.into_iter().chain([unknown, unwanted]) {
+            code.land(jump);
+        }
+        code.exit();
+        code
+    }
+
+    /// Assembles the program for exits, whose context contains the registers and the result.
+    fn exit_program(&self, table: &Map, plain: &Map) -> Assembler {
+        let mut code = Assembler::default();
+        code.copy(Reg::R6, Reg::R1);
+        code.load(Width::Double, Reg::R9, Reg::R6, 0);
+        code.load(Width::Double, Reg::R7, Reg::R9, self.nr);
+        code.store(Reg::Frame, -8, Reg::R7);
+        code.look_up(table);
+        let unknown = code.jump_if_zero(Reg::R0);
+        code.load(Width::Double, Reg::R1, Reg::R0, 8);
+        let unwanted = code.jump_if_zero(Reg::R1);
+        code.set(Reg::R1, EXIT as i32);
+        code.store(Reg::Frame, RECORD, Reg::R1);
+        code.store(Reg::Frame, RECORD + 8, Reg::R7);
+        code.load(Width::Double, Reg::R1, Reg::R6, 8);
+        code.store(Reg::Frame, RECORD + 16, Reg::R1);
+        write(&mut code, plain, EXIT_BYTES);
+        code.land(unknown);
+        code.land(unwanted);
+        code.exit();
+        code
+    }
+}
+
+/// Emits code that writes the record to the current CPU's event in `events`.
+fn write(code: &mut Assembler, events: &Map, bytes: i32) {
+    code.copy(Reg::R1, Reg::R6);
+    code.load_map(Reg::R2, events);
+    code.set_low(Reg::R3, CURRENT_CPU);
+    code.copy(Reg::R4, Reg::Frame);
+    code.add(Reg::R4, RECORD.into());
+    code.set(Reg::R5, bytes);
+    code.call(HELPER_PERF_EVENT_OUTPUT);
+}

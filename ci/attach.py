@@ -281,4 +281,5 @@ def main():
     return not all([attach(name, user, room) for name in chosen.names])
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

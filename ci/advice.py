@@ -159,8 +159,8 @@ def real(room, name):
             running = subprocess.Popen(attach.command_of(program, room, []), cwd=place, env=environment,
                                        stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         try:
-            pid = attach.find(running.pid, program)
             time.sleep(5)
+            pid = attach.find(running.pid, program)
             if pid is None or running.poll() is not None:
                 return [f"{name} did not start"]
             faults = follow(room, name, pid)

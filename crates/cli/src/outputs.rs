@@ -6,6 +6,7 @@
 use crate::console::Console;
 use crate::exit::{Failure, Result, Status};
 use crate::files::Draft;
+use crate::fit::{self, Fitted};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
@@ -151,7 +152,11 @@ impl Outputs {
             json.write_json(console, value)?;
         }
         if self.text_is_wanted {
-            to_stdout(console, text)?;
+            to_stdout(console, |out| {
+                let mut out = Fitted::new(out, fit::width());
+                text(&mut out)?;
+                out.finish()
+            })?;
         }
         Ok(())
     }

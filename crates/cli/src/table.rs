@@ -19,7 +19,7 @@ pub fn ruled_columns(headings: &[impl ToString], numbers: usize) -> Table {
         .load_preset(UTF8_HORIZONTAL_ONLY)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(headings);
-    if let Some(width) = fit::width() {
+    if let Some(width) = fit::width(&std::io::stdout()) {
         let width = u16::try_from(width).unwrap_or(u16::MAX);
         table
             .set_content_arrangement(ContentArrangement::Dynamic)

@@ -1,20 +1,37 @@
 #!/usr/bin/env python3
 """Follow the advice of `vmarea explain` for programs of different habits, and compare it with the result.
 
-For each program, the safe command of the plan is run, and then each command that is not safe. A row shows how many
-mappings `explain` promised, how many there are afterwards, and which share of all safe repairs the advice achieved.
-usage: ci/advice.py VMAREA FOLDER (use ci/advice.sh)
+For each program, the safe command of the plan is run first, and then each command that is not safe. One row per
+command shows the number of mappings that `explain` and the dry run promised, the number afterwards, and the lowest
+number that all safe repairs reached.
+
+A busy program makes and unmaps mappings by itself. So the counts are taken close in time: `explain`, the dry run and
+the command follow each other directly, the number afterwards is read from /proc as soon as the command ends, and TIME
+is the duration of all of this. OWN is the number of mappings that the program itself added between `explain` and the
+command, which counts the mappings again before it changes any. The number afterwards is compared with PROMISED + OWN.
+
+The lowest number does not depend on the plan: `merge` is repeated, with the other safe repairs and a long pause,
+until it saves nothing more.
+
+usage: advice.py list | packages ARGUMENT... | run ROOM ARGUMENT...
+The arguments are those of ci/advice.sh. ROOM contains `vmarea`, the sources in `programs` and the compiled programs
+in `built`.
 """
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
-VMAREA, FOLDER = sys.argv[1:]
-N = "2200"
+# Seconds for which a program runs.
+os.environ["SECONDS_ATTACHED"] = "13"
+import attach  # noqa: E402
+from attach import LASTS, Program  # noqa: E402
+
 # Habits of the program in tests/support/src/boundaries.
 HABITS = [
     "anon_vma_committed",  # random commits in a reservation
@@ -30,82 +47,161 @@ HABITS = [
     "flags_hugepage",  # huge pages for some parts
     "several_habits",
 ]
-# Real programs: a name and a command that waits.
-PYTHON = "import threading,time\nfor _ in range(200): threading.Thread(target=time.sleep,args=(60,)).start()\n"
-REAL = [
-    ("python_threads", ["python3", "-c", PYTHON + "print(flush=True)"]),
-    ("http_server", ["python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]),
-]
+# Size of a habit.
+SIZE = "2200"
+JAVA = "default-jdk-headless"
 
 
-def run(arguments):
-    """Runs vmarea; returns the status and the JSON result."""
-    done = subprocess.run([VMAREA, *arguments, "--json", "-"], capture_output=True, text=True)
+def runtime(name, process, *command, packages=()):
+    return Program([*command, f"{{programs}}/runtimes/{name}", str(LASTS)], process, list(packages))
+
+
+# Programs that check their own results while they run. Those of ci/attach.sh are servers under load.
+REAL = {
+    "ruby-fibers": runtime("fibers.rb", "ruby", "ruby", packages=["ruby"]),
+    "php-fibers": runtime("fibers.php", "php", "php", packages=["php-cli"]),
+    "python-buffers": runtime("buffers.py", "python3", "python3"),
+    "perl-strings": runtime("strings.pl", "perl", "perl", packages=["perl-base"]),
+    "java-waves": runtime("Waves.java", "java", "java", "-XX:+UseG1GC", "-Xms8m", "-Xmx512m",
+                          "-XX:MaxHeapFreeRatio=10", "-XX:MinHeapFreeRatio=5", packages=[JAVA]),
+} | {name: attach.PROGRAMS[name] for name in [
+    "redis", "memcached", "postgres", "nginx", "node-http", "go-http", "java-g1", "java-zgc", "ruby", "qemu", "jemalloc",
+]}
+COLUMNS = "{:<27} {:<19} {:>6} {:>8} {:>7} {:>6} {:>6} {:>5} {:>4} {:>8} {:>8}"
+
+
+def vmarea(room, *arguments):
+    """Runs vmarea; returns the JSON result."""
+    done = subprocess.run([f"{room}/vmarea", *arguments, "--json", "-"], capture_output=True, text=True)
     if done.returncode not in (0, 4):
-        sys.exit(f"{arguments}: {done.stderr}")
+        raise RuntimeError(f"vmarea {' '.join(arguments)}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
-def follow(name, pid):
-    """Follows each command of the plan; returns False if a count is wrong."""
-    right, rows = True, 0
+def count(pid):
+    """Counts the mappings of a process as the kernel does."""
+    lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return sum(not line.endswith("[vsyscall]") for line in lines)
+
+
+def all_safe(room, pid):
+    """Makes every safe repair until none saves anything; returns the lowest number of mappings."""
+    least = count(pid)
+    for _ in range(5):
+        vmarea(room, "merge", "-p", str(pid), "--fix", "empties", "--apply", "--max-pause", "1s", "--journal", f"{room}/journal")
+        now = count(pid)
+        if now >= least:
+            break
+        least = now
+    return least
+
+
+def follow(room, name, pid):
+    """Follows each command of the plan; returns what was wrong."""
+    faults, tried = [], set()
     while True:
-        report = run(["explain", "-p", str(pid)])
+        begun = time.monotonic()
+        report = vmarea(room, "explain", "-p", str(pid))
         plan = report["plan"]
-        stages = [plan["safe"], *plan["not_safe"]]
-        stage = next((stage for stage in stages if stage["command"]), None)
-        if stage is None:
+        safe = plan["safe"]
+        stages = [stage for stage in [safe, *plan["not_safe"]] if stage["command"] and tuple(stage["fixes"]) not in tried]
+        if not stages:
             break
-        words = stage["command"].split()[1:]
-        journal = ["--journal", os.path.join(FOLDER, "journal")]
-        run([*words, *journal, "--max-pause", "1s"])
-        after = run(["explain", "-p", str(pid)])
-        left, promised = after["mappings"], stage["after"]
-        within = abs(left - promised) <= 0.02 * promised
-        share = ""
-        if stage is plan["safe"]:
-            # What the safe repairs still save afterwards is what the advice missed.
-            missed = after["plan"]["safe"]["before"] - after["plan"]["safe"]["after"]
-            achieved = stage["before"] - left
-            best = achieved + missed
-            share = f"{100 * achieved / best:.0f} %"
-            within = within and achieved >= 0.9 * best
-        right = right and within and left < stage["before"]
-        fixes = ",".join(stage["fixes"])
-        row = f"{name:<27} {fixes:<13} {stage['before']:>7} {promised:>8} {left:>7} {share:>6}"
-        print(row if within else row + "  WRONG", flush=True)
-        rows += 1
-        if left >= stage["before"]:
-            break
-    if rows == 0:
-        print(f"{name:<27} {'none':<13} {report['mappings']:>7} {report['mappings']:>8} {report['mappings']:>7}")
-    return right
+        stage = stages[0]
+        tried.add(tuple(stage["fixes"]))
+        words = [word for word in stage["command"].split()[1:] if word != "--apply"]
+        dry = vmarea(room, *words)
+        result = vmarea(room, *words, "--apply", "--journal", f"{room}/journal")
+        left = count(pid)
+        seconds = time.monotonic() - begun
+        own = result["before"] - report["mappings"]
+        promised = stage["after"]
+        wrong = [] if abs(left - promised - own) <= 0.02 * promised else ["promise"]
+        least, share = "", ""
+        if stage is safe:
+            least = min(left, all_safe(room, pid))
+            part = (stage["before"] - left) / max(stage["before"] - least, 1)
+            share = f"{100 * part:.0f} %"
+            wrong += ["share"] if part < 0.9 else []
+        faults += wrong
+        print(COLUMNS.format(name, ",".join(stage["fixes"]), stage["before"], promised, dry["after"], left, least, share,
+                             own, f"{seconds:.1f} s", f"{result['longest_pause_us'] / 1e3:.1f} ms"),
+              "WRONG: " + ", ".join(wrong) if wrong else "", flush=True)
+    if not tried:
+        print(COLUMNS.format(name, "none", report["mappings"], report["mappings"], "", report["mappings"], "", "", "", "", ""),
+              flush=True)
+    return faults
+
+
+def habit(room, name):
+    """Follows the advice for a habit; returns what was wrong."""
+    command = [f"{room}/built/boundaries", name, SIZE, room]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        words = child.stdout.readline().split()
+        if not words:
+            print(f"{name:<27} cannot be made here")
+            return []
+        # A habit may be that of a child.
+        return follow(room, name, int(words[0]))
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def real(room, name):
+    """Follows the advice for a busy program, which must end well; returns what was wrong."""
+    program = REAL[name]
+    with tempfile.TemporaryDirectory(dir=room) as place:
+        os.chmod(place, 0o777)
+        environment = dict(os.environ, HOME=place, TMPDIR=place)
+        with open(f"{place}/out", "w") as out:
+            running = subprocess.Popen(attach.command_of(program, room, []), cwd=place, env=environment,
+                                       stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        try:
+            time.sleep(5)
+            pid = attach.find(running.pid, program)
+            if pid is None or running.poll() is not None:
+                return [f"{name} did not start"]
+            faults = follow(room, name, pid)
+            if not os.path.exists(f"/proc/{pid}"):
+                faults.append(f"{name} ended during the repair")
+            if status := running.wait(LASTS + 60):
+                faults.append(f"{name} ended with status {status}")
+        except subprocess.TimeoutExpired:
+            faults.append(f"{name} does not end")
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
+        if faults:
+            print(pathlib.Path(f"{place}/out").read_text(errors="replace")[-1500:], file=sys.stderr)
+    return faults
 
 
 def main():
-    binary = os.path.join(FOLDER, "boundaries")
-    source = os.path.join(os.path.dirname(__file__), "../tests/support/src/boundaries/main.c")
-    subprocess.run(["cc", "-O1", "-o", binary, source], check=True)
-    print(f"{'PROGRAM':<27} {'REPAIRS':<13} {'BEFORE':>7} {'PROMISED':>8} {'AFTER':>7} {'SHARE':>6}")
+    if sys.argv[1] == "list":
+        print("\n".join([*REAL, *HABITS]))
+        return 0
+    names = sys.argv[2 if sys.argv[1] == "packages" else 3 :] or [*REAL, *HABITS]
+    if unknown := [name for name in names if name not in REAL and name not in HABITS]:
+        sys.exit(f"no program {unknown[0]}: one of {' '.join([*REAL, *HABITS])}")
+    if sys.argv[1] == "packages":
+        print(*sorted({package for name in names if name in REAL for package in REAL[name].packages}))
+        return 0
+    room = sys.argv[2]
+    print(COLUMNS.format("PROGRAM", "REPAIRS", "BEFORE", "PROMISED", "DRY RUN", "AFTER", "LEAST", "SHARE", "OWN", "TIME", "PAUSE"),
+          flush=True)
     right = True
-    commands = [(name, [binary, name, N, FOLDER]) for name in HABITS] + REAL
-    for name, command in commands:
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+    for name in names:
         try:
-            words = child.stdout.readline().split()
-            if name in HABITS and not words:
-                print(f"{name:<27} cannot be made here")
-                continue
-            # A habit may be that of a child.
-            pid = int(words[0]) if name in HABITS else child.pid
-            time.sleep(0.2)
-            right = follow(name, pid) and right
-        finally:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    sys.exit(0 if right else 1)
+            faults = real(room, name) if name in REAL else habit(room, name)
+        except RuntimeError as error:
+            faults = [str(error)]
+        if faults:
+            right = False
+            print(f"{name}: FAILED: {', '.join(faults)}", flush=True)
+    return not right
 
 
-main()
+sys.exit(main())

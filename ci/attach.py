@@ -286,4 +286,5 @@ def main():
     return not all([attach(name, user, chosen.by, room) for name in chosen.names])
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,6 @@
 //! Terminal output: colours, units, notes and errors.
 
+use crate::fit;
 use clap::{Args, ValueEnum};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -77,12 +78,15 @@ impl Console {
     /// Prints a note on standard error.
     pub fn note(&self, text: &str) {
         // If standard error is closed, no one can read the note.
-        let _ = writeln!(anstream::stderr(), "vmarea: {text}");
+        let text = fit::message(&format!("vmarea: {text}"), fit::width(&io::stderr()));
+        let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     /// Prints the error of a failed command.
     pub fn complain(&self, text: &str) {
-        let _ = writeln!(anstream::stderr(), "\x1b[1;31mvmarea:\x1b[0m {text}");
+        let text = format!("\x1b[1;31mvmarea:\x1b[0m {text}");
+        let text = fit::message(&text, fit::width(&io::stderr()));
+        let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     /// True if progress is to be drawn while no recorded program shares the terminal.

@@ -12,6 +12,7 @@ mod dashboard;
 mod duration;
 mod exit;
 mod files;
+mod fit;
 mod outputs;
 mod policy_table;
 mod progress;

@@ -6,6 +6,7 @@
 use crate::console::Console;
 use crate::exit::{Failure, Result, Status};
 use crate::files::Draft;
+use crate::fit::{self, Fitted};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
@@ -151,10 +152,25 @@ impl Outputs {
             json.write_json(console, value)?;
         }
         if self.text_is_wanted {
-            to_stdout(console, text)?;
+            text_to_stdout(console, text)?;
         }
         Ok(())
     }
+}
+
+/// Writes text to standard output, in lines that fit the terminal.
+///
+/// # Errors
+/// Fails if standard output cannot be written.
+pub fn text_to_stdout(
+    console: &Console,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    to_stdout(console, |out| {
+        let mut out = Fitted::new(out, fit::width(&io::stdout()));
+        write(&mut out)?;
+        out.finish()
+    })
 }
 
 /// Writes data to standard output.

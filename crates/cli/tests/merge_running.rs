@@ -248,6 +248,34 @@ fn the_other_repairs_change_what_they_are_named_for() {
     }
 }
 
+/// All guards were once replaced during a single stop, however long that took, and the result was
+/// "moved 0 B in 0 steps".
+#[test]
+fn many_guards_are_replaced_in_several_stops_and_the_result_says_so() {
+    if !may_merge() {
+        return;
+    }
+    let target = Target::start(&["places", "guards", "3000"]).ready();
+    let fix = ["--apply", "--fix", "guards", "--max-pause", "5ms"];
+    let done = vmarea(&target.merge(&fix));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    if said.contains("changed 0 places") {
+        eprintln!("skipped: the kernel has no guard markers");
+        return;
+    }
+    let steps = said
+        .split(" places in ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let steps = steps.expect("it says how many").replace(',', "");
+    assert!(steps.parse::<u64>().expect("a number") > 3, "{said}");
+    assert!(!said.contains("moved"), "{said}");
+    assert!(said.contains("longest pause"), "{said}");
+    assert!(!said.contains("longest pause 0.0 ms"), "{said}");
+    let told = target.end();
+    assert_eq!((told["after"], told["wrong"]), (1.0, 0.0));
+}
+
 /// Returns the number of guard markers in a range; 0 before Linux 6.15, which does not show them.
 fn guard_markers(pid: &str, at: u64, pages: u64) -> usize {
     const IS_MARKER: u64 = 1 << 58;

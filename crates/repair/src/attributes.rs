@@ -67,15 +67,30 @@ impl Attributes {
     /// Errors from reading `smaps`.
     pub(super) fn changed(&mut self, piece: &Piece) -> io::Result<Option<u64>> {
         self.read_to(piece.range)?;
-        let fits = |part: &VmRange| {
-            let mut inside = self.read.iter().filter(|entry| {
-                let mapping = &entry.mapping;
-                mapping.start < part.end && part.start < mapping.end
-            });
-            inside.all(|entry| is_as_planned(entry, piece.flags))
-        };
-        let changed = piece.parts.iter().find(|part| !fits(part));
+        let changed = piece
+            .parts
+            .iter()
+            .find(|part| !self.fit(**part, piece.flags));
         Ok(changed.map(|part| part.start))
+    }
+
+    /// Returns true if all mappings in `range` have the planned attributes.
+    ///
+    /// Ranges must be passed in ascending order of their start addresses.
+    ///
+    /// # Errors
+    /// Errors from reading `smaps`.
+    pub(super) fn are(&mut self, range: VmRange, planned: VmFlags) -> io::Result<bool> {
+        self.read_to(range)?;
+        Ok(self.fit(range, planned))
+    }
+
+    fn fit(&self, range: VmRange, planned: VmFlags) -> bool {
+        let mut inside = self.read.iter().filter(|entry| {
+            let mapping = &entry.mapping;
+            mapping.start < range.end && range.start < mapping.end
+        });
+        inside.all(|entry| is_as_planned(entry, planned))
     }
 
     /// Reads the mappings up to the end of `range`, and discards those below `range`.

@@ -38,6 +38,8 @@ pub(super) struct Done {
     pub(super) shared: u64,
     /// Duration for which threads were blocked.
     pub(super) pause: Duration,
+    /// Part of the pause in which the piece was joined, without stopping and resuming threads.
+    pub(super) work: Duration,
 }
 
 impl Done {
@@ -123,7 +125,7 @@ struct Driver<'a, E> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-/// Progress of a merge after a piece.
+/// Progress of a merge after a piece, or of another repair after a stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Number of mappings that have been tried.
@@ -178,11 +180,14 @@ impl<E: PieceExecutor> Driver<'_, E> {
             of: self.all,
             long_pauses: report.long_pauses,
         });
+        let bytes = piece.range.len_bytes();
         match done.refused {
-            Some((reason, _)) => report.kept.add(reason),
+            Some((reason, _)) => {
+                report.kept.add(reason);
+                self.pace.refused(piece.parts.len(), bytes, done.work);
+            }
             None => {
-                let bytes = piece.range.len_bytes();
-                self.pace.took(piece.parts.len(), bytes, done.pause);
+                self.pace.took(piece.parts.len(), bytes, done.work);
                 self.shared_in_turn = 0;
                 report.pieces += 1;
                 report.bytes += bytes;

@@ -19,6 +19,8 @@
 //! `MADV_GUARD_INSTALL` exists since 6.13. If the program later makes the range writable with
 //! `mprotect`, the marker still acts as a guard. For this reason the user must request `guards`.
 
+use std::time::Duration;
+
 use vmarea_merge::policy::Policy;
 use vmarea_merge::types::{VmFlags, VmRange};
 
@@ -82,6 +84,27 @@ pub struct Fixed {
     /// Measured decrease in the number of mappings; `None` in a dry run. Negative values are
     /// possible: priming prepares for later commits and may add mappings.
     pub fewer: Option<i64>,
+    /// Number of times that the process was stopped.
+    pub stops: u64,
+    /// Longest duration for which the process was stopped.
+    pub longest_pause: Duration,
+    /// Number of stops that were longer than allowed.
+    pub long_pauses: u64,
+}
+
+impl Fixed {
+    /// The result of a repair that has changed nothing.
+    pub(super) fn nothing(fix: Fix) -> Fixed {
+        Fixed {
+            fix,
+            places: 0,
+            apart: 0,
+            fewer: None,
+            stops: 0,
+            longest_pause: Duration::ZERO,
+            long_pauses: 0,
+        }
+    }
 }
 
 const MADV_GUARD_INSTALL: u64 = 102;
@@ -100,6 +123,9 @@ const NOT_PRIMED: VmFlags = VmFlags::LOCKED_MASK
 /// The repair of one place.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Step {
+    /// The planned change, which must still be possible when the process is stopped; `None` if the
+    /// step primes a reservation.
+    pub(super) change: Option<Change>,
     /// Address of an empty page to which a zero is written from outside the process before the
     /// calls.
     pub(super) touch: Option<u64>,
@@ -107,8 +133,6 @@ pub(super) struct Step {
     pub(super) calls: Vec<Call>,
     /// The call that reverts the first call if a later one is refused.
     pub(super) take_back: Option<Call>,
-    /// A guard page that one of the calls makes accessible and a later call marks as a guard.
-    pub(super) guard: Option<VmRange>,
 }
 
 /// The steps of a repair.
@@ -120,10 +144,12 @@ pub(super) struct Steps {
 }
 
 impl Step {
-    fn of(calls: Vec<Call>) -> Step {
-        Step {
-            calls,
-            ..Step::default()
+    /// Returns the guard page that one of the calls makes accessible and a later call marks as a
+    /// guard.
+    pub(super) fn guard(&self) -> Option<VmRange> {
+        match self.change {
+            Some(Change::Mark { range, .. }) => Some(range),
+            _ => None,
         }
     }
 }
@@ -156,6 +182,11 @@ pub(super) fn steps(fix: Fix, policy: &Policy, mappings: &[Mapping], pages: &dyn
 /// Returns the calls that make a change.
 fn step(change: &Change) -> Step {
     let range = change.range();
+    let of = |calls| Step {
+        change: Some(*change),
+        calls,
+        ..Step::default()
+    };
     match *change {
         Change::Mark { perms, .. } => {
             let prot =
@@ -169,10 +200,8 @@ fn step(change: &Change) -> Step {
                 // it, and the mapping could then never merge with its neighbours. Therefore,
                 // `mprotect` merges it first. No thread runs in between, and the journal records
                 // the guard.
-                calls: vec![protect(prot), mark(range)],
                 take_back: Some(protect(libc::PROT_NONE as u64)),
-                guard: Some(range),
-                ..Step::default()
+                ..of(vec![protect(prot), mark(range)])
             }
         }
         Change::Clear { flags, .. } => {
@@ -185,7 +214,7 @@ fn step(change: &Change) -> Step {
                 let arguments = [range.start, range.len_bytes(), *advice as u64];
                 Call::plain(0, libc::SYS_madvise, &arguments)
             };
-            Step::of(cleared.map(advise).collect())
+            of(cleared.map(advise).collect())
         }
         Change::Reserve { noreserve, .. } => {
             let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -195,7 +224,7 @@ fn step(change: &Change) -> Step {
             let (start, len) = (range.start, range.len_bytes());
             let none = libc::PROT_NONE as u64;
             let arguments = [start, len, none, flags as u64, u64::MAX, 0];
-            Step::of(vec![Call::plain(0, libc::SYS_mmap, &arguments)])
+            of(vec![Call::plain(0, libc::SYS_mmap, &arguments)])
         }
     }
 }

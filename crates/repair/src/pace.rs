@@ -15,13 +15,16 @@ const PART_NS: f64 = 4_000.0;
 const MOVED_NS: f64 = 160.0;
 /// Estimated nanoseconds per copied page, which is copied twice and freed twice.
 const COPIED_NS: f64 = 2_400.0;
-/// Estimated nanoseconds per piece, independent of its size.
+/// Estimated nanoseconds for the work on a piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
 /// Fraction of the allowed pause that a piece is planned to take. The rest is a reserve, because
 /// other programs also use the processors.
 const SHARE: f64 = 0.5;
 /// Initial factor by which the estimated cost of a piece is multiplied.
 const FIRST_FACTOR: f64 = 3.0;
+/// Initial factor if shared pages may be copied. Each of them is copied by a call of its own, which
+/// takes as long as hundreds of moves, and a plan does not show which pages are shared.
+const FIRST_FACTOR_SHARED: f64 = 400.0;
 /// Lower bound for the ratio of measured to estimated cost. Without this bound, a piece without
 /// resident pages would make the estimate for the next piece too low.
 const LEAST: f64 = 0.5;
@@ -40,8 +43,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Creates a pace for pieces within the limits `most`.
-    pub(super) fn new(bound: Option<Duration>, most: Limits, way: Way) -> Pace {
+    /// Creates a pace for pieces within the limits `most`. `copies` is the number of shared pages
+    /// that may be copied.
+    pub(super) fn new(bound: Option<Duration>, most: Limits, way: Way, copies: u64) -> Pace {
         Pace {
             bound,
             page_ns: match way {
@@ -52,7 +56,10 @@ impl Pace {
                 parts: most.parts.min(MOST_PARTS_AT_ONCE),
                 ..most
             },
-            factor: FIRST_FACTOR,
+            factor: match copies {
+                0 => FIRST_FACTOR,
+                _ => FIRST_FACTOR_SHARED,
+            },
             base_ns: PIECE_NS,
         }
     }
@@ -79,6 +86,12 @@ impl Pace {
         self.bound.is_some_and(|bound| pause > bound)
     }
 
+    /// True if a stop that has lasted for `elapsed` may be used for another small change.
+    pub(super) fn may_continue(&self, elapsed: Duration) -> bool {
+        self.bound
+            .is_none_or(|bound| elapsed < bound.mul_f64(SHARE))
+    }
+
     /// Returns the limits for the next piece.
     pub(super) fn limits(&self) -> Limits {
         let Some(bound) = self.bound else {
@@ -92,10 +105,19 @@ impl Pace {
         }
     }
 
-    /// Records the time that a piece took.
-    pub(super) fn took(&mut self, parts: usize, bytes: u64, time: Duration) {
+    /// Records the time that was spent on a piece before it was refused. A part of the piece's cost
+    /// shows only that the pieces are too large.
+    pub(super) fn refused(&mut self, parts: usize, bytes: u64, work: Duration) {
+        if self.is_too_long(work) {
+            self.took(parts, bytes, work);
+        }
+    }
+
+    /// Records the time that the work on a piece took. The time for stopping the threads is not part
+    /// of it: that time depends on how busy the processors are, not on the size of the piece.
+    pub(super) fn took(&mut self, parts: usize, bytes: u64, work: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
-        let seen = ((time.as_nanos() as f64 - self.base_ns).max(0.0) / planned).clamp(LEAST, 8.0);
+        let seen = ((work.as_nanos() as f64 - PIECE_NS).max(0.0) / planned).max(LEAST);
         // The size of pieces shrinks immediately and grows slowly.
         self.factor = if seen > self.factor {
             seen
@@ -117,7 +139,7 @@ mod tests {
 
     #[test]
     fn pieces_shrink_when_they_take_long_and_grow_again() {
-        let mut pace = Pace::new(Some(Duration::from_millis(5)), MOST, Way::Move);
+        let mut pace = Pace::new(Some(Duration::from_millis(5)), MOST, Way::Move, 0);
         let first = pace.limits();
         pace.took(1, first.bytes, Duration::from_millis(50));
         let careful = pace.limits();
@@ -129,9 +151,27 @@ mod tests {
         assert!(pace.limits().bytes > first.bytes);
     }
 
+    /// A shared page costs as much as hundreds of moves. A factor that is bounded from above would
+    /// make every piece too long, not only the first one.
+    #[test]
+    fn one_long_piece_is_enough_to_learn_what_pages_cost() {
+        const BOUND: Duration = Duration::from_millis(5);
+        let mut pace = Pace::new(Some(BOUND), MOST, Way::Move, 0);
+        let part_time = Duration::from_micros(700);
+        let parts = |limits: Limits| limits.bytes / (PAGE + limits.part_bytes) + 1;
+        let first = parts(pace.limits());
+        assert!(part_time * first as u32 > BOUND, "{first} parts");
+        pace.took(first as usize, first * PAGE, part_time * first as u32);
+        let second = parts(pace.limits());
+        assert!(part_time * second as u32 <= BOUND, "{second} parts");
+        let copying = Pace::new(Some(BOUND), MOST, Way::Move, 1);
+        let first = parts(copying.limits());
+        assert!(part_time * first as u32 <= BOUND, "{first} parts");
+    }
+
     #[test]
     fn without_a_bound_pieces_are_as_large_as_they_may_be() {
-        let mut pace = Pace::new(None, MOST, Way::Move);
+        let mut pace = Pace::new(None, MOST, Way::Move, 0);
         pace.took(1, PAGE, Duration::from_secs(1));
         assert_eq!(pace.limits(), MOST);
         assert!(pace.check().is_ok());
@@ -139,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_bound_below_the_smallest_piece_is_seen() {
-        let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST, Way::Move);
+        let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST, Way::Move, 0);
         assert!(pace.check().is_ok());
         pace.set_base(Duration::from_millis(2));
         assert!(pace.check().is_err());

@@ -11,8 +11,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
-use vmarea_repair::{Fix, Fixed, Kept, Options, Remote, RepairError, Report, Survey, Way};
+use std::time::{Duration, Instant};
+use vmarea_repair::{
+    Fix, Fixed, Kept, Options, Progress, Remote, RepairError, Report, Survey, Way,
+};
 
 /// Version of the JSON schema; a change that breaks readers increments it.
 const SCHEMA: u32 = 1;
@@ -130,6 +132,7 @@ impl Merge {
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
         // A forecast of the same plan that `explain` prints; the result is compared with it.
         let survey = remote.survey(&range, &self.fix).map_err(failure)?;
+        let begun = Instant::now();
         let fixes = self.fix(console, &remote, &range)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
         let (said, left_apart) = if self.apply {
@@ -145,8 +148,14 @@ impl Merge {
             let said = Said::of_survey(self.pid, remote.way(), &survey);
             (said, survey.kept)
         };
-        let said = said.with(&fixes);
-        outputs.write(console, &said, |out| self.write_text(console, out, &said))?;
+        let mut said = said.with(&fixes);
+        said.applied |= self.apply && fixed > 0;
+        if said.applied {
+            said.total_us = begun.elapsed().as_micros() as u64;
+        }
+        outputs.write(console, &said, |out| {
+            self.write_text(console, out, &said, &fixes)
+        })?;
         self.explain_kept(console, &left_apart);
         if said.runs == 0 && fixed == 0 {
             let nothing = anyhow!(
@@ -174,32 +183,18 @@ impl Merge {
             return Ok(Vec::new());
         }
         let fixes = if self.apply {
-            remote.fix(range, &self.fix)
+            make_fixes(console, remote, range, &self.fix)
         } else {
             remote.survey_fixes(range, &self.fix)
         };
         let fixes = fixes.map_err(failure)?;
-        for Fixed {
-            fix,
-            places,
-            apart,
-            fewer,
-        } in &fixes
-        {
-            let (name, places) = (fix.name(), count(*places));
-            console.note(&match fewer {
-                None => format!("{name}: would change {places} places"),
-                Some(fewer @ ..0) => {
-                    let more = count(fewer.unsigned_abs());
-                    format!("{name}: changed {places} places, {more} mappings more")
-                }
-                Some(fewer) => {
-                    let fewer = count(fewer.unsigned_abs());
-                    format!("{name}: changed {places} places, {fewer} mappings fewer")
-                }
-            });
-            if *apart > 0 {
-                let apart = count(*apart);
+        for fixed in &fixes {
+            let (name, places) = (fixed.fix.name(), count(fixed.places));
+            if !self.apply {
+                console.note(&format!("{name}: would change {places} places"));
+            }
+            if fixed.apart > 0 {
+                let apart = count(fixed.apart);
                 console.note(&format!(
                     "{name}: {apart} not merged: they were used as memory once (another anon_vma)"
                 ));
@@ -220,7 +215,13 @@ impl Merge {
         Err(Failure::new(Status::NothingToDo, nothing))
     }
 
-    fn write_text(&self, console: &Console, out: &mut dyn Write, said: &Said) -> io::Result<()> {
+    fn write_text(
+        &self,
+        console: &Console,
+        out: &mut dyn Write,
+        said: &Said,
+        fixes: &[Fixed],
+    ) -> io::Result<()> {
         let (before, after) = (count(said.before), count(said.after));
         if said.applied {
             writeln!(out, "{before} mappings became {after}")?;
@@ -228,12 +229,17 @@ impl Merge {
                 let more = count(said.after - said.promised);
                 writeln!(out, "{more} more than the dry run promises")?;
             }
+            for fixed in fixes {
+                write_fixed(out, fixed)?;
+            }
+            if said.pieces > 0 {
+                let did = if said.by == "move" { "moved" } else { "merged" };
+                let (size, steps) = (console.size(said.bytes), count(said.pieces));
+                writeln!(out, "{did} {size} in {steps} steps")?;
+            }
             writeln!(
                 out,
-                "{} {} in {} steps; longest pause {:.1} ms, {:.0} ms in all",
-                if said.by == "move" { "moved" } else { "merged" },
-                console.size(said.bytes),
-                count(said.pieces),
+                "longest pause {:.1} ms, {:.0} ms in all",
                 said.longest_pause_us as f64 / 1e3,
                 said.total_us as f64 / 1e3
             )?;
@@ -282,19 +288,55 @@ impl Merge {
     }
 }
 
+/// Makes the repairs that move no pages, and shows the progress.
+fn make_fixes(
+    console: &Console,
+    remote: &Remote,
+    range: &std::ops::Range<u64>,
+    fixes: &[Fix],
+) -> std::result::Result<Vec<Fixed>, RepairError> {
+    let mut meter: Option<(Fix, Meter<'_>)> = None;
+    remote.fix_with(range, fixes, &mut |fix, progress| {
+        if meter.as_ref().is_none_or(|(of, _)| *of != fix) {
+            meter = Some((fix, Meter::of_items(console, fix.name(), progress.of)));
+        }
+        let Some((_, meter)) = &mut meter else { return };
+        show(meter, progress, "places");
+    })
+}
+
+/// Shows the progress of a repair in `items`.
+fn show(meter: &mut Meter<'_>, progress: Progress, items: &str) {
+    meter.at(progress.mappings, || {
+        format!(
+            "{} of {} {items}; {} pauses over --max-pause",
+            count(progress.mappings),
+            count(progress.of),
+            count(progress.long_pauses)
+        )
+    });
+}
+
+/// Writes what a repair that moves no pages has changed.
+fn write_fixed(out: &mut dyn Write, fixed: &Fixed) -> io::Result<()> {
+    let fewer = fixed.fewer.unwrap_or(0);
+    let (number, which) = match fewer {
+        ..0 => (count(fewer.unsigned_abs()), "more"),
+        _ => (count(fewer.unsigned_abs()), "fewer"),
+    };
+    let (name, places, stops) = (fixed.fix.name(), count(fixed.places), count(fixed.stops));
+    writeln!(
+        out,
+        "{name}: changed {places} places in {stops} steps, {number} mappings {which}"
+    )
+}
+
 /// Merges, and shows the progress.
 fn merge(console: &Console, remote: &Remote, range: &std::ops::Range<u64>) -> Result<Report> {
     let mut meter = None;
     let report = remote.merge_with(range, &mut |progress| {
         let meter = meter.get_or_insert_with(|| Meter::of_items(console, "merging", progress.of));
-        meter.at(progress.mappings, || {
-            format!(
-                "{} of {} mappings; {} pauses over --max-pause",
-                count(progress.mappings),
-                count(progress.of),
-                count(progress.long_pauses)
-            )
-        });
+        show(meter, progress, "mappings");
     });
     drop(meter);
     report.map_err(failure)
@@ -327,7 +369,7 @@ impl Said {
         Said {
             schema: SCHEMA,
             pid,
-            applied: report.runs > 0 || report.before < survey.mappings,
+            applied: report.runs > 0,
             before: survey.mappings,
             after: report.after,
             promised: survey.after,
@@ -346,6 +388,11 @@ impl Said {
     }
 
     fn with(mut self, fixes: &[Fixed]) -> Said {
+        let longest = fixes
+            .iter()
+            .map(|fixed| fixed.longest_pause.as_micros() as u64);
+        self.longest_pause_us = longest.fold(self.longest_pause_us, u64::max);
+        self.long_pauses += fixes.iter().map(|fixed| fixed.long_pauses).sum::<u64>();
         self.fixes = fixes
             .iter()
             .map(|fixed| SaidFix {

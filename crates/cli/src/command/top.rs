@@ -3,10 +3,10 @@
 use crate::console::{Console, count};
 use crate::dashboard;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Target};
+use crate::outputs::{JsonArg, Output, Target, text_to_stdout};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 use vmarea_explain::rows::Table;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
@@ -78,13 +78,10 @@ impl Top {
         }
         match &self.openmetrics {
             Some(target) => write_openmetrics(console, target, &look),
-            None => {
-                let mut out = console.data();
-                table(console, &look).write_text(&mut out)?;
-                writeln!(out, "{}", dashboard::summary(&look))?;
-                out.flush()?;
-                Ok(())
-            }
+            None => text_to_stdout(console, |out| {
+                table(console, &look).write_text(out)?;
+                writeln!(out, "{}", dashboard::summary(&look))
+            }),
         }
     }
 }

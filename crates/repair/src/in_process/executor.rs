@@ -210,6 +210,7 @@ impl PieceExecutor for InProcess {
             copied,
             shared: copied,
             pause,
+            work: pause,
         })
     }
 

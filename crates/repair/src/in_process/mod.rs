@@ -181,9 +181,9 @@ impl Merger {
             bytes: self.executor.room()?.piece_bytes(),
             part_bytes: 0,
         };
-        let pace = Pace::new(self.options.max_pause, most, Way::Move);
-        let forks_before = self.executor.forks();
         let copies = self.options.copy_pages;
+        let pace = Pace::new(self.options.max_pause, most, Way::Move, copies);
+        let forks_before = self.executor.forks();
         let begun_pass = self.executor.begin_pass(self.options.madvise_flags);
         begun_pass.map_err(failed)?;
         driver::merge(

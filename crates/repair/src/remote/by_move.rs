@@ -9,7 +9,7 @@ use vmarea_merge::types::VmRange;
 use super::agent::MOST_CALLS;
 use super::injector::Injector;
 use super::move_back::move_back;
-use super::pages::{Filled, Pages};
+use super::pages::{Filled, Pages, reads_as_zeros};
 use super::retries::{Next, Retries};
 use crate::driver::Done;
 use crate::journal::Agent;
@@ -130,9 +130,23 @@ impl Owning {
                 calls.extend(runs.into_iter().map(piece::own));
             }
             (true, true) => return Ok(Some(KeptReason::Pinned)),
+            // All shared pages of the piece are copied at once: each refused move costs more time
+            // than a copy.
             (false, _) if self.copied < self.most => {
-                (self.tried, self.copied) = (page, self.copied + 1);
-                calls.push(piece::unshare(page));
+                self.tried = page;
+                let rest = VmRange::new(page, piece.range.end);
+                let mut copied = self.copied;
+                pages.each(rest, |at, filled| {
+                    // The kernel moves its zero page although that is shared.
+                    let is_copied = filled == Filled::Shared
+                        && (at == page || !reads_as_zeros(by.memory(), at));
+                    if is_copied {
+                        copied += 1;
+                        calls.push(piece::unshare(at));
+                    }
+                    copied < self.most
+                })?;
+                self.copied = copied;
             }
             (false, _) => return Ok(Some(KeptReason::Shared)),
         }

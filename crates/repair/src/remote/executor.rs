@@ -25,7 +25,7 @@ use vmarea_process::pages::{LivePages, Pages};
 
 /// Maximum time for which the process runs between two pieces. Below this limit, the process runs
 /// for as long as it was stopped.
-const LONGEST_REST: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(20);
 
 /// Joins the mappings of a piece while the process is stopped.
 pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);
@@ -78,6 +78,7 @@ fn join_stopped(
     journal.piece(piece.range).map_err(journal::failed)?;
     let begun = Instant::now();
     let held = stop_patiently(&session.target, journal)?;
+    let stopped = Instant::now();
     let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
         if !is_as_planned(session.pid, query.as_mut(), piece) {
             return Ok(Done::refused(KeptReason::Changed, piece.range.start));
@@ -93,13 +94,18 @@ fn join_stopped(
     if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
         return done;
     }
+    let work = stopped.elapsed();
     let whole = journal.whole().map_err(journal::failed);
     held.release(journal)?;
     whole?;
     let done = done?;
     let pause = begun.elapsed();
     std::thread::sleep(pause.min(LONGEST_REST));
-    Ok(Done { pause, ..done })
+    Ok(Done {
+        pause,
+        work,
+        ..done
+    })
 }
 
 /// Moves pages back after an error, whether the error occurred before or after the swap. Afterwards

@@ -33,6 +33,7 @@ mod injector;
 mod move_back;
 mod obstacles;
 mod pages;
+mod places;
 mod retries;
 mod session;
 mod stop;
@@ -251,10 +252,9 @@ impl Remote {
         let would = |&fix| {
             let steps = fix::steps(self.pid, self.kernel.as_ref(), range, fix)?;
             Ok(Fixed {
-                fix,
                 places: steps.steps.len() as u64,
                 apart: steps.apart,
-                fewer: None,
+                ..Fixed::nothing(fix)
             })
         };
         fixes.iter().map(would).collect()
@@ -266,6 +266,19 @@ impl Remote {
     /// # Errors
     /// The errors of [`Remote::merge`].
     pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
+        self.fix_with(range, fixes, &mut |_, _| ())
+    }
+
+    /// Same as [`Remote::fix`], and calls `progress` after each stop of the process.
+    ///
+    /// # Errors
+    /// The errors of [`Remote::merge`].
+    pub fn fix_with(
+        &self,
+        range: &Range<u64>,
+        fixes: &[Fix],
+        progress: &mut dyn FnMut(Fix, Progress),
+    ) -> Result<Vec<Fixed>, RepairError> {
         let would = self.survey_fixes(range, fixes)?;
         if would.iter().all(|fixed| fixed.places == 0) {
             let nothing = |fixed| Fixed {
@@ -277,7 +290,10 @@ impl Remote {
         let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
         let done: Result<Vec<_>, RepairError> = fixes
             .iter()
-            .map(|&fix| fix::make(&mut session, self.kernel.as_ref(), range, fix))
+            .map(|&fix| {
+                let progress = &mut |done| progress(fix, done);
+                fix::make(&mut session, self.kernel.as_ref(), range, fix, progress)
+            })
             .collect();
         session.end(done)
     }

@@ -71,7 +71,7 @@ impl Session {
             journal,
             agent,
             attributes,
-            pace: Pace::new(options.max_pause, most, agent.way),
+            pace: Pace::new(options.max_pause, most, agent.way, options.copy_pages),
         };
         match stop_time(&session.target, &mut session.journal) {
             Ok(time) => {

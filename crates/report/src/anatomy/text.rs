@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use vmarea_explain::rows::printable;
 
 /// Width of the label column in characters.
-const WORDS: usize = 52;
+const WORDS: usize = 43;
 
 impl Anatomy {
     /// Writes the drawing; `size` formats a number of bytes.

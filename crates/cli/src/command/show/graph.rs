@@ -117,7 +117,13 @@ impl Graph {
             }
             dot.write(console, &text)?;
         }
-        outputs.write(console, &report, |out| self.write_text(out, &report))?;
+        outputs.write(console, &report, |out| {
+            match self.svg.is_some() || self.dot.is_some() {
+                // A drawing takes the place of the text.
+                true => Ok(()),
+                false => self.write_text(out, &report),
+            }
+        })?;
         Ok(match &report.verdict {
             Some(verdict) if !verdict.isomorphic => Exit::Differs,
             _ => Exit::Ok,

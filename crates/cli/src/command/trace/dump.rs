@@ -3,10 +3,11 @@
 use super::{failure, open};
 use crate::console::Console;
 use crate::exit::{Exit, Result};
+use crate::fit::{self, Fitted};
 use crate::outputs::{Output, Target};
 use clap::Args;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use vmarea_trace::{Reader, dump};
 
@@ -28,8 +29,11 @@ impl Dump {
         let reader = open(&self.trace)?;
         match self.json.as_ref().map(Output::open).transpose()? {
             None => {
-                let out = BufWriter::new(console.data());
-                dump::dump(reader, out).map_err(|error| failure(&self.trace, error))?;
+                let mut data = BufWriter::new(console.data());
+                let mut out = Fitted::new(&mut data, fit::width(&io::stdout()));
+                dump::dump(reader, &mut out).map_err(|error| failure(&self.trace, error))?;
+                out.finish()?;
+                data.flush()?;
             }
             Some(Output::Stdout) => self.dump_json(reader, BufWriter::new(console.data()))?,
             Some(Output::Draft(mut draft)) => {

@@ -170,3 +170,40 @@ fn wrong_usage_is_refused() {
     let full = complaint(&["show", "graph", "--demo", "--svg", "/dev/full"], 1);
     assert!(full.contains("/dev/full"), "{full}");
 }
+
+#[test]
+fn the_whole_anatomy_has_each_mapping_and_flags_by_their_names() {
+    const PROGRAM: &str = "import mmap, sys\n\
+         m = mmap.mmap(-1, 1 << 20)\n\
+         m.madvise(mmap.MADV_DONTFORK)\n\
+         print(flush=True)\n\
+         sys.stdin.read()";
+    let mut python = Command::new("python3");
+    let idle = Idle::start(python.args(["-c", PROGRAM]));
+    let said = data(&["show", "anatomy", "--all", "-p", &idle.pid()]);
+    assert!(said.contains("flags: MADV_DONTFORK"), "{said}");
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", idle.pid())).expect("its maps");
+    let mappings = maps.lines().filter(|line| !line.contains("[vsyscall]"));
+    let starts = mappings.filter_map(|line| line.split('-').next());
+    for start in starts {
+        let start = start.trim_start_matches('0');
+        // An end of one part is the start of the next one.
+        assert!(said.contains(start), "{start} is not in {said}");
+    }
+}
+
+#[test]
+fn a_drawing_of_a_graph_takes_the_place_of_its_text() {
+    let room = tempfile::tempdir().expect("a folder");
+    let svg = room.path().join("graph.svg");
+    let said = data(&[
+        "show",
+        "graph",
+        "--demo",
+        "--svg",
+        &svg.display().to_string(),
+    ]);
+    assert_eq!(said, "");
+    let drawn = std::fs::read_to_string(svg).expect("a drawing");
+    assert!(drawn.contains("<svg"), "{drawn}");
+}

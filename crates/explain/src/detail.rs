@@ -37,21 +37,30 @@ fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
     Some(names(differ))
 }
 
+/// Flags with the names of the calls, advice or options that set them.
+const NAMES: [(VmFlags, &str); 11] = [
+    (VmFlags::DONTCOPY, "MADV_DONTFORK"),
+    (VmFlags::DONTDUMP, "MADV_DONTDUMP"),
+    (VmFlags::HUGEPAGE, "MADV_HUGEPAGE"),
+    (VmFlags::NOHUGEPAGE, "MADV_NOHUGEPAGE"),
+    (VmFlags::MERGEABLE, "MADV_MERGEABLE"),
+    (VmFlags::WIPEONFORK, "MADV_WIPEONFORK"),
+    (VmFlags::RAND_READ, "MADV_RANDOM"),
+    (VmFlags::SEQ_READ, "MADV_SEQUENTIAL"),
+    (VmFlags::NORESERVE, "MAP_NORESERVE"),
+    (VmFlags::LOCKED, "mlock"),
+    (VmFlags::ACCOUNT, "commit charge"),
+];
+
+/// Returns the names of those flags that a program sets with `madvise`, `mlock` or `mmap`.
+pub fn set_by_program(flags: VmFlags) -> impl Iterator<Item = &'static str> {
+    let set = NAMES.iter().filter(|(flag, _)| *flag != VmFlags::ACCOUNT);
+    let set = set.filter(move |(flag, _)| flags.contains(*flag));
+    set.map(|(_, name)| *name)
+}
+
 /// Returns the names under which a user sets the flags; other flags as in `VmFlags:` of `smaps`.
 pub fn names(mut flags: VmFlags) -> String {
-    const NAMES: [(VmFlags, &str); 11] = [
-        (VmFlags::DONTCOPY, "MADV_DONTFORK"),
-        (VmFlags::DONTDUMP, "MADV_DONTDUMP"),
-        (VmFlags::HUGEPAGE, "MADV_HUGEPAGE"),
-        (VmFlags::NOHUGEPAGE, "MADV_NOHUGEPAGE"),
-        (VmFlags::MERGEABLE, "MADV_MERGEABLE"),
-        (VmFlags::WIPEONFORK, "MADV_WIPEONFORK"),
-        (VmFlags::RAND_READ, "MADV_RANDOM"),
-        (VmFlags::SEQ_READ, "MADV_SEQUENTIAL"),
-        (VmFlags::NORESERVE, "MAP_NORESERVE"),
-        (VmFlags::LOCKED, "mlock"),
-        (VmFlags::ACCOUNT, "commit charge"),
-    ];
     let mut names = Vec::new();
     for (flag, name) in NAMES {
         if flags.contains(flag) {

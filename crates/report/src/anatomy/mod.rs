@@ -114,6 +114,8 @@ pub struct Part {
     pub name: String,
     /// Distinct permissions (`rwxp`) of the mappings.
     pub perms: BTreeSet<String>,
+    /// Flags that the program has set on a mapping, by the names of the advice or option.
+    pub flags: BTreeSet<&'static str>,
     /// Known addresses in the part, highest first.
     pub marks: Vec<Mark>,
 }
@@ -150,7 +152,7 @@ pub struct Anatomy {
 pub enum Fold {
     /// Fold small mappings, so that the result is short enough to read.
     Small,
-    /// Show each part separately.
+    /// Show each mapping as a part.
     None,
 }
 
@@ -173,7 +175,7 @@ impl Anatomy {
             }
         };
         notes.extend(image.as_ref().and_then(|image| image.note.clone()));
-        let mut parts = parts(shown, program.as_ref());
+        let mut parts = parts(shown, program.as_ref(), fold);
         if fold == Fold::Small {
             parts = folded(parts);
         }
@@ -225,7 +227,7 @@ impl Program {
 }
 
 /// Returns the parts without gaps, lowest address first.
-fn parts(shown: &Shown, program: Option<&Program>) -> Vec<Part> {
+fn parts(shown: &Shown, program: Option<&Program>, fold: Fold) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for mapping in &shown.process.mappings {
         let entry = &mapping.entry;
@@ -238,10 +240,15 @@ fn parts(shown: &Shown, program: Option<&Program>) -> Vec<Part> {
             mappings: 1,
             name: entry.name.text(),
             perms: [vmarea_explain::detail::letters(entry.perms)].into(),
+            flags: mapping
+                .flags
+                .into_iter()
+                .flat_map(vmarea_explain::detail::set_by_program)
+                .collect(),
             marks: Vec::new(),
         };
         match parts.last_mut() {
-            Some(last) if belongs(last, &part) => last.take(part),
+            Some(last) if fold == Fold::Small && belongs(last, &part) => last.take(part),
             _ => parts.push(part),
         }
     }
@@ -305,6 +312,7 @@ impl Part {
         self.size += next.size;
         self.mappings += next.mappings;
         self.perms.extend(next.perms);
+        self.flags.extend(next.flags);
     }
 }
 
@@ -396,6 +404,7 @@ fn add_gaps(parts: &mut Vec<Part>, image: Option<&Image>) {
         mappings: 0,
         name: String::new(),
         perms: BTreeSet::new(),
+        flags: BTreeSet::new(),
         marks: Vec::new(),
     };
     let mut all = Vec::with_capacity(parts.len() * 2 + 2);

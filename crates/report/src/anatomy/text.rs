@@ -51,6 +51,10 @@ fn write_part(out: &mut dyn Write, part: &Part, size: &dyn Fn(u64) -> String) ->
     };
     let line = format!("│ {what:<WORDS$} {size:>11}  {mappings}");
     writeln!(out, "{:>16} {}", "", line.trim_end())?;
+    if !part.flags.is_empty() {
+        let flags: Vec<_> = part.flags.iter().copied().collect();
+        writeln!(out, "{:>16} │   flags: {}", "", flags.join(" "))?;
+    }
     for mark in &part.marks {
         let name = printable(&mark.name);
         writeln!(

@@ -17,7 +17,7 @@ pub struct Anatomy {
     #[command(flatten)]
     pub(super) target: TargetArgs,
 
-    /// Show each mapping, even if there are many
+    /// Show each mapping with its flags, even if there are many
     #[arg(long)]
     all: bool,
 
@@ -33,8 +33,11 @@ impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref()])?;
-        let shown = self.target.shown(console, Smaps::Never)?;
-        let fold = if self.all { Fold::None } else { Fold::Small };
+        let (fold, smaps) = match self.all {
+            true => (Fold::None, Smaps::WithoutView),
+            false => (Fold::Small, Smaps::Never),
+        };
+        let shown = self.target.shown(console, smaps)?;
         let anatomy = anatomy::Anatomy::new(&shown, fold);
         let size = |bytes| console.size(bytes).to_string();
         if let Some(svg) = svg {

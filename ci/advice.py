@@ -28,7 +28,7 @@ import tempfile
 import time
 
 # Seconds for which a program runs.
-os.environ["SECONDS_ATTACHED"] = "13"
+os.environ["SECONDS_ATTACHED"] = "23"
 import attach  # noqa: E402
 from attach import LASTS, Program  # noqa: E402
 

@@ -28,6 +28,9 @@ const FIRST_FACTOR_SHARED: f64 = 400.0;
 /// Lower bound for the ratio of measured to estimated cost. Without this bound, a piece without
 /// resident pages would make the estimate for the next piece too low.
 const LEAST: f64 = 0.5;
+/// Maximum ratio by which one piece raises the estimate, so that a single piece that was interrupted
+/// does not make all following ones tiny.
+const RISE: f64 = 8.0;
 /// Maximum number of mappings in a piece, even if no maximum pause was set. A piece of this size
 /// takes a few milliseconds.
 const MOST_PARTS_AT_ONCE: usize = 1_000;
@@ -117,7 +120,8 @@ impl Pace {
     /// of it: that time depends on how busy the processors are, not on the size of the piece.
     pub(super) fn took(&mut self, parts: usize, bytes: u64, work: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
-        let seen = ((work.as_nanos() as f64 - PIECE_NS).max(0.0) / planned).max(LEAST);
+        let seen = (work.as_nanos() as f64 - PIECE_NS).max(0.0) / planned;
+        let seen = seen.clamp(LEAST, RISE * self.factor);
         // The size of pieces shrinks immediately and grows slowly.
         self.factor = if seen > self.factor {
             seen
@@ -152,21 +156,24 @@ mod tests {
     }
 
     /// A shared page costs as much as hundreds of moves. A factor that is bounded from above would
-    /// make every piece too long, not only the first one.
+    /// make every piece too long, not only the first ones.
     #[test]
-    fn one_long_piece_is_enough_to_learn_what_pages_cost() {
+    fn a_few_long_pieces_are_enough_to_learn_what_pages_cost() {
         const BOUND: Duration = Duration::from_millis(5);
         let mut pace = Pace::new(Some(BOUND), MOST, Way::Move, 0);
         let part_time = Duration::from_micros(700);
-        let parts = |limits: Limits| limits.bytes / (PAGE + limits.part_bytes) + 1;
-        let first = parts(pace.limits());
-        assert!(part_time * first as u32 > BOUND, "{first} parts");
-        pace.took(first as usize, first * PAGE, part_time * first as u32);
-        let second = parts(pace.limits());
-        assert!(part_time * second as u32 <= BOUND, "{second} parts");
+        let parts = |limits: Limits| (limits.bytes / (PAGE + limits.part_bytes) + 1) as u32;
+        let mut long = 0;
+        while part_time * parts(pace.limits()) > BOUND {
+            let parts = parts(pace.limits());
+            pace.took(parts as usize, u64::from(parts) * PAGE, part_time * parts);
+            long += 1;
+            assert!(long < 4, "{parts} parts");
+        }
+        assert!(long > 0);
         let copying = Pace::new(Some(BOUND), MOST, Way::Move, 1);
         let first = parts(copying.limits());
-        assert!(part_time * first as u32 <= BOUND, "{first} parts");
+        assert!(part_time * first <= BOUND, "{first} parts");
     }
 
     #[test]

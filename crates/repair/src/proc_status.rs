@@ -70,6 +70,13 @@ pub(super) fn rights(pid: i32) -> Option<Rights> {
     })
 }
 
+/// Returns the time for which a thread has run on a processor; `None` if the kernel does not count it.
+pub(super) fn cpu_time(pid: i32, tid: i32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
+    let nanoseconds = text.split(' ').next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
 /// Returns the pending stop signals of a process that is already stopped.
 ///
 /// Sending `SIGCONT` would discard these signals. The result is empty if they cannot be read.

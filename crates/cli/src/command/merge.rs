@@ -260,20 +260,31 @@ impl Merge {
                 writeln!(out, "copied {} {which}", count(said.copied_pages))?;
             }
         } else if said.after < said.before {
-            writeln!(out, "{before} mappings would become {after}")?;
-            if said.may_remain > 0 {
-                writeln!(out, "of these, {} may remain", count(said.may_remain))?;
-            }
-            writeln!(
-                out,
-                "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
-                count(said.runs),
-                console.size(said.bytes),
-                self.max_pause.as_secs_f64() * 1e3
-            )?;
-            if said.by == "copy" {
-                writeln!(out, "the pages would be copied, not moved (see --by)")?;
-            }
+            self.write_forecast(console, out, said)?;
+        }
+        Ok(())
+    }
+
+    fn write_forecast(
+        &self,
+        console: &Console,
+        out: &mut dyn Write,
+        said: &Said,
+    ) -> io::Result<()> {
+        let (before, after) = (count(said.before), count(said.after));
+        writeln!(out, "{before} mappings would become {after}")?;
+        if said.may_remain > 0 {
+            writeln!(out, "of these, {} may remain", count(said.may_remain))?;
+        }
+        writeln!(
+            out,
+            "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
+            count(said.runs),
+            console.size(said.bytes),
+            self.max_pause.as_secs_f64() * 1e3
+        )?;
+        if said.by == "copy" {
+            writeln!(out, "the pages would be copied, not moved (see --by)")?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use super::stop::stop_patiently;
 use crate::driver::{Done, PieceExecutor};
 use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
+use crate::proc_status;
 use crate::{Kept, KeptReason, RepairError, Way};
 use vmarea_linux_sys::inject;
 use vmarea_process::maps::{self, MapsEntry, Query};
@@ -78,7 +79,10 @@ fn join_stopped(
     journal.piece(piece.range).map_err(journal::failed)?;
     let begun = Instant::now();
     let held = stop_patiently(&session.target, journal)?;
-    let stopped = Instant::now();
+    let (stopped, ran) = (
+        Instant::now(),
+        proc_status::cpu_time(session.pid, held.tid()),
+    );
     let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
         if !is_as_planned(session.pid, query.as_mut(), piece) {
             return Ok(Done::refused(KeptReason::Changed, piece.range.start));
@@ -94,7 +98,12 @@ fn join_stopped(
     if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
         return done;
     }
-    let work = stopped.elapsed();
+    // The time for which the borrowed thread waited for a processor says nothing about the piece.
+    let ran = ran.and_then(|before| {
+        let now = proc_status::cpu_time(session.pid, held.tid())?;
+        now.checked_sub(before)
+    });
+    let work = ran.unwrap_or_else(|| stopped.elapsed());
     let whole = journal.whole().map_err(journal::failed);
     held.release(journal)?;
     whole?;

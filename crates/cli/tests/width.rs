@@ -15,7 +15,9 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start(program: &Path) -> Sleeper {
         std::fs::create_dir_all(program.parent().expect("a folder")).expect("a folder");
-        std::fs::copy("/bin/sleep", program).expect("a program");
+        // A copy that this process writes could be open in a child that another test starts at the same time.
+        let copied = Command::new("cp").arg("/bin/sleep").arg(program).status();
+        assert!(copied.expect("cp").success());
         Sleeper(Command::new(program).arg("60").spawn().expect("started"))
     }
 }

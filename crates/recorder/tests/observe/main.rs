@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use vmarea_recorder::{
-    AttachBy, AttachOptions, CallStack, Outcome, RecordError, Sink, Stacks, attach,
+    AttachBy, AttachOptions, CallStack, Outcome, Progress, RecordError, Sink, Stacks, attach,
 };
 use vmarea_replay::{Options, Replayer, Report};
 use vmarea_trace::event::{Event, Header, Origin, SnapReason};
@@ -104,10 +104,15 @@ impl Kept {
 
 /// Observes a process; `None` without the permission to do so.
 fn observe(pid: i32, duration: Duration) -> Option<(Kept, Outcome)> {
-    observe_with(pid, duration, Stacks::Skip)
+    observe_with(pid, duration, Stacks::Skip, &mut |_| {})
 }
 
-fn observe_with(pid: i32, duration: Duration, stacks: Stacks) -> Option<(Kept, Outcome)> {
+fn observe_with(
+    pid: i32,
+    duration: Duration,
+    stacks: Stacks,
+    progress: &mut dyn FnMut(Progress),
+) -> Option<(Kept, Outcome)> {
     let options = AttachOptions {
         duration: Some(duration),
         by: AttachBy::Observing,
@@ -115,7 +120,7 @@ fn observe_with(pid: i32, duration: Duration, stacks: Stacks) -> Option<(Kept, O
         ..AttachOptions::new(pid)
     };
     let mut kept = Kept::default();
-    match attach(&options, &mut kept, &mut |_| {}) {
+    match attach(&options, &mut kept, progress) {
         Ok(outcome) => {
             println!("{:?}", outcome.notes);
             Some((kept, outcome))
@@ -151,11 +156,22 @@ fn a_program_with_threads_and_children_is_observed_without_differences() {
 fn a_program_that_ends_while_it_is_observed_ends_the_recording() {
     let program = Program::start(1000);
     let pid = program.pid();
+    let (recording, begun) = std::sync::mpsc::channel();
     let ender = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(1500));
+        let _ = begun.recv();
         program.end()
     });
-    let recorded = observe(pid, Duration::from_secs(60));
+    let recorded = observe_with(
+        pid,
+        Duration::from_secs(60),
+        Stacks::Skip,
+        &mut |progress| {
+            if matches!(progress, Progress::Counts(counts) if counts.calls > 0) {
+                let _ = recording.send(());
+            }
+        },
+    );
+    drop(recording);
     assert!(ender.join().expect("no panic"));
     let Some((kept, outcome)) = recorded else {
         return;
@@ -197,7 +213,12 @@ fn a_program_that_is_never_at_rest_is_stopped_once_and_observed_without_differen
 #[test]
 fn every_call_comes_with_the_stack_of_its_thread() {
     let program = Program::start(2000);
-    let observed = observe_with(program.pid(), Duration::from_secs(1), Stacks::Copy);
+    let observed = observe_with(
+        program.pid(),
+        Duration::from_secs(1),
+        Stacks::Copy,
+        &mut |_| {},
+    );
     let Some((kept, outcome)) = observed else {
         return;
     };

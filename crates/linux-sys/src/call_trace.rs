@@ -16,13 +16,11 @@
 //! only: elsewhere, [`CallTrace::attach`] does not find the registers of the arguments. A call by the 32-bit interface has a
 //! number of another table; the caller must not observe processes that make such calls.
 
-use super::bpf::{
-    Assembler, LoadError, MAP_TYPE_ARRAY, Map, Program, Reg, TRACE_RAW_TP, Width, bpf,
-};
-use super::btf::{Btf, Kind, TypeId};
-use std::ffi::CStr;
+use super::bpf::tracepoint::{event_map, found, run_at};
+use super::bpf::{Assembler, LoadError, MAP_TYPE_ARRAY, Map, Reg, Width};
+use super::btf::{Btf, Kind};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Kind of a record of a call's entry.
 pub const ENTRY: u64 = 1;
@@ -30,13 +28,6 @@ pub const ENTRY: u64 = 1;
 pub const EXIT: u64 = 2;
 /// Number of calls for which the table has space.
 pub const CALLS: u32 = 512;
-
-const CMD_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
-const MAP_TYPE_PERF_EVENT_ARRAY: u32 = 4;
-/// `bpf_perf_event_output(ctx, map, flags, data, size)`.
-const HELPER_PERF_EVENT_OUTPUT: i32 = 25;
-/// `BPF_F_CURRENT_CPU` as the low half of a register.
-const CURRENT_CPU: i32 = -1;
 
 /// Members of `struct pt_regs` with the arguments of a call, in order.
 const ARGUMENTS: [&str; 6] = ["di", "si", "dx", "r10", "r8", "r9"];
@@ -81,14 +72,6 @@ pub struct CallTrace {
     _events: [Map; 2],
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct OpenAttr {
-    name: u64,
-    prog_fd: u32,
-    padding: u32,
-}
-
 impl CallTrace {
     /// Attaches the programs with `filters`, each for the call with the given number.
     ///
@@ -104,51 +87,18 @@ impl CallTrace {
         for (nr, filter) in filters {
             table.set(nr, filter)?;
         }
-        let cpus = outputs.iter().map(|output| output.cpu + 1).max();
-        let events = || Map::new(MAP_TYPE_PERF_EVENT_ARRAY, 4, cpus.unwrap_or(1));
-        let (plain, with_stack) = (events()?, events()?);
-        for output in outputs {
-            plain.set(output.cpu, output.plain.as_raw_fd())?;
-            with_stack.set(output.cpu, output.with_stack.as_raw_fd())?;
-        }
+        let plain = event_map(outputs.iter().map(|output| (output.cpu, output.plain)))?;
+        let with_stack = event_map(outputs.iter().map(|output| (output.cpu, output.with_stack)))?;
         let registers = Registers::find(btf)?;
         let entry = registers.entry_program(&table, &plain, &with_stack);
         let exit = registers.exit_program(&table, &plain);
-        let open = |code: &Assembler, name: &CStr, tracepoint: &str| {
-            let target = found(btf.find(Kind::Typedef, tracepoint))?;
-            run_at(code, name, target)
-        };
         // An exit without its entry is easier to interpret than an entry without its exit.
-        let exit = open(&exit, c"vmarea_exit", "btf_trace_sys_exit")?;
-        let entry = open(&entry, c"vmarea_entry", "btf_trace_sys_enter")?;
+        let exit = run_at(btf, &exit, c"vmarea_exit", "sys_exit")?;
+        let entry = run_at(btf, &entry, c"vmarea_entry", "sys_enter")?;
         Ok(CallTrace {
             _links: [entry, exit],
             _events: [plain, with_stack],
         })
-    }
-}
-
-/// Loads a program and attaches it to a tracepoint.
-fn run_at(code: &Assembler, name: &CStr, target: TypeId) -> Result<OwnedFd, LoadError> {
-    // The helper that writes to perf events requires a GPL-compatible licence.
-    let licence = c"Dual MIT/GPL";
-    let program = Program::load_for(TRACE_RAW_TP, code, (name, licence), target)?;
-    let mut attr = OpenAttr {
-        prog_fd: program.fd.as_raw_fd() as u32,
-        ..OpenAttr::default()
-    };
-    // SAFETY: `attr` has no pointers.
-    Ok(unsafe { bpf(CMD_RAW_TRACEPOINT_OPEN, &mut attr) }?)
-}
-
-fn found<T>(what: Option<T>) -> io::Result<T> {
-    what.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-}
-
-impl From<io::Error> for LoadError {
-    fn from(cause: io::Error) -> LoadError {
-        let verdict = String::new();
-        LoadError { cause, verdict }
     }
 }
 
@@ -203,10 +153,10 @@ impl Registers {
         }
         code.load(Width::Double, Reg::R1, Reg::R8, 16);
         let without = code.jump_if_zero(Reg::R1);
-        write(&mut code, with_stack, ENTRY_BYTES);
+        code.output(with_stack, RECORD, ENTRY_BYTES);
         code.exit();
         code.land(without);
-        write(&mut code, plain, ENTRY_BYTES);
+        code.output(plain, RECORD, ENTRY_BYTES);
         for jump in differs.into_iter().chain([unknown, unwanted]) {
             code.land(jump);
         }
@@ -230,21 +180,10 @@ impl Registers {
         code.store(Reg::Frame, RECORD + 8, Reg::R7);
         code.load(Width::Double, Reg::R1, Reg::R6, 8);
         code.store(Reg::Frame, RECORD + 16, Reg::R1);
-        write(&mut code, plain, EXIT_BYTES);
+        code.output(plain, RECORD, EXIT_BYTES);
         code.land(unknown);
         code.land(unwanted);
         code.exit();
         code
     }
-}
-
-/// Emits code that writes the record to the current CPU's event in `events`.
-fn write(code: &mut Assembler, events: &Map, bytes: i32) {
-    code.copy(Reg::R1, Reg::R6);
-    code.load_map(Reg::R2, events);
-    code.set_low(Reg::R3, CURRENT_CPU);
-    code.copy(Reg::R4, Reg::Frame);
-    code.add(Reg::R4, RECORD.into());
-    code.set(Reg::R5, bytes);
-    code.call(HELPER_PERF_EVENT_OUTPUT);
 }

@@ -15,6 +15,7 @@ pub mod btf;
 pub mod call_trace;
 #[allow(dead_code, reason = "repairs of another process use the rest")]
 pub mod calls;
+pub mod fault_trace;
 pub mod inject;
 pub mod oracle;
 pub mod own_process;

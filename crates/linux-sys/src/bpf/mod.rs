@@ -1,15 +1,16 @@
 //! Hand-assembled BPF programs: instructions, maps, loading, iterators.
 //!
 //! This module supports only the features that an iterator over a task's VMAs and the programs of
-//! [`super::call_trace`] need: loads, moves, a few kinds of jump, helper calls, and maps. It supports no
-//! relocations and contains no compiler; the caller takes member offsets from `btf`. The kernel's
-//! verifier proves each program safe before the program runs.
+//! [`super::call_trace`] and [`super::fault_trace`] need: loads, moves, a few kinds of jump, helper
+//! calls, and maps. It supports no relocations and contains no compiler; the caller takes member
+//! offsets from `btf`. The kernel's verifier proves each program safe before the program runs.
 //!
 //! # Linux
 //! `bpf(2)` with `BPF_PROG_LOAD`, `BPF_LINK_CREATE`, `BPF_ITER_CREATE`, and `BPF_MAP_CREATE` and
 //! `BPF_MAP_UPDATE_ELEM` for the number; restricting an iterator to one task needs Linux 6.1.
 
 mod map;
+pub(super) mod tracepoint;
 
 use std::ffi::CStr;
 use std::io;

@@ -183,7 +183,7 @@ impl<'a> Observer<'a> {
         let rings = CallRings::open(options.stacks, ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
-            Faults::Record => Some(Samples::open(options.pid)?),
+            Faults::Record => Some(Samples::follow(options.pid)?),
             Faults::Skip => None,
         };
         notes.extend(samples.iter().flat_map(Samples::notes).cloned());

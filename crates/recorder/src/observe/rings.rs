@@ -11,7 +11,7 @@ use super::record::{Decoder, Observed, Record};
 use crate::Stacks;
 use crate::clock::clock;
 use crate::samples::{
-    MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
+    BTF_PATH, MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
 };
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,8 +21,6 @@ use vmarea_linux_sys::call_trace::{CallTrace, Output};
 use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
 use vmarea_linux_sys::ring::Ring;
 use vmarea_trace::event::Nanos;
-
-const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug)]
 struct Cpu {

@@ -3,7 +3,8 @@
 //! Each CPU has a ring into which the kernel writes samples of a task and all its descendants.
 //! [`Samples::drain`] empties the rings and orders the samples by time. For root, the samples come
 //! from tracepoints, which distinguish reads from writes, include faults that the kernel takes on
-//! the process's behalf, and show when each thread took `mmap_lock`. Otherwise the samples come
+//! the process's behalf, and show when each thread took `mmap_lock`. A process that runs already is
+//! followed by BPF programs at the same tracepoints ([`programs`]). Otherwise the samples come
 //! from the software event `page-faults` in user mode. Lost samples are always reported: see
 //! [`Sample::Lost`]. The samples do not contain the mapping that a fault hit; the reader must find
 //! it.
@@ -23,6 +24,8 @@
 //! ring per CPU. No source shows `MAP_POPULATE`, `mlock`, `MADV_POPULATE_*`, `O_DIRECT`,
 //! `vmsplice`, `process_vm_writev` or `/proc/PID/mem`.
 
+mod error;
+mod programs;
 mod record;
 mod sizes;
 mod tracepoint;
@@ -33,14 +36,17 @@ use std::time::Duration;
 
 use vmarea_trace::event::{FaultSource, Nanos};
 
+pub use error::SamplesError;
+pub(crate) use error::explain;
+pub(crate) use programs::BTF_PATH;
 use record::Decoder;
 pub(crate) use record::{split_record, u32_at, u64_at};
 use sizes::RING_BYTES;
 pub(crate) use sizes::{default_ring_bytes, is_full, online_cpus, wakeup_bytes};
 use tracepoint::Tracepoints;
+use vmarea_linux_sys::fault_trace::FaultTrace;
 use vmarea_linux_sys::perf::{Begin, Event, What};
 use vmarea_linux_sys::ring::Ring;
-use vmarea_process::rights::{self, Capability};
 
 /// Longest time between a sample's time stamp and its arrival in the ring.
 pub const SETTLE: Duration = Duration::from_millis(10);
@@ -120,42 +126,12 @@ pub enum Start {
     Exec,
 }
 
-/// Error from opening the rings.
-#[derive(Debug, thiserror::Error)]
-pub enum SamplesError {
-    /// The process is not permitted to record page faults.
-    #[error(
-        "no permission to record page faults (kernel.perf_event_paranoid is {paranoid}): \
-         needs CAP_PERFMON ({}), or a value of 2 or less",
-        rights::remedy(&[Capability::Perfmon])
-    )]
-    Permission {
-        /// Value of `kernel.perf_event_paranoid`, or `unknown`.
-        paranoid: String,
-    },
-    /// The task has exited.
-    #[error("there is no process {0}")]
-    NoSuchTask(i32),
-    /// The rings need more descriptors than the limit of open files allows.
-    #[error("too many open files: {cpus} CPUs need {needed} (raise it with ulimit -n)")]
-    TooManyFiles {
-        /// Number of descriptors that the rings need.
-        needed: usize,
-        /// Number of CPUs.
-        cpus: usize,
-    },
-    /// This kernel has no perf events.
-    #[error("this kernel has no perf events")]
-    Unsupported,
-    /// Any other error.
-    #[error("cannot record page faults: {0}")]
-    Io(#[from] io::Error),
-}
-
 /// Source of the samples, which determines how they are opened and read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Source {
     Tracepoints(Tracepoints),
+    /// BPF programs at the same tracepoints.
+    Programs,
     SoftwareUser,
 }
 
@@ -163,6 +139,7 @@ impl Source {
     fn events(&self) -> Vec<What> {
         match self {
             Source::Tracepoints(points) => points.ids().map(What::Tracepoint).to_vec(),
+            Source::Programs => vec![What::BpfOutput { stack_bytes: 0 }],
             Source::SoftwareUser => vec![What::UserPageFaults],
         }
     }
@@ -180,6 +157,8 @@ struct Cpu {
 #[derive(Debug)]
 pub struct Samples {
     source: Source,
+    /// The programs, if they are the source; `None` once the sampling has ended.
+    programs: Option<FaultTrace>,
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     decoder: Decoder,
@@ -266,6 +245,7 @@ impl Samples {
         Ok(Samples {
             decoder: Decoder::new(source),
             source,
+            programs: None,
             cpus,
             ring_bytes: bytes,
             held: Vec::new(),
@@ -286,6 +266,9 @@ impl Samples {
     /// # Errors
     /// The errors of [`Samples::open_at`]. The task may then be included on some CPUs only.
     pub fn add(&mut self, tid: i32) -> Result<(), SamplesError> {
+        if let Some(programs) = &self.programs {
+            return programs::mark(programs, tid);
+        }
         let events = self.source.events();
         let count = self.cpus.len();
         for cpu in &mut self.cpus {
@@ -304,7 +287,7 @@ impl Samples {
     /// Returns the source of the samples.
     pub fn source(&self) -> FaultSource {
         match self.source {
-            Source::Tracepoints(_) => FaultSource::Tracepoints,
+            Source::Tracepoints(_) | Source::Programs => FaultSource::Tracepoints,
             Source::SoftwareUser => FaultSource::SoftwareUser,
         }
     }
@@ -356,14 +339,11 @@ impl Samples {
     /// Fails if the kernel does not stop sampling or does not return its counters; `out` then
     /// contains all samples from the rings.
     pub fn finish(&mut self, out: &mut Vec<Sample>) -> io::Result<()> {
-        let events = || self.cpus.iter().flat_map(|cpu| &cpu.events);
-        let stopped = events().try_for_each(Event::disable);
-        let counted = events().map(Event::count).sum::<io::Result<u64>>();
+        let stopped = self.stop();
         self.collect();
         // A thread on another processor may be between counting and writing its sample.
-        let unwritten = |decoder: &Decoder| counted.as_ref().is_ok_and(|n| decoder.awaits(*n));
         for _ in 0..SETTLE.as_millis() {
-            if !unwritten(&self.decoder) {
+            if !self.counted().is_ok_and(|n| self.decoder.awaits(n)) {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -371,11 +351,32 @@ impl Samples {
         }
         self.give(u64::MAX, out);
         stopped?;
-        if let Some(count) = self.decoder.missing(counted?) {
+        if let Some(count) = self.decoder.missing(self.counted()?) {
             let t = out.last().map_or(self.watermark, Sample::t);
             out.push(Sample::Lost { t, count });
         }
         Ok(())
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        if self.programs.take().is_some() {
+            // They may still be running on another processor.
+            std::thread::sleep(SETTLE);
+            self.collect();
+        }
+        let mut events = self.cpus.iter().flat_map(|cpu| &cpu.events);
+        events.try_for_each(Event::disable)
+    }
+
+    /// Returns the number of samples, whether they were read, lost, or are still in the rings.
+    fn counted(&self) -> io::Result<u64> {
+        let events = self.cpus.iter().flat_map(|cpu| &cpu.events);
+        if self.source == Source::Programs {
+            // The kernel counts only those that did not fit.
+            let lost = events.map(Event::lost).sum::<io::Result<u64>>()?;
+            return Ok(self.decoder.seen() + lost);
+        }
+        events.map(Event::count).sum()
     }
 
     /// Moves the contents of the rings to `held`.
@@ -460,20 +461,6 @@ fn open_cpus(
         });
     }
     Ok(cpus)
-}
-
-pub(crate) fn explain(error: io::Error, tid: i32, needed: usize, cpus: usize) -> SamplesError {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-            let paranoid = paranoid.map_or("unknown".to_owned(), |text| text.trim().to_owned());
-            SamplesError::Permission { paranoid }
-        }
-        Some(libc::ESRCH) => SamplesError::NoSuchTask(tid),
-        Some(libc::EMFILE | libc::ENFILE) => SamplesError::TooManyFiles { needed, cpus },
-        Some(libc::ENOSYS | libc::ENOENT) => SamplesError::Unsupported,
-        _ => SamplesError::Io(error),
-    }
 }
 
 #[cfg(test)]

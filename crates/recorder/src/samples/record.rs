@@ -6,6 +6,7 @@
 
 use vmarea_linux_sys::perf::{RECORD_LOST, RECORD_LOST_SAMPLES, RECORD_SAMPLE, RECORD_THROTTLE};
 
+use super::programs;
 use super::tracepoint::{FormatMismatch, is_kernel_address};
 use super::{Sample, Source};
 
@@ -38,6 +39,11 @@ impl Decoder {
     /// True if some of the `counted` samples have been neither read nor reported as lost.
     pub(super) fn awaits(&self, counted: u64) -> bool {
         counted > self.seen + self.lost
+    }
+
+    /// Returns the number of samples read from the rings.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
     }
 
     /// Returns how many of the `counted` samples were neither read nor reported as lost.
@@ -100,10 +106,9 @@ impl Decoder {
                 }))
             }
             Source::Tracepoints(ref points) => {
-                let len = u32_at(body, 16).ok_or(FormatMismatch)? as usize;
-                let raw = body.get(20..).and_then(|raw| raw.get(..len));
-                points.decode(t, pid, tid, raw.ok_or(FormatMismatch)?)
+                points.decode(t, pid, tid, raw(body).ok_or(FormatMismatch)?)
             }
+            Source::Programs => programs::decode((t, pid, tid), raw(body).ok_or(FormatMismatch)?),
         }
     }
 
@@ -128,6 +133,12 @@ impl Decoder {
             count,
         });
     }
+}
+
+/// Returns the raw data of a sample whose last field they are.
+fn raw(body: &[u8]) -> Option<&[u8]> {
+    let len = u32_at(body, 16)? as usize;
+    body.get(20..)?.get(..len)
 }
 
 /// Splits off the first record. Returns its kind, its body, and the remaining bytes.

@@ -52,8 +52,24 @@ fn tracepoints() -> Option<Source> {
     }
 }
 
+/// Returns both sources that show everything, for root.
+fn whole_sources() -> Vec<Source> {
+    let points = tracepoints();
+    points
+        .into_iter()
+        .flat_map(|points| [points, Source::Programs])
+        .collect()
+}
+
+fn open_with(pid: i32, source: Source, bytes: usize) -> Result<Samples, SamplesError> {
+    match source {
+        Source::Programs => Samples::by_programs(pid, bytes),
+        _ => Samples::open_source(pid, Start::Now, source, bytes),
+    }
+}
+
 fn open(pid: i32, source: Source) -> Option<Samples> {
-    match Samples::open_source(pid, Start::Now, source, 1 << 20) {
+    match open_with(pid, source, 1 << 20) {
         Ok(samples) => Some(samples),
         Err(error @ (SamplesError::Permission { .. } | SamplesError::Unsupported)) => {
             eprintln!("skipped: {error}");
@@ -97,7 +113,12 @@ fn expect_touches(faults: &[Sample], base: u64, child: i32, write: impl Fn(u64) 
 
 #[test]
 fn every_touch_of_a_fresh_page_is_one_sample() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(every_touch_of_a_fresh_page_is_one_sample_of);
+}
+
+fn every_touch_of_a_fresh_page_is_one_sample_of(source: Source) {
     let (mut child, base) = toucher();
     let Some(mut samples) = open(child.pid(), source) else {
         return;
@@ -113,7 +134,12 @@ fn every_touch_of_a_fresh_page_is_one_sample() {
 
 #[test]
 fn an_added_task_is_seen_like_the_first() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(an_added_task_is_seen_like_the_first_of);
+}
+
+fn an_added_task_is_seen_like_the_first_of(source: Source) {
     let mut both = [toucher(), toucher()];
     let Some(mut samples) = open(both[0].0.pid(), source) else {
         return;
@@ -141,9 +167,14 @@ fn an_added_task_is_seen_like_the_first() {
 
 #[test]
 fn a_ring_that_fills_wakes_its_reader() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(a_ring_that_fills_wakes_its_reader_of);
+}
+
+fn a_ring_that_fills_wakes_its_reader_of(source: Source) {
     let (mut child, _) = toucher();
-    let samples = Samples::open_source(child.pid(), Start::Now, source, 1 << 16).unwrap();
+    let samples = open_with(child.pid(), source, 1 << 16).unwrap();
     child.go_on();
     let fds: Vec<_> = samples.poll_fds().collect();
     let mut fds: Vec<_> = fds
@@ -170,7 +201,12 @@ fn the_software_event_sees_the_same_but_for_the_access() {
 
 #[test]
 fn drains_while_it_runs_give_the_same_in_order() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(drains_while_it_runs_give_the_same_in_order_of);
+}
+
+fn drains_while_it_runs_give_the_same_in_order_of(source: Source) {
     let (mut child, base) = toucher();
     let Some(mut samples) = open(child.pid(), source) else {
         return;
@@ -198,7 +234,12 @@ fn drains_while_it_runs_give_the_same_in_order() {
 
 #[test]
 fn a_fork_is_included_and_breaks_copy_on_write() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(a_fork_is_included_and_breaks_copy_on_write_of);
+}
+
+fn a_fork_is_included_and_breaks_copy_on_write_of(source: Source) {
     let mut child = Child::start(|inside| {
         let base = inside.map(20);
         (0..20).for_each(|n| inside.write(base + n * page()));
@@ -259,9 +300,14 @@ fn a_fork_is_included_and_breaks_copy_on_write() {
 
 #[test]
 fn what_does_not_fit_is_counted_to_the_last() {
-    let Some(source) = tracepoints() else { return };
+    whole_sources()
+        .into_iter()
+        .for_each(what_does_not_fit_is_counted_to_the_last_of);
+}
+
+fn what_does_not_fit_is_counted_to_the_last_of(source: Source) {
     let (mut child, base) = toucher();
-    let samples = Samples::open_source(child.pid(), Start::Now, source, page() as usize);
+    let samples = open_with(child.pid(), source, page() as usize);
     let mut samples = samples.unwrap();
     child.go_on();
     child.hear();

@@ -134,17 +134,28 @@ impl Tracepoints {
         };
         let addr = fault.address.of(raw).ok_or(FormatMismatch)?;
         let error = fault.error_code.of(raw).ok_or(FormatMismatch)?;
-        Ok((!is_kernel_address(addr)).then_some(Sample::Fault {
-            t,
-            pid,
-            tid,
-            addr,
-            write: Some(error & ERROR_WRITE != 0),
-            exec: error & ERROR_FETCH != 0,
-            present: error & ERROR_PRESENT != 0,
-            kernel,
-        }))
+        Ok(fault_at(addr, error, (t, pid, tid), kernel))
     }
+}
+
+/// Returns the sample of a fault, given by its time, process and thread; `None` for a fault at a
+/// kernel address.
+pub(super) fn fault_at(
+    addr: u64,
+    error: u64,
+    (t, pid, tid): (u64, i32, i32),
+    kernel: bool,
+) -> Option<Sample> {
+    (!is_kernel_address(addr)).then_some(Sample::Fault {
+        t,
+        pid,
+        tid,
+        addr,
+        write: Some(error & ERROR_WRITE != 0),
+        exec: error & ERROR_FETCH != 0,
+        present: error & ERROR_PRESENT != 0,
+        kernel,
+    })
 }
 
 /// Error for a record that does not match its format.

@@ -91,7 +91,7 @@ fn a_stop_that_comes_too_late_is_taken_back() {
         }
         target.let_go(&threads);
         target.rest(Duration::from_millis(20));
-        assert_eq!(*target.late.borrow(), []);
+        assert!(target.late.borrow().is_empty());
         assert!(sleeper.comes_to('S'), "it is left in {}", sleeper.state());
     }
     eprintln!("{late} stops came too late");

@@ -171,9 +171,13 @@ impl Case<'_> {
             theirs.flags -= VmFlags::ACCOUNT;
             theirs.flags |= p.body.flags & VmFlags::ACCOUNT;
         }
-        same_body(&p.body, &theirs)?;
+        same_body(&p.body, &theirs, self.policy.sticky())?;
         self.same_anon_vma(other)?;
         self.same_pgoff_base(other)?;
+        let refused = self.policy.own.refuses(p, other);
+        if let Some(refusal) = refused.filter(|_| !self.grows) {
+            return Err(refusal);
+        }
         let sides = if other.range.end == p.range.start {
             Sides::Prev(other)
         } else {
@@ -260,7 +264,7 @@ impl Case<'_> {
 
 /// Compares two bodies field by field, in Linux's order. Omitting a field of [`VmaBody`] here is a
 /// compile error.
-fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
+fn same_body(a: &VmaBody, b: &VmaBody, sticky: VmFlags) -> Result<(), Refusal> {
     let VmaBody {
         flags: flags_a,
         file: file_a,
@@ -278,7 +282,7 @@ fn same_body(a: &VmaBody, b: &VmaBody) -> Result<(), Refusal> {
     if policy_a != policy_b {
         return Err(Refusal::Policy);
     }
-    let differ = (flags_a ^ flags_b) - VmFlags::STICKY;
+    let differ = (flags_a ^ flags_b) - sticky;
     if !differ.is_empty() {
         return Err(flags_apart(differ));
     }

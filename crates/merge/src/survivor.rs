@@ -191,6 +191,10 @@ impl<'a> Chooser<'a> {
         };
         let (mut copies, mut pinned) = (0, false);
         for part in parts.iter().flatten().filter(|part| !fits(part)) {
+            let differs = part.vma.anon_vma != holder.vma.anon_vma;
+            if differs && !self.policy.merging.different_anon_vmas {
+                return Err(Obstacle::Shared);
+            }
             copies += match self.may_change(part.vma, part.range) {
                 Err(Obstacle::Pinned { copies }) => {
                     pinned = true;
@@ -237,5 +241,60 @@ impl<'a> Chooser<'a> {
         let sharing = self.evidence.sharing(vma, range);
         self.asked = Some((vma.id, range, sharing));
         sharing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::policy::{Merging, Policy};
+    use crate::types::{AnonVmaId, Pgoff, VmFlags, VmRange, VmaId};
+    use crate::view::{VmaBody, VmaView};
+    use crate::{Decision, Evidence, MergeScope, Proposal, Refusal, Sharing};
+
+    struct Unshared;
+
+    impl Evidence for Unshared {
+        fn sharing(&self, _: &VmaView, _: VmRange) -> Sharing {
+            Sharing::NONE
+        }
+    }
+
+    /// An unfaulted range fits both neighbours, which have different anon_vmas. Permission to change
+    /// page offsets is none to change anon_vmas.
+    #[test]
+    fn neighbours_with_different_anon_vmas_join_across_a_range_only_with_the_switch() {
+        let body = VmaBody {
+            flags: VmFlags::READ | VmFlags::WRITE,
+            ..VmaBody::default()
+        };
+        let vma = |id, start: u64| VmaView {
+            id: VmaId::from_bits(id).unwrap(),
+            range: VmRange::new(start, start + 0x1000),
+            pgoff: Pgoff::of_addr(start),
+            anon_vma: AnonVmaId::from_bits(id),
+            chain_singular: true,
+            body,
+        };
+        let (prev, next) = (vma(1, 0x1000), vma(2, 0x3000));
+        let range = VmRange::new(0x2000, 0x3000);
+        let p = Proposal::unfaulted(range, Pgoff::of_addr(0x2000), body);
+        for different_anon_vmas in [false, true] {
+            let policy = Policy {
+                merging: Merging {
+                    update_pgoff: true,
+                    different_anon_vmas,
+                    ..Merging::MAINLINE
+                },
+                ..Policy::LINUX
+            };
+            let decision = Decision {
+                policy: &policy,
+                evidence: &Unshared,
+            };
+            let verdict = decision.decide(&p, Some(&prev), Some(&next), MergeScope::Both);
+            let refusal = (!different_anon_vmas).then_some(Refusal::AnonVma);
+            assert_eq!(verdict.apart, refusal, "{different_anon_vmas}");
+            assert!(verdict.plan.is_some());
+        }
     }
 }

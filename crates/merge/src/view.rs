@@ -1,6 +1,5 @@
 //! A VMA as the merge decision sees it: a snapshot of its range and attributes.
 
-use crate::policy::Rules;
 use crate::types::{AnonVmaId, File, FileId, FileKind, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
 
 /// Attributes of a VMA that are protected by `mmap_lock`.
@@ -110,11 +109,6 @@ impl VmaBody {
     #[doc(alias = "vma_is_secretmem")]
     pub fn is_secret(&self) -> bool {
         self.file.is_some_and(|f| f.kind == FileKind::Secret)
-    }
-
-    /// Checks whether the VMA may be split at `addr`.
-    pub fn may_split(&self, addr: u64, rules: &Rules) -> bool {
-        self.file.is_none_or(|f| f.kind.may_split(addr, rules))
     }
 
     /// Checks whether the VMA has a `close` hook, which means that a merge must not remove it.

@@ -8,7 +8,7 @@ use vmarea::syscall::merge_collector::Budget;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE};
+use vmarea::types::{Errno, FrameId, MmId, PAGE_SIZE, VmRange};
 use vmarea::{Overcommit, Space, System};
 
 const BASE: u64 = 0x10_0000_0000;
@@ -83,8 +83,13 @@ impl World {
         self.space.validate_all().unwrap();
     }
 
+    fn ranges(&self) -> Vec<VmRange> {
+        let r = self.space.mmap_read_lock(self.mm).unwrap();
+        r.vmas().map(|vma| vma.range).collect()
+    }
+
     fn vmas(&self) -> usize {
-        self.space.mmap_read_lock(self.mm).unwrap().vmas().count()
+        self.ranges().len()
     }
 
     fn frame(&self, addr: u64) -> Option<FrameId> {
@@ -211,6 +216,30 @@ fn what_may_not_grow_stays_where_it_is() {
     world.mremap(0, 4, 8, MOVE_TO, 1).unwrap();
     assert_eq!(world.frame(BASE + PAGE_SIZE), frame);
     world.check();
+}
+
+/// Linux refuses to resize or move a range whose first VMA is sealed, even if only the last VMA
+/// would grow.
+#[test]
+fn a_range_with_a_sealed_vma_neither_grows_nor_moves() {
+    for sealed in [0, 2, 4] {
+        for (flags, to) in [
+            (MremapFlags::empty(), 0),
+            (MremapFlags::MAYMOVE, 0),
+            (MOVE_TO, 1),
+        ] {
+            let world = World::new(Policy::VMAREA);
+            for (page, prot) in [(0, RW), (2, Prot::READ), (4, RW)] {
+                world.map(page, 2, prot);
+            }
+            let seal = BASE + sealed * PAGE_SIZE;
+            world.space.mseal(world.mm, seal, PAGE_SIZE, 0).unwrap();
+            let before = world.ranges();
+            let result = world.mremap(0, 6, 8, flags, to);
+            assert_eq!(result, Err(Errno::EPERM), "page {sealed}, {flags:?}");
+            assert_eq!(world.ranges(), before);
+        }
+    }
 }
 
 /// Creates two adjacent VMAs with separate anon_vmas; a child shares the pages of both.

@@ -5,12 +5,14 @@ mod rng;
 use rng::Rng;
 use vmarea::System;
 use vmarea::mm::{Layout, Limits};
-use vmarea::policy::Policy;
+use vmarea::policy::{MergePolicy, Own, Policy};
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MlockFlags, MremapFlags, Prot};
-use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE};
+use vmarea::types::{File, FileId, FileKind, MmId, PAGE_SIZE, VmFlags};
+use vmarea::vma::VmaView;
+use vmarea::vma::merge::{Proposal, Refusal};
 use vmarea_soft_platform::{CPUS, Machine};
 
 const ARENA: u64 = 0x10_0000_0000;
@@ -123,11 +125,34 @@ fn run(policy: Policy, seed: u64, steps: u32) {
     );
 }
 
+/// Refuses merges for no reason that the core could know, and ignores all flags that a rule may.
+struct Capricious;
+
+impl MergePolicy for Capricious {
+    fn name(&self) -> &'static str {
+        "capricious"
+    }
+
+    fn base(&self) -> Policy {
+        Policy::VMAREA
+    }
+
+    fn sticky(&self) -> VmFlags {
+        Own::MAY_STICK
+    }
+
+    fn refuses(&self, range: &Proposal, neighbour: &VmaView) -> Option<Refusal> {
+        let number = (range.range.start ^ neighbour.range.end) / PAGE_SIZE;
+        number.is_multiple_of(3).then_some(Refusal::Opaque)
+    }
+}
+
 #[test]
 fn every_invariant_holds_after_every_call() {
     let mut generous = Policy::VMAREA;
     generous.merging.copy_budget = 3;
-    for policy in Policy::PRESETS.into_iter().chain([generous]) {
+    let others = [generous, Policy::of(&Capricious)];
+    for policy in Policy::PRESETS.into_iter().chain(others) {
         for seed in 0..12 {
             run(policy, seed * 77 + 5, 1500);
         }

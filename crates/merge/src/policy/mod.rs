@@ -2,7 +2,8 @@
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
 //! changes made by the thesis and by this project. A [`Policy`] combines rules and switches under a
-//! name; [`Policy::parse`] parses such names.
+//! name; [`Policy::parse`] parses such names. What data cannot say is written in Rust: see
+//! [`MergePolicy`].
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
 //! |--------------|------------|----------------------------|---------------------------|
@@ -15,8 +16,11 @@
 //! | `vmarea`     | 6.18       | whenever possible          | whenever possible         |
 
 pub mod name;
+pub mod own;
 pub mod rules;
+pub mod setting;
 
+pub use own::{MergePolicy, Own};
 pub use rules::{OneSided, Rules};
 
 /// Independent switches that go beyond mainline.
@@ -111,6 +115,8 @@ pub struct Policy {
     pub merging: Merging,
     /// Condition under which a change of a VMA's range locks the reverse map.
     pub adjust_lock: AdjustLock,
+    /// A rule written in Rust.
+    pub own: Own,
 }
 
 /// Condition under which a change of a VMA's range locks the root of the VMA's anon_vma. The
@@ -132,6 +138,7 @@ impl Policy {
         rules: Rules::V6_18,
         merging: Merging::MAINLINE,
         adjust_lock: AdjustLock::Always,
+        own: Own::NONE,
     };
     /// Linux 6.12.
     pub const LINUX_6_12: Policy = Policy {
@@ -166,6 +173,7 @@ impl Policy {
         },
         merging: Merging::THESIS,
         adjust_lock: AdjustLock::Always,
+        own: Own::NONE,
     };
     /// The changes of this project, with the newest rules.
     pub const VMAREA: Policy = Policy {
@@ -177,6 +185,7 @@ impl Policy {
         },
         merging: Merging::VMAREA,
         adjust_lock: AdjustLock::WhenNeeded,
+        own: Own::NONE,
     };
 
     /// All presets.

@@ -1,10 +1,12 @@
 //! Policy names: a preset or `linux-MAJOR.MINOR`, plus switches, as in `vmarea+copy_budget=64`.
+//! The rules of a kernel are set in the same way. A comma separates settings as `+` does.
 //!
 //! ```text
-//! NAME[+SWITCH[=VALUE]]...      thesis+collector+copy_budget=64      vmarea+either_survives=off
+//! NAME[+SETTING[=VALUE]]...     vmarea+collector+copy_budget=64     linux-6.12+sharing=truth,mseal=on
 //! ```
 
-use super::{AdjustLock, Merging, Policy, SharingCheck};
+use super::setting::{self, rules, switches};
+use super::{MergePolicy, Policy};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,10 +21,11 @@ pub struct Named {
 }
 
 impl Policy {
-    /// Returns the policy with the given name, which can include switches.
+    /// Returns the policy with the given name, which can include switches and rules.
     ///
     /// # Errors
-    /// A message for the user, with the most similar name if one is similar.
+    /// A message for the user: for an unknown name with the most similar one, and for a setting
+    /// that has no effect because another one excludes it.
     ///
     /// ```
     /// use vmarea_merge::policy::Policy;
@@ -33,16 +36,35 @@ impl Policy {
     /// assert!(Policy::parse("vmaera").unwrap_err().contains("did you mean vmarea?"));
     /// ```
     pub fn parse(text: &str) -> Result<Named, String> {
+        Policy::parse_among(text, &[])
+    }
+
+    /// Like [`parse`](Policy::parse), but also knows rules written in Rust by their names.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Policy::parse).
+    pub fn parse_among(text: &str, own: &[&'static dyn MergePolicy]) -> Result<Named, String> {
         let (base, switches) = match text.split_once('+') {
             Some((base, switches)) => (base, Some(switches)),
             None => (text, None),
         };
-        let preset = Policy::by_name(base).map(|policy| Named { policy, note: None });
+        let own_rule = own.iter().find(|own| own.name() == base);
+        let of_own = || own_rule.map(|own| Policy::of(*own));
+        let preset = Policy::by_name(base).or_else(of_own);
         let mut named = preset
+            .map(|policy| Named { policy, note: None })
             .or_else(|| of_version(base))
-            .ok_or_else(|| unknown_policy(base))?;
-        for switch in switches.iter().flat_map(|all| all.split('+')) {
-            set(&mut named.policy, switch)?;
+            .ok_or_else(|| unknown_policy(base, own))?;
+        let settings = || switches.iter().flat_map(|all| all.split(['+', ',']));
+        for setting in settings() {
+            set(&mut named.policy, setting)?;
+        }
+        let useless = setting::without_effect(&named.policy);
+        for setting in settings() {
+            let name = setting.split('=').next().unwrap_or(setting);
+            if let Some((_, why)) = useless.iter().find(|(useless, _)| *useless == name) {
+                return Err(format!("{name} contradicts the rest of {text}: {why}"));
+            }
         }
         Ok(named)
     }
@@ -73,85 +95,59 @@ fn of_version(name: &str) -> Option<Named> {
     Some(Named { policy, note })
 }
 
-fn unknown_policy(name: &str) -> String {
+fn unknown_policy(name: &str, own: &[&'static dyn MergePolicy]) -> String {
     let presets = Policy::PRESETS.map(|preset| preset.name);
+    let known: Vec<_> = presets
+        .into_iter()
+        .chain(own.iter().map(|own| own.name()))
+        .collect();
     format!(
         "there is no policy {name}{}: use one of {}, or linux-MAJOR.MINOR",
-        nearest(name, &presets),
-        presets.join(", ")
+        nearest(name, &known),
+        known.join(", ")
     )
 }
-
-/// The part of a policy that a switch sets.
-#[derive(Clone, Copy)]
-enum Switch {
-    OnOff(fn(&mut Merging) -> &mut bool),
-    Pages(fn(&mut Merging) -> &mut u64),
-    Sharing,
-    AdjustLock,
-}
-
-/// All switches, named like the fields of [`Merging`] and [`Policy`] that they set.
-const SWITCHES: [(&str, Switch); 12] = [
-    ("update_pgoff", Switch::OnOff(|m| &mut m.update_pgoff)),
-    (
-        "different_anon_vmas",
-        Switch::OnOff(|m| &mut m.different_anon_vmas),
-    ),
-    ("either_survives", Switch::OnOff(|m| &mut m.either_survives)),
-    (
-        "renumber_in_place",
-        Switch::OnOff(|m| &mut m.renumber_in_place),
-    ),
-    ("copy_budget", Switch::Pages(|m| &mut m.copy_budget)),
-    ("remap_freely", Switch::OnOff(|m| &mut m.remap_freely)),
-    ("early_anon_vma", Switch::OnOff(|m| &mut m.early_anon_vma)),
-    ("spread_charge", Switch::OnOff(|m| &mut m.spread_charge)),
-    ("collector", Switch::OnOff(|m| &mut m.collector)),
-    ("splits_huge", Switch::OnOff(|m| &mut m.splits_huge)),
-    ("sharing", Switch::Sharing),
-    ("adjust_lock", Switch::AdjustLock),
-];
 
 fn set(policy: &mut Policy, text: &str) -> Result<(), String> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (text, None),
     };
-    let found = SWITCHES.iter().find(|(known, _)| *known == name);
-    let &(_, switch) = found.ok_or_else(|| unknown_switch(name))?;
-    let wrong = |values: &str| Err(format!("the policy switch {name} is given as {values}"));
-    match (switch, value) {
-        (Switch::OnOff(field), None | Some("on")) => *field(&mut policy.merging) = true,
-        (Switch::OnOff(field), Some("off")) => *field(&mut policy.merging) = false,
-        (Switch::OnOff(_), Some(_)) => return wrong(&format!("{name}, {name}=on or {name}=off")),
-        (Switch::Pages(field), value) => match value.and_then(|v| v.parse().ok()) {
-            Some(pages) => *field(&mut policy.merging) = pages,
-            None => return wrong(&format!("{name}=PAGES")),
-        },
-        (Switch::Sharing, Some("thesis")) => policy.merging.sharing = SharingCheck::Thesis,
-        (Switch::Sharing, Some("truth")) => policy.merging.sharing = SharingCheck::Truth,
-        (Switch::Sharing, _) => return wrong("sharing=thesis or sharing=truth"),
-        (Switch::AdjustLock, Some("always")) => policy.adjust_lock = AdjustLock::Always,
-        (Switch::AdjustLock, Some("when_needed")) => policy.adjust_lock = AdjustLock::WhenNeeded,
-        (Switch::AdjustLock, _) => {
-            return wrong("adjust_lock=always or adjust_lock=when_needed");
-        }
+    let of = if setting::names(switches).contains(&name) {
+        switches
+    } else {
+        rules
+    };
+    let mut all = of(policy);
+    let found = all.iter_mut().find(|setting| setting.name == name);
+    let setting = found.ok_or_else(|| unknown_switch(name))?;
+    let value = value.or(setting.is_on_off().then_some("on"));
+    if value.is_some_and(|value| setting.set(value)) {
+        return Ok(());
     }
-    Ok(())
+    let mut forms: Vec<String> = Vec::new();
+    forms.extend(setting.is_on_off().then(|| name.into()));
+    let values = setting.values();
+    forms.extend(values.iter().map(|value| format!("{name}={value}")));
+    let last = forms.pop().unwrap_or_default();
+    let before = forms.join(", ");
+    let or = if forms.is_empty() { "" } else { " or " };
+    let what = format!("{before}{or}{last}");
+    Err(format!("the policy switch {name} is given as {what}"))
 }
 
 fn unknown_switch(name: &str) -> String {
-    let known = SWITCHES.map(|(known, _)| known);
+    let known = setting::names(switches);
+    let all = [known.clone(), setting::names(rules)].concat();
     format!(
-        "there is no policy switch {name:?}{}: use one of {}",
-        nearest(name, &known),
+        "there is no policy switch {name:?}{}: use one of {}, or a rule (docs/policies.md)",
+        nearest(name, &all),
         known.join(", ")
     )
 }
 
 /// Suggests the most similar known name ("did you mean …?"), or returns an empty string.
-fn nearest(name: &str, known: &[&str]) -> String {
+pub fn nearest(name: &str, known: &[&str]) -> String {
     let by_distance = known.iter().map(|known| (edits(name, known), known));
     match by_distance.min() {
         Some((distance, known)) if distance <= known.len() / 3 => {
@@ -184,6 +180,7 @@ fn edits(from: &str, to: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{AdjustLock, Merging, SharingCheck};
     use super::*;
 
     fn policy(text: &str) -> Result<Policy, String> {
@@ -192,10 +189,16 @@ mod tests {
 
     #[test]
     fn a_preset_with_switches() {
-        let thesis = policy("thesis+copy_budget=64+collector+update_pgoff=off").unwrap();
+        let text = "thesis+sharing=truth+copy_budget=64+collector+update_pgoff=off";
+        let thesis = policy(text).unwrap();
+        assert_eq!(
+            policy(&text.replace('+', ",").replacen(',', "+", 1)),
+            Ok(thesis)
+        );
         assert_eq!(thesis.name, "thesis");
         assert_eq!(thesis.rules, Policy::THESIS.rules);
         let expected = Merging {
+            sharing: SharingCheck::Truth,
             copy_budget: 64,
             collector: true,
             update_pgoff: false,
@@ -214,6 +217,13 @@ mod tests {
         let text = "linux+sharing=truth+update_pgoff+different_anon_vmas+either_survives\
                     +renumber_in_place+remap_freely+early_anon_vma+spread_charge+collector";
         assert_eq!(policy(text).unwrap().merging, Merging::VMAREA);
+    }
+
+    #[test]
+    fn a_rule_is_set_like_a_switch() {
+        let named = policy("linux+advice.populate=off+one_sided=either").unwrap();
+        assert!(!named.rules.advice.populate);
+        assert_eq!(named.rules.one_sided, super::super::OneSided::Either);
     }
 
     #[test]
@@ -239,8 +249,20 @@ mod tests {
         assert!(!error("vmarea+xyz").contains("did you mean"));
         assert!(error("vmarea+copy_budget").contains("copy_budget=PAGES"));
         assert!(error("vmarea+copy_budget=-1").contains("copy_budget=PAGES"));
+        assert!(error("linux+mremap_mny=off").contains("did you mean mremap_many?"));
         assert!(error("vmarea+collector=yes").contains("collector=off"));
         assert!(error("vmarea+").contains("no policy switch \"\""));
+    }
+
+    #[test]
+    fn a_setting_without_effect_is_refused() {
+        let error = |text: &str| policy(text).unwrap_err();
+        let why = "copy_budget contradicts the rest of thesis+copy_budget=64: with sharing thesis, \
+                   shared pages always prevent a merge";
+        assert_eq!(error("thesis+copy_budget=64"), why);
+        assert!(error("linux+either_survives").contains("pages change only with"));
+        let off = "linux+either_survives=off+copy_budget=0";
+        assert_eq!(policy(off).unwrap().merging, Merging::MAINLINE);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! (`docs/kernels.md`). Version numbers in parentheses, and all rules of 5.18, are known only from
 //! the kernel's sources.
 
+use crate::types::{FileKind, PMD_SIZE};
+use crate::view::VmaBody;
+
 /// The behaviour of one kernel version, as far as it affects address spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -223,6 +226,15 @@ pub enum MmapLimits {
 }
 
 impl Rules {
+    /// Checks whether a VMA may be split at `addr`.
+    pub fn may_split(&self, vma: &VmaBody, addr: u64) -> bool {
+        match vma.file.map(|file| file.kind) {
+            Some(FileKind::Hugetlb) => addr.is_multiple_of(PMD_SIZE),
+            Some(FileKind::Special) => self.special_splits,
+            _ => true,
+        }
+    }
+
     /// Returns the rules as changed by the fixes in a stable update. `patch` is the third number of
     /// the version: 117 in 6.12.117. Rules without a known fix stay unchanged.
     pub fn repaired(self, patch: u32) -> Rules {

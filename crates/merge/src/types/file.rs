@@ -5,9 +5,6 @@
 //! description (Linux's `struct file`), because mappings of the same inode through different
 //! descriptions never merge.
 
-use super::addr::PMD_SIZE;
-use crate::policy::Rules;
-
 /// Identity of an open file description (`struct file`), chosen by the embedder: not 0, and below
 /// [`FileId::NAMELESS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,15 +92,6 @@ impl File {
 }
 
 impl FileKind {
-    /// Checks whether a mapping of this kind of file may be split at `addr`.
-    pub fn may_split(self, addr: u64, rules: &Rules) -> bool {
-        match self {
-            FileKind::Hugetlb => addr.is_multiple_of(PMD_SIZE),
-            FileKind::Special => rules.special_splits,
-            _ => true,
-        }
-    }
-
     /// Returns the largest file position, in bytes, at which a mapping may end.
     #[doc(alias = "file_mmap_size_max")]
     pub fn max_bytes(self) -> u64 {

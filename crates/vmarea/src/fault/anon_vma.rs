@@ -55,11 +55,10 @@ impl<E: Environment> FaultContext<'_, E> {
     fn compatible(&self, a: &VmaView, b: &VmaView) -> bool {
         // A VMA that is mapped over part of a reservation is charged; the reservation is not.
         let early = self.space.policy.merging.early_anon_vma;
-        let ignored = if early {
-            VmFlags::ACCOUNT | VmFlags::NORESERVE
-        } else {
-            VmFlags::empty()
-        };
+        let mut ignored = VmFlags::ACCESS | self.space.policy.sticky();
+        if early {
+            ignored |= VmFlags::ACCOUNT | VmFlags::NORESERVE;
+        }
         anon_vma_compatible(a, b, ignored)
     }
 }
@@ -70,7 +69,7 @@ fn reusable(vma: &VmaView) -> Option<AnonVmaId> {
 
 /// True if `a` could merge with the following VMA `b` after an `mprotect`.
 fn anon_vma_compatible(a: &VmaView, b: &VmaView, ignored: VmFlags) -> bool {
-    let differ = (a.body.flags ^ b.body.flags) - VmFlags::ACCESS - VmFlags::STICKY - ignored;
+    let differ = (a.body.flags ^ b.body.flags) - ignored;
     a.range.end == b.range.start
         && a.body.policy == b.body.policy
         && a.body.file.map(|f| f.id) == b.body.file.map(|f| f.id)

@@ -61,7 +61,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some(left) = left {
             space.unlink_left(&left, &mut root_locks);
         }
-        let sticky = |id| space.vma(id).body.get(&self.token).flags & VmFlags::STICKY;
+        let sticky = |id| space.vma(id).body.get(&self.token).flags & space.policy.sticky();
         flags |= sticky(plan.target);
         for id in plan.remove.iter().flatten() {
             flags |= sticky(*id);

@@ -53,7 +53,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.start_write(id);
         let old = self.view(id);
         debug_assert!(old.range.start < addr && addr < old.range.end);
-        if !old.body.may_split(addr, &self.space.policy.rules) {
+        if !self.space.policy.rules.may_split(&old.body, addr) {
             return Err(Errno::EINVAL);
         }
         let old = self.prepared_early(old)?;

@@ -33,6 +33,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Grows a range of several VMAs: grows the last VMA in place or moves the whole range.
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
+        self.check_seals(VmRange::new(r.addr, end))?;
         let grow = r.new_len - r.old_len;
         let last = self.vma_lookup(end - 1).ok_or(Errno::EFAULT)?;
         let populate = self.check_growth(&last, grow)?;
@@ -58,9 +59,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let flags = last.body.flags;
         if flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP) {
             return Err(Errno::EFAULT);
-        }
-        if flags.contains(VmFlags::SEALED) {
-            return Err(Errno::EPERM);
         }
         if !self.mlock_future_ok(flags, grow) {
             return Err(Errno::EAGAIN);
@@ -121,13 +119,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if first.is_none_or(|vma| vma.range.start > range.start) {
             return Err(Errno::EFAULT);
         }
+        self.check_seals(range)?;
         let mut count = 0;
         for vma in self.vmas_in(range) {
             count += 1;
             let flags = vma.body.flags;
-            if flags.contains(VmFlags::SEALED) {
-                return Err(Errno::EPERM);
-            }
             if flags.intersects(VmFlags::UFFD_ANY | VmFlags::PFNMAP | VmFlags::HUGETLB) {
                 return Err(Errno::EFAULT);
             }
@@ -137,6 +133,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             Err(Errno::ENOMEM)
         } else {
             Ok(())
+        }
+    }
+
+    /// Returns EPERM if a VMA in the range is sealed, even one that a call would not change: Linux
+    /// looks at the first VMA first.
+    fn check_seals(&self, range: VmRange) -> Result<(), Errno> {
+        let sealed = |vma: VmaView| vma.body.flags.contains(VmFlags::SEALED);
+        match self.vmas_in(range).any(sealed) {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
         }
     }
 

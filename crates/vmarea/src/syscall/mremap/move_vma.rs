@@ -95,7 +95,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             (vma.range.end, r.addr + r.old_len),
         ];
         ends.iter()
-            .all(|&(edge, at)| edge == at || vma.body.may_split(at, rules))
+            .all(|&(edge, at)| edge == at || rules.may_split(&vma.body, at))
     }
 
     /// Unmaps the destination that `Placement::At` prescribes, which may be in use.

@@ -84,9 +84,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let grown = self.charged(charge, |w| {
             let decided = w.decide(&proposal, scope);
             let mut grown = w.carry_out(&proposal, &decided)?;
-            let planned = decided.verdict.plan.is_some();
-            if grown.is_none() && planned && scope != MergeScope::Itself {
-                // The next VMA has a page that cannot change.
+            let verdict = &decided.verdict;
+            let may_grow = verdict.plan.is_some() || verdict.left.is_some();
+            if grown.is_none() && may_grow && scope != MergeScope::Itself {
+                // The next VMA has a page that cannot change, or a rule of one's own is against it.
                 grown = w.merge(&proposal, MergeScope::Itself)?;
             }
             grown.ok_or(Errno::ENOMEM)

@@ -5,6 +5,7 @@
 //! [`super::decode`] derives an action from the call's recorded number and arguments.
 
 use vmarea::syscall::Syscall;
+use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::Errno;
 use vmarea_trace::event::{MmId, Tid};
 
@@ -62,4 +63,22 @@ pub struct Opaque {
     /// The affected range: its first address and the address after its last byte. `None` if any
     /// memory may be affected.
     pub range: Option<(u64, u64)>,
+}
+
+/// Returns the existing ranges that a call works on: each range's first address and its length in
+/// bytes, as the caller gave them. The range that a call creates is not included.
+pub(crate) fn ranges(call: &Syscall) -> Vec<(u64, u64)> {
+    match *call {
+        Syscall::Mremap(MremapRequest { addr, old_len, .. }) => vec![(addr, old_len)],
+        Syscall::Mprotect { addr, len, .. }
+        | Syscall::Madvise { addr, len, .. }
+        | Syscall::Mlock { addr, len, .. }
+        | Syscall::Munlock { addr, len }
+        | Syscall::Mseal { addr, len, .. }
+        | Syscall::Mbind { addr, len, .. }
+        | Syscall::RemapFilePages { addr, len, .. }
+        | Syscall::Munmap { addr, len } => vec![(addr, len)],
+        Syscall::ProcessMadvise { ref ranges, .. } => ranges.clone(),
+        _ => Vec::new(),
+    }
 }

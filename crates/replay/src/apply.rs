@@ -160,15 +160,7 @@ fn mmap(
     if !searched {
         return (raw(space.mmap(mm, request)), false);
     }
-    let mut learnt = false;
-    if !base_known && request.addr == 0 {
-        let len = vmarea::types::page_align(request.len);
-        let top = there.saturating_add(len.unwrap_or(0));
-        let top = end_of_mapped(space, mm, top);
-        // This cannot fail, because the address space exists.
-        let _ = space.set_layout(mm, |layout| layout.mmap_base = top);
-        learnt = true;
-    }
+    let learnt = !base_known && request.addr == 0 && learn_base(space, mm, request.len, there);
     let predicted = space.predict_mmap(mm, request);
     let done = space.mmap(mm, request);
     // If Linux does not follow the hint, it starts its search at a random address, so the result
@@ -197,10 +189,25 @@ fn mremap(space: &Space, mm: MmId, request: &MremapRequest) -> Option<i64> {
     }
 }
 
-/// Returns the end of the contiguous mappings that begin at `start`.
+/// Takes `mmap_base` from a mapping that the kernel placed at `there`; returns whether it is there.
 ///
-/// If `start` is the end of the first mapping placed top-down, the result is `mmap_base`: this
-/// mapping lies directly below `mmap_base`, or below mappings that `execve` created there earlier.
+/// The base known so far is the end of the highest mapping below the stack, so `mmap_base` is no
+/// lower. The kernel places a mapping directly below `mmap_base`, or below what lies there, unless
+/// it finds a hole further down, which an older process has.
+fn learn_base(space: &Space, mm: MmId, len: u64, there: u64) -> bool {
+    let Some(lowest) = space.mmap_read_lock(mm).map(|r| r.state().layout.mmap_base) else {
+        return false;
+    };
+    let len = vmarea::types::page_align(len).unwrap_or(0);
+    let top = end_of_mapped(space, mm, there.saturating_add(len));
+    // Setting it cannot fail, because the address space exists.
+    top >= lowest
+        && space
+            .set_layout(mm, |layout| layout.mmap_base = top)
+            .is_ok()
+}
+
+/// Returns the end of the contiguous mappings that begin at `start`.
 fn end_of_mapped(space: &Space, mm: MmId, start: u64) -> u64 {
     let Some(r) = space.mmap_read_lock(mm) else {
         return start;
@@ -248,4 +255,69 @@ fn predict_shmat(space: &Space, mm: MmId, segment: &File, len: u64) -> Result<u6
         ..MmapRequest::default()
     };
     space.predict_mmap(mm, &searched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea::mm::{Layout, Limits};
+    use vmarea::policy::Policy;
+    use vmarea::types::PAGE_SIZE;
+
+    const TOP: u64 = 0x7f00_0010_0000;
+    const ANONYMOUS: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
+
+    /// Returns an address space with pages mapped below `TOP`, all that is known of `mmap_base`.
+    fn with_mapped(pages: &[u64]) -> (Space, MmId) {
+        let space = Space::new(Policy::LINUX, vmarea::System::default());
+        let layout = Layout {
+            mmap_base: TOP,
+            ..Layout::default()
+        };
+        let mm = space.mm_create(layout, Limits::default()).unwrap();
+        for below in pages {
+            let request = MmapRequest {
+                addr: TOP - below * PAGE_SIZE,
+                len: PAGE_SIZE,
+                flags: ANONYMOUS | MapFlags::FIXED,
+                ..MmapRequest::default()
+            };
+            space.mmap(mm, &request).unwrap();
+        }
+        (space, mm)
+    }
+
+    /// Maps a page at `there`; returns the core's own place, whether the base is known then, and
+    /// the base.
+    fn mapped(pages: &[u64], there: u64) -> (u64, bool, u64) {
+        let (space, mm) = with_mapped(pages);
+        let request = MmapRequest {
+            len: PAGE_SIZE,
+            flags: ANONYMOUS,
+            placement: Placement::At(there),
+            ..MmapRequest::default()
+        };
+        let (result, learnt) = mmap(&space, mm, &request, there as i64, false);
+        let base = space.mmap_read_lock(mm).unwrap().state().layout.mmap_base;
+        (result.unwrap() as u64, learnt, base)
+    }
+
+    #[test]
+    fn a_mapping_below_a_hole_does_not_show_the_base() {
+        let hole = TOP - 2 * PAGE_SIZE;
+        assert_eq!(mapped(&[1, 3], hole), (hole, true, TOP));
+        let hole = TOP - 3 * PAGE_SIZE;
+        assert_eq!(mapped(&[1, 2, 4], hole), (hole, true, TOP));
+        // The kernel could have used the hole above.
+        let (ours, learnt, base) = mapped(&[1, 3], TOP - 4 * PAGE_SIZE);
+        assert_eq!((ours, learnt, base), (TOP - 2 * PAGE_SIZE, false, TOP));
+    }
+
+    #[test]
+    fn the_highest_mapping_shows_the_base() {
+        let there = TOP - 2 * PAGE_SIZE;
+        assert_eq!(mapped(&[1], there), (there, true, TOP));
+        let there = TOP + 5 * PAGE_SIZE;
+        assert_eq!(mapped(&[1], there), (there, true, there + PAGE_SIZE));
+    }
 }

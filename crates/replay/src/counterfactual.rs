@@ -15,6 +15,7 @@ use vmarea::vma::merge::{Attempt, Decision, MergeScope, Observer, Refusal};
 
 /// Counts of refused merges in one replay.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counterfactual {
     /// Number of merges that the kernel's rules refuse because of page offset or anon_vma, by
     /// reason.
@@ -25,6 +26,7 @@ pub struct Counterfactual {
 
 /// Decisions of one policy on the refused merges.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Made {
     /// Number of merges that this policy would make.
     pub merged: u64,

@@ -97,7 +97,7 @@ fn layout(info: &MmInfo, vmas: &[SnapVma]) -> Layout {
     let personality = info.personality.unwrap_or(0);
     let start_brk = info.start_brk.or(heap.map(|v| v.start)).unwrap_or(0);
     Layout {
-        mmap_base: info.mmap_base.or(below).unwrap_or(stack_start),
+        mmap_base: info.mmap_base.or(below).unwrap_or(0),
         legacy_base: (TASK_SIZE / 3) & !0xfff,
         start_brk,
         brk: info.brk.or(heap.map(|v| v.end)).unwrap_or(start_brk),

@@ -17,12 +17,16 @@
 pub mod action;
 pub mod apply;
 mod changed;
+pub mod compare;
 pub mod counterfactual;
 mod decode;
 pub mod files;
 pub mod import;
+mod known;
 pub mod machine;
 mod overlapping;
+mod own_policies;
+mod policy_file;
 mod policy_name;
 pub mod prevention;
 pub mod report;
@@ -32,15 +36,16 @@ mod uncertain;
 pub mod verify;
 pub mod world;
 
+pub use own_policies::register;
 pub use policy_name::PolicyName;
 pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
 
 use action::{Action, Files};
+use known::Known;
 use prevention::{Changed, Prevention};
 use rights::Rights;
 use std::collections::HashMap;
 use tasks::Tasks;
-use uncertain::Uncertain;
 use vmarea::syscall::Syscall;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
 use world::World;
@@ -86,47 +91,6 @@ pub enum Error {
     },
 }
 
-/// Data about one recorded address space that is the same for all policies.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    /// True if a snapshot has shown the address space, so that results can be compared.
-    pub(crate) seen: bool,
-    /// True if the first snapshot included the kernel's own view of the VMAs.
-    pub(crate) kernel_view: bool,
-    /// True if the base of the mmap search is known.
-    pub(crate) mmap_base: bool,
-    /// True if events of unknown order have occurred since the last snapshot with which the core
-    /// agreed.
-    pub(crate) doubtful: bool,
-    /// True if calls overlapped in an unknown order, or if an unrecorded call mapped memory.
-    pub(crate) unordered: bool,
-    /// Ranges that were changed by an operation that is not in the recording.
-    pub(crate) uncertain: Uncertain,
-    /// Overlapping calls that are deferred until later events show their order.
-    pub(crate) deferred: Vec<(Action, Call)>,
-    /// The last call in this address space, for reports.
-    pub(crate) last_call: Option<Call>,
-    /// The call before `last_call`.
-    pub(crate) call_before: Option<Call>,
-}
-
-impl Known {
-    /// Returns what is known about a child of this address space directly after the fork.
-    fn inherited(&self) -> Known {
-        Known {
-            seen: self.seen,
-            kernel_view: self.kernel_view,
-            mmap_base: self.mmap_base,
-            doubtful: self.doubtful,
-            unordered: self.unordered,
-            uncertain: self.uncertain.clone(),
-            deferred: Vec::new(),
-            last_call: None,
-            call_before: None,
-        }
-    }
-}
-
 /// Replays a trace event by event.
 pub struct Replayer {
     worlds: Vec<World>,
@@ -143,6 +107,7 @@ pub struct Replayer {
     /// Number of deferred calls in all address spaces together.
     waiting: usize,
     rights: Rights,
+    watch: Option<Box<compare::Watch>>,
 }
 
 impl Replayer {
@@ -193,6 +158,7 @@ impl Replayer {
             counterfactual,
             waiting: 0,
             rights: Rights::default(),
+            watch: None,
         })
     }
 
@@ -403,18 +369,29 @@ impl Replayer {
             self.worlds.iter_mut().all(|w| w.is_valid(call.mm)),
             "{call:?}"
         );
+        if let Some(watch) = &mut self.watch {
+            watch.before(call, &self.worlds);
+        }
         let mut ours = None;
+        let base_known = known.mmap_base;
         for (nr, world) in self.worlds.iter_mut().enumerate() {
-            let done = world.act(action, call, known.mmap_base);
+            let done = world.act(action, call, base_known);
             if nr > 0 {
+                if let Some(watch) = &mut self.watch {
+                    watch.results[nr - 1] = done.result;
+                }
                 continue;
             }
-            if !known.mmap_base && done.learnt_base {
+            if done.learnt_base {
                 known.mmap_base = true;
                 self.report.verify.undecided += 1;
                 continue;
             }
             ours = done.result.filter(|_| compare);
+        }
+        if let Some(watch) = &mut self.watch {
+            let numbers = (self.report.calls, self.report.events);
+            watch.after((action, call), numbers, &self.worlds);
         }
         if call.ret >= 0 {
             self.follow_uncertain(action, call);

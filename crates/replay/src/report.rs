@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 /// The complete result of a replay.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Version of the JSON schema.
     pub schema: u32,
@@ -42,6 +43,7 @@ pub struct Report {
 
 /// Comparison with the kernel.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verify {
     /// Number of address spaces.
     pub processes: u64,
@@ -61,6 +63,7 @@ pub struct Verify {
 
 /// Result of replaying a trace under one policy.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyReport {
     /// Peak number of VMAs in all live address spaces together.
     pub vmas_peak: u64,
@@ -90,6 +93,7 @@ pub struct PolicyReport {
 
 /// Differences with the same cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
     /// Description of the difference, identical for the whole group.
     pub cause: String,
@@ -128,6 +132,7 @@ impl FromStr for MostShown {
 
 /// One difference between the kernel and the core.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
     /// Position in the trace, counted from 1, of the event that shows the difference.
     pub event: u64,

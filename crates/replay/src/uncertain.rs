@@ -6,7 +6,7 @@
 //! difference elsewhere remains a difference.
 
 use super::Replayer;
-use super::action::{Action, Opaque};
+use super::action::{self, Action, Opaque};
 use std::collections::BTreeMap;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::MmapRequest;
@@ -71,28 +71,15 @@ impl Uncertain {
 
     /// True if the result of the call depends on a range that is uncertain.
     pub(super) fn affects(&self, action: &Action) -> bool {
-        let touches = |addr: u64, len: u64| self.touches((addr, addr.saturating_add(len)));
         let call = match action {
             Action::Call(call) => call,
             // A range registered with a userfaultfd is always uncertain.
             Action::CallOn(..) => return true,
             _ => return false,
         };
-        match *call {
-            Syscall::Mremap(MremapRequest { addr, old_len, .. }) => touches(addr, old_len),
-            Syscall::Mprotect { addr, len, .. }
-            | Syscall::Madvise { addr, len, .. }
-            | Syscall::Mlock { addr, len, .. }
-            | Syscall::Munlock { addr, len }
-            | Syscall::Mseal { addr, len, .. }
-            | Syscall::Mbind { addr, len, .. }
-            | Syscall::RemapFilePages { addr, len, .. }
-            | Syscall::Munmap { addr, len } => touches(addr, len),
-            Syscall::ProcessMadvise { ref ranges, .. } => {
-                ranges.iter().any(|(addr, len)| touches(*addr, *len))
-            }
-            _ => false,
-        }
+        action::ranges(call)
+            .into_iter()
+            .any(|(addr, len)| self.touches((addr, addr.saturating_add(len))))
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn of_result(call: &Call, ours: i64, known: &Known) -> Difference {
 }
 
 /// Returns the name of the error that a result represents, if any.
-fn errno(result: i64) -> Option<String> {
+pub(crate) fn errno(result: i64) -> Option<String> {
     let number = (-4095..0).contains(&result).then_some(-result)?;
     let known = vmarea::types::Errno::from_number(number as i32);
     Some(known.map_or_else(|| format!("error {number}"), |e| e.name().to_owned()))

@@ -235,6 +235,16 @@ impl World {
         self.report.vmas_peak = self.report.vmas_peak.max(self.total_live);
     }
 
+    /// Returns the number of VMAs in an address space.
+    pub(crate) fn vmas(&self, mm: TraceMm) -> u64 {
+        self.live.get(&mm).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of VMAs in all live address spaces together.
+    pub(crate) fn total_vmas(&self) -> u64 {
+        self.total_live
+    }
+
     /// Replays a page fault; returns true if the access succeeds.
     #[inline]
     pub fn fault(&mut self, fault: &Fault) -> bool {

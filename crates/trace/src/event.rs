@@ -20,10 +20,12 @@ pub type Nanos = u64;
 
 /// Id of an address space. The recorder assigns ids from 1 and reuses none within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmId(pub u32);
 
 /// Id of an inode. The recorder assigns ids from 1 and reuses none within a trace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InodeId(pub u32);
 
 /// Id of an open file description (`struct file`), assigned by the recorder from 1.
@@ -31,6 +33,7 @@ pub struct InodeId(pub u32);
 /// If a path is opened and mapped twice, the two mappings have different descriptions and never
 /// merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileId(pub u32);
 
 impl FileId {
@@ -40,10 +43,12 @@ impl FileId {
 
 /// Thread id in the recorder's pid namespace; it may be reused after [`Event::TaskEnd`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tid(pub i32);
 
 /// Data about the machine and the recording that is known before the first event.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Header {
     /// `uname -r`, for example `6.18.44-amd64`.
     pub kernel_release: String,
@@ -70,6 +75,7 @@ pub struct Header {
 
 /// Source of a trace's page faults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FaultSource {
     /// The trace contains no faults (because it was imported, or permission was missing).
     #[default]
@@ -85,6 +91,7 @@ pub enum FaultSource {
 
 /// One event of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Event {
     /// A file to which later events refer.
     Inode(Inode),
@@ -146,6 +153,7 @@ pub enum Event {
 
 /// Properties of a file that affect its mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Inode {
     /// Id of the inode in this trace.
     pub id: InodeId,
@@ -167,6 +175,7 @@ pub struct Inode {
 
 /// Kinds of inode that behave differently when mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum InodeKind {
     /// A regular file.
     Regular,
@@ -186,6 +195,7 @@ pub enum InodeKind {
 
 /// File that a call maps: its inode and open file description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileRef {
     /// The mapped inode.
     pub inode: InodeId,
@@ -201,6 +211,7 @@ pub struct FileRef {
 
 /// Certainty of an event's position in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Order {
     /// The position is known: no other thread ran in this mm, or a sample shows when the call took
     /// `mmap_lock`.
@@ -212,6 +223,7 @@ pub enum Order {
 
 /// A system call that affects an address space, with its result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Call {
     /// The calling thread.
     pub tid: Tid,
@@ -247,6 +259,7 @@ pub struct Call {
 
 /// A page fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     /// The faulting thread.
     pub tid: Tid,
@@ -266,6 +279,7 @@ pub struct Fault {
 
 /// Kind of memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Access {
     /// A load.
     Read,
@@ -279,6 +293,7 @@ pub enum Access {
 
 /// A range of memory that was accessed without a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Touch {
     /// The thread that made the access.
     pub tid: Tid,
@@ -298,6 +313,7 @@ pub struct Touch {
 
 /// An address space was created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmStart {
     /// The new address space.
     pub mm: MmId,
@@ -309,6 +325,7 @@ pub struct MmStart {
 
 /// Ways in which an address space is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Origin {
     /// `execve`: a [`Snapshot`] with [`SnapReason::Exec`] follows and contains the mappings.
     Exec,
@@ -324,6 +341,7 @@ pub enum Origin {
 
 /// The kernel's own list of the VMAs of one mm.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snapshot {
     /// The address space that the snapshot shows.
     pub mm: MmId,
@@ -341,6 +359,7 @@ pub struct Snapshot {
 
 /// Reason for a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum SnapReason {
     /// The snapshot shows the mappings right after `execve`.
     Exec,
@@ -355,6 +374,7 @@ pub enum SnapReason {
 
 /// Fields of `mm_struct` and of the task that affect later calls; an unknown field is `None`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MmInfo {
     /// `mm->mmap_base`.
     pub mmap_base: Option<u64>,
@@ -392,6 +412,7 @@ pub struct MmInfo {
 
 /// One VMA of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapVma {
     /// Address of the first byte.
     pub start: u64,
@@ -411,6 +432,7 @@ pub struct SnapVma {
 
 /// The four letters of `/proc/PID/maps`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Perms {
     /// `r`
     pub read: bool,
@@ -424,6 +446,7 @@ pub struct Perms {
 
 /// Name of a mapping that is not backed by a named file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum SnapKind {
     /// Anonymous memory without a name, or a file.
     #[default]
@@ -440,6 +463,7 @@ pub enum SnapKind {
 
 /// A VMA as the `task_vma` iterator reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KernelVma {
     /// `vm_pgoff` in pages.
     pub pgoff: u64,

@@ -1,4 +1,4 @@
-//! Writes what is derived from the command line's definition: man pages and completions.
+//! Writes what is derived from the command line's definition: man pages, completions, JSON schemas.
 //!
 //! The same definition always gives the same files.
 #![forbid(unsafe_code)]
@@ -13,8 +13,9 @@ fn main() -> ExitCode {
     let written = match &arguments[..] {
         [kind, folder] if kind == "man" => write_man(Path::new(folder)),
         [kind, folder] if kind == "completions" => write_completions(Path::new(folder)),
+        [kind, folder] if kind == "schemas" => write_schemas(Path::new(folder)),
         _ => {
-            eprintln!("usage: generate man|completions FOLDER");
+            eprintln!("usage: generate man|completions|schemas FOLDER");
             return ExitCode::from(2);
         }
     };
@@ -39,6 +40,17 @@ fn write_completions(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut vmarea_cli::definition(), "vmarea", folder)?;
+    }
+    Ok(())
+}
+
+/// Writes one schema per command that has `--json`: `explain.json`, `show-maps.json`, and so on.
+fn write_schemas(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for (command, schema) in vmarea_cli::schemas() {
+        let text = serde_json::to_string_pretty(&schema)?;
+        let name = format!("{}.json", command.replace(' ', "-"));
+        fs::write(folder.join(name), text + "\n")?;
     }
     Ok(())
 }

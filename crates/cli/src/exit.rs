@@ -17,7 +17,8 @@ Exit status:
   3  a difference from the kernel was found, or a threshold that you gave is exceeded
   4  there is nothing to do
   5  a permission is missing; the message names it
-  6  a part of an experiment was left out; the result says which and why
+  6  a part of an experiment or a trace of a comparison was left out; a message says
+     which and why
 
 `run` and `record` exit with the status of the program (128 + N if signal N ended it),
 unless one of 1 to 5 applies. In that case a line on standard error that begins with

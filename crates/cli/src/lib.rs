@@ -19,6 +19,9 @@ mod progress;
 mod sink;
 mod table;
 
+#[cfg(feature = "schema")]
+pub use crate::command::schemas::schemas;
+
 use crate::command::Command;
 use crate::console::{Console, ConsoleArgs};
 use crate::exit::Failure;
@@ -26,6 +29,7 @@ use anyhow::anyhow;
 use clap::{CommandFactory, Parser};
 use std::io::{self, Write};
 use std::process::ExitCode;
+use vmarea::policy::MergePolicy;
 
 /// Linux's virtual memory areas, outside Linux.
 ///
@@ -53,6 +57,15 @@ pub fn run() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(&console),
     }
+}
+
+/// Runs the command that the process's arguments name; policies can also be rules of one's own.
+///
+/// A rule's name stands for it wherever a policy is named, also with switches, and as the base of a
+/// policy file.
+pub fn run_with(own: &[&'static dyn MergePolicy]) -> ExitCode {
+    vmarea_replay::register(own);
+    run()
 }
 
 /// Returns the definition of the command line, from which man pages and completions are made.

@@ -5,7 +5,7 @@ use crate::table::ruled;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use vmarea_replay::{PolicyReport, Report};
+use vmarea_replay::{PolicyName, PolicyReport, Report};
 
 const HEADINGS: [&str; 8] = [
     "policy",
@@ -18,13 +18,28 @@ const HEADINGS: [&str; 8] = [
     "last-used\nhits",
 ];
 
-/// Writes the complete result as text.
+/// A policy without one of its switches: the policy, the switch, and what remains.
+pub type Without = (&'static str, &'static str, PolicyName);
+
+/// Writes the complete result as text. `without` lists policies of the report that leave a switch
+/// out.
 ///
 /// # Errors
 /// Fails if `out` cannot be written.
-pub fn write(out: &mut dyn Write, report: &Report) -> io::Result<()> {
-    writeln!(out, "{}", policies(report))?;
-    counterfactual(out, report)?;
+pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::Result<()> {
+    let whole: Vec<_> = report
+        .policies
+        .iter()
+        .filter(|(name, _)| {
+            without
+                .iter()
+                .all(|(.., rest)| rest.policy().name != **name)
+        })
+        .collect();
+    writeln!(out, "{}", policies(&whole))?;
+    gains(out, report, without)?;
+    let counted: Vec<_> = whole.iter().map(|(name, _)| name.as_str()).collect();
+    counterfactual(out, report, &counted)?;
     let verify = &report.verify;
     writeln!(
         out,
@@ -90,7 +105,7 @@ const BAD: &str = "\x1b[1;31m";
 const PLAIN: &str = "\x1b[0m";
 
 /// Writes how the other policies decide on merges that the kernel's rules refuse.
-fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
+fn counterfactual(out: &mut dyn Write, report: &Report, counted: &[&str]) -> io::Result<()> {
     let asked = &report.counterfactual;
     let refused = asked.refused_total();
     if refused == 0 {
@@ -107,6 +122,9 @@ fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         reasons.join(", ")
     )?;
     for (name, made) in &asked.policies {
+        if !counted.contains(&name.as_str()) {
+            continue;
+        }
         writeln!(
             out,
             "  {name} would make {} ({})",
@@ -117,10 +135,52 @@ fn counterfactual(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-fn policies(report: &Report) -> Table {
+/// Writes how many VMAs each switch saves: the difference that its absence makes.
+fn gains(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::Result<()> {
+    if without.is_empty() {
+        return Ok(());
+    }
+    let headings = [
+        "switch",
+        "VMAs saved\nat the peak",
+        "VMAs saved\nat exit",
+        "of policy",
+    ];
+    let mut table = ruled(headings, 1);
+    for (policy, switch, rest) in without {
+        let reports = [*policy, rest.policy().name].map(|name| report.policies.get(name));
+        let [Some(with), Some(rest)] = reports else {
+            continue;
+        };
+        let saved = |with: u64, rest: u64| format!("{:+}", rest as i64 - with as i64);
+        table.add_row([
+            (*switch).to_owned(),
+            saved(with.vmas_peak, rest.vmas_peak),
+            saved(with.vmas_exit, rest.vmas_exit),
+            (*policy).to_owned(),
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    writeln!(
+        out,
+        "each switch is left out alone: two that need each other each save what both save together,\n\
+         and two that can replace each other each save 0"
+    )
+}
+
+/// Returns the table of policies. Policies with equal counts share a row.
+fn policies(policies: &[(&String, &PolicyReport)]) -> Table {
     let mut table = ruled(HEADINGS, 1);
-    for (name, policy) in &report.policies {
-        table.add_row(row(name, policy));
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, policy) in policies {
+        let cells = row(policy);
+        match rows.iter_mut().find(|(_, known)| *known == cells) {
+            Some((names, _)) => *names += &format!("\n{name}"),
+            None => rows.push(((*name).clone(), cells)),
+        }
+    }
+    for (names, cells) in rows {
+        table.add_row([names].into_iter().chain(cells));
     }
     for (heading, column) in HEADINGS.iter().zip(table.column_iter_mut()) {
         if ["merges", "refusals"].contains(heading) {
@@ -130,9 +190,8 @@ fn policies(report: &Report) -> Table {
     table
 }
 
-fn row(name: &str, policy: &PolicyReport) -> Vec<String> {
+fn row(policy: &PolicyReport) -> Vec<String> {
     vec![
-        name.to_owned(),
         count(policy.vmas_peak),
         count(policy.vmas_exit),
         by_kind(&policy.merges),
@@ -175,6 +234,22 @@ mod tests {
         let counts = counts.map(|(name, n)| (name.to_owned(), n)).into();
         assert_eq!(by_kind(&counts), "1,200 file\n    2 anon_vma\n    2 flags");
         assert_eq!(by_kind(&BTreeMap::new()), "0");
+    }
+
+    #[test]
+    fn policies_with_equal_counts_share_a_row() {
+        let splits = |splits| PolicyReport {
+            splits,
+            ..PolicyReport::default()
+        };
+        let names = ["linux", "thesis", "vmarea"].map(str::to_owned);
+        let reports = [splits(1), splits(2), splits(1)];
+        let all: Vec<_> = names.iter().zip(&reports).collect();
+        let table = policies(&all);
+        assert_eq!(table.row_iter().count(), 2);
+        let text = table.to_string();
+        let line = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
+        assert_eq!(line("vmarea"), line("linux") + 1, "{text}");
     }
 
     #[test]

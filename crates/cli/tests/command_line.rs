@@ -30,6 +30,9 @@ fn wrong_usage_ends_with_two() {
     for arguments in [
         &["run"][..],
         &["run", "--policy", "none", "--", "true"],
+        // These two have no result that could be written as JSON.
+        &["conform", "--play", "a-file", "--json"],
+        &["merge", "-p", "1", "--resume", "--json"],
         &["nonsense"],
         &[],
     ] {

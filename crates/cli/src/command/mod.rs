@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod bench;
+mod compare;
 mod conform;
 mod experiment;
 mod explain;
@@ -11,6 +12,8 @@ mod recording;
 mod replay;
 mod replaying;
 mod run;
+#[cfg(feature = "schema")]
+pub mod schemas;
 mod show;
 mod top;
 mod trace;
@@ -30,6 +33,7 @@ pub enum Command {
     Run(run::Run),
     Record(record::Record),
     Replay(replay::Replay),
+    Compare(compare::Compare),
     Conform(conform::Conform),
     Explain(explain::Explain),
     /// Show an address space: its mappings, its anatomy, or its graph of anon_vmas
@@ -60,6 +64,7 @@ impl Command {
             Self::Run(run) => run.run(console),
             Self::Record(record) => record.run(console),
             Self::Replay(replay) => replay.run(console),
+            Self::Compare(compare) => compare.run(console),
             Self::Conform(conform) => conform.run(console),
             Self::Explain(explain) => explain.run(console),
             Self::Show(show) => show.run(console),
@@ -83,7 +88,7 @@ impl Command {
             | Self::Top(_) => true,
             Self::Explain(explain) => !explain.reads_a_file(),
             Self::Show(show) => !show.reads_a_file(),
-            Self::Replay(_) | Self::Bench(_) | Self::Trace(_) => false,
+            Self::Replay(_) | Self::Compare(_) | Self::Bench(_) | Self::Trace(_) => false,
         }
     }
 }

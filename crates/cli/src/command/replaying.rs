@@ -3,7 +3,7 @@
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::{JsonArg, Outputs};
-use crate::policy_table;
+use crate::policy_table::{self, Without};
 use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
@@ -19,10 +19,15 @@ use vmarea_trace::{Error as TraceError, Reader};
 pub struct ReplayingArgs {
     /// Replay under this policy; may be given several times. `linux`, the rules of the recorded
     /// kernel, is always included, and only its results are compared with the kernel's. Switches
-    /// follow the name: `vmarea+copy_budget=64`, `thesis+collector`, `vmarea+either_survives=off`;
-    /// an unknown switch prints the list of all switches
+    /// and rules follow the name: `vmarea+copy_budget=64`, `thesis+collector`,
+    /// `linux-6.12+mremap_many`; an unknown switch prints the list of all switches. A name that
+    /// ends with `.toml` or contains `/` is a policy file (docs/policies.md)
     #[arg(long = "policy", value_name = "POLICY", default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
     policies: Vec<PolicyName>,
+
+    /// Replay also without each switch of each policy, and show how many VMAs the switch saves
+    #[arg(long)]
+    leave_one_out: bool,
 
     #[command(flatten)]
     json: JsonArg,
@@ -44,8 +49,10 @@ impl ReplayingArgs {
         let total = trace.metadata()?.len();
         let position = Rc::new(Cell::new(0));
         let mut reader = Reader::new(Counting(trace, Rc::clone(&position)))?;
+        let mut policies = self.policies.clone();
+        policies.extend(self.without().map(|(.., named)| named));
         let options = Options {
-            policies: self.policies.clone(),
+            policies,
             shown: self.differences,
             ..Options::default()
         };
@@ -82,6 +89,16 @@ impl ReplayingArgs {
         Ok(report)
     }
 
+    /// Returns each policy without one of its switches, if that is wanted: the policy, the switch,
+    /// and what remains.
+    fn without(&self) -> impl Iterator<Item = Without> {
+        let policies = self.policies.iter().filter(|_| self.leave_one_out);
+        policies.flat_map(|named| {
+            let without = named.leave_one_out().into_iter();
+            without.map(|(switch, rest)| (named.policy().name, switch, rest))
+        })
+    }
+
     /// Opens the destination of `--json` early, so that an unwritable destination fails at once.
     ///
     /// # Errors
@@ -95,7 +112,10 @@ impl ReplayingArgs {
     /// # Errors
     /// Fails if the report cannot be written.
     pub fn print(&self, console: &Console, outputs: Outputs, report: &Report) -> Result {
-        outputs.write(console, report, |out| policy_table::write(out, report))?;
+        let without: Vec<_> = self.without().collect();
+        outputs.write(console, report, |out| {
+            policy_table::write(out, report, &without)
+        })?;
         if report.verify.differences > 0 {
             Ok(Exit::Differs)
         } else {

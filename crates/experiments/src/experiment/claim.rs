@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// Result of comparing a claim with our figures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// The whole interval satisfies the claim.
@@ -60,6 +61,7 @@ impl Bound {
 
 /// One claim of a paper.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// The claim in our words.
     pub text: String,

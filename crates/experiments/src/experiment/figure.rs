@@ -6,6 +6,7 @@ use std::fmt;
 
 /// Unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// A count, printed in full.
@@ -82,6 +83,7 @@ fn scaled(value: f64) -> String {
 
 /// A figure that a paper states: the individual runs if the paper lists them, and the interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Published {
     /// The runs that the paper lists; empty if it lists none.
     pub runs: &'static [f64],
@@ -118,6 +120,7 @@ impl fmt::Display for Published {
 
 /// Lower and upper bound of an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
@@ -127,6 +130,7 @@ pub struct Interval {
 
 /// A figure that this program measured, counted or simulated.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Figure {
     /// Median of the runs.
     pub median: f64,

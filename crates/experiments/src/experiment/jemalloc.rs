@@ -186,9 +186,10 @@ fn table(runs: &[Run]) -> Table {
     ]);
     merges::explain(&mut table, Some(RECORDED));
     for name in ["unit", "integ.", "analyze", "stress"] {
+        let replayed = runs.first().map_or(&[][..], |run| &run.policies);
         for (label, rows, policies) in [
             ("", &UNPATCHED, &["kernel"][..]),
-            (", patched", &PATCHED, &merges::POLICIES[..]),
+            (", patched", &PATCHED, replayed),
         ] {
             let paper = rows.iter().filter(|(test, ..)| *test == name);
             let paper = paper.map(|(_, who, [time, counts @ ..])| {

@@ -110,7 +110,9 @@ fn rows(jobs: u32, runs: &[Run], table: &mut Table) {
         [|c| c.different, |c| c.pgoff, |c| c.expand, |c| c.failed];
     let label = format!("here, {}", plural(jobs));
     let unpatched = merges::line("kernel", runs, Run::unpatched, &columns);
-    let patched = merges::POLICIES
+    let policies = runs.first().map_or(&[][..], |run| &run.policies);
+    let patched = policies
+        .iter()
         .map(|policy| merges::line(policy, runs, |run| run.patched(policy), &columns));
     let lines = [unpatched].into_iter().chain(patched).collect();
     table.row(label, Vec::new(), lines);

@@ -17,11 +17,11 @@ use std::os::fd::AsRawFd;
 use std::time::Instant;
 use vmarea::policy::Policy;
 use vmarea_replay::world::World;
-use vmarea_replay::{Options, PolicyReport, Replayer, machine};
+use vmarea_replay::{Options, PolicyName, PolicyReport, Replayer, machine};
 use vmarea_trace::{Error as TraceError, Reader};
 
-/// Policies for the replays, in addition to the rules of the recorded kernel.
-pub(super) const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
+/// Policies for every replay, in addition to the rules of the recorded kernel.
+const POLICIES: [&str; 3] = ["linux-5.18", "thesis", "vmarea"];
 
 /// One recorded and replayed run of a workload.
 pub(super) struct Run {
@@ -31,6 +31,8 @@ pub(super) struct Run {
     /// Wall-clock time in seconds, including the recording.
     pub(super) seconds: f64,
     pub(super) replayed: vmarea_replay::Report,
+    /// Policies of the replay, in the order of their rows: [`POLICIES`] and those of the user.
+    pub(super) policies: Vec<&'static str>,
 }
 
 /// Merge counts of one policy in one run, in the order of the thesis's columns.
@@ -86,13 +88,19 @@ pub(super) fn run(context: &Context<'_>, name: &str, script: &str) -> Result<Run
     let path = times.path().display();
     let script = format!("( {script} ); status=$?; times >'{path}'; exit $status");
     let recorded = context.record(name, &script)?;
-    let replayed = replay(&recorded.trace)?;
+    let policies: Result<Vec<PolicyName>, String> =
+        POLICIES.iter().map(|name| name.parse()).collect();
+    let mut policies = policies?;
+    policies.extend(context.policies.iter().cloned());
+    let names = policies.iter().map(|one| one.policy().name).collect();
+    let replayed = replay(&recorded.trace, policies)?;
     let said = fs::read_to_string(times.path()).unwrap_or_default();
     Ok(Run {
         trace: recorded.trace,
         processor: processor_time(&said),
         seconds: recorded.seconds,
         replayed,
+        policies: names,
     })
 }
 
@@ -119,13 +127,12 @@ fn processor_time(said: &str) -> f64 {
     children.split_whitespace().filter_map(time).sum()
 }
 
-fn replay(trace: &File) -> Result<vmarea_replay::Report, String> {
+fn replay(trace: &File, policies: Vec<PolicyName>) -> Result<vmarea_replay::Report, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let trace = trace.try_clone().map_err(|error| text(&error))?;
     let mut reader = Reader::new(trace).map_err(|error| text(&error))?;
-    let policies = POLICIES.map(|name| name.parse().map_err(|error| text(&error)));
     let options = Options {
-        policies: policies.into_iter().collect::<Result<_, String>>()?,
+        policies,
         ..Options::default()
     };
     let mut replayer = Replayer::new(reader.header(), &options).map_err(|error| text(&error))?;

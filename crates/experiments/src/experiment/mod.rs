@@ -27,6 +27,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
+use vmarea_replay::PolicyName;
 
 /// Services that the caller provides to an experiment.
 pub trait Host {
@@ -55,6 +56,8 @@ pub struct Context<'a> {
     pub quick: bool,
     /// Number of times to run each recorded workload of the thesis.
     pub runs: usize,
+    /// Policies under which recorded workloads are replayed, in addition to those of the paper.
+    pub policies: Vec<PolicyName>,
     /// Directory for sources and builds, outside the user's project.
     pub cache: PathBuf,
     /// Path of this program, whose option `--work` calls [`work`].
@@ -178,6 +181,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
 
 /// Results of the requested experiments.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Document {
     /// Version of this structure.
     pub schema: u32,
@@ -264,6 +268,7 @@ mod tests {
         let context = Context {
             quick: true,
             runs: 1,
+            policies: Vec::new(),
             cache: unwritable,
             program: PathBuf::from("/nonexistent"),
             host: &Mute,

@@ -64,7 +64,9 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
                 .collect::<Result<Vec<Run>, String>>()
         });
         if let Some(runs) = report.keep(name, runs) {
-            let policies = ["kernel"].iter().chain(&merges::POLICIES);
+            let policies = ["kernel"]
+                .iter()
+                .chain(runs.first().map_or(&[][..], |run| &run.policies));
             let lines = policies
                 .map(|policy| jemalloc::line(policy, &runs))
                 .collect();

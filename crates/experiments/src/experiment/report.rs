@@ -7,6 +7,7 @@ use std::fs;
 
 /// Figures in a table row that come from one source.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Line<T> {
     /// Machine, kernel or policy that the figures come from.
     pub who: String,
@@ -26,6 +27,7 @@ impl<T> Line<T> {
 
 /// A row of a table: the paper's figures and ours.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// What the row shows.
     pub label: String,
@@ -37,6 +39,7 @@ pub struct Row {
 
 /// A table in the paper's layout.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Table {
     /// Title.
     pub title: String,
@@ -87,6 +90,7 @@ impl Table {
 
 /// The machine and the build that produced a result.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Header {
     /// Processor model, number of processors, and memory size.
     pub machine: String,
@@ -142,6 +146,7 @@ impl Header {
 
 /// Result of one experiment.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Name of the experiment.
     pub name: &'static str,

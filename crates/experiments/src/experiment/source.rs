@@ -289,6 +289,7 @@ mod tests {
         Context {
             quick: true,
             runs: 1,
+            policies: Vec::new(),
             cache: cache.to_owned(),
             program: PathBuf::from("/nonexistent"),
             host: &Mute,

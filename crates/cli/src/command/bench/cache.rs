@@ -37,7 +37,9 @@ pub struct Cache {
 
 /// The results: one table for each program.
 #[derive(Serialize)]
-struct Tables {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Tables {
+    /// One table for each program.
     tables: Vec<cache::Table>,
     /// Names of the unavailable programs, with the reasons.
     missing: Vec<String>,

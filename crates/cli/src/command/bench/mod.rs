@@ -1,12 +1,12 @@
 //! `vmarea bench`: benchmarks, one file each.
 
 mod brk;
-mod cache;
+pub(super) mod cache;
 mod calls;
 mod fault;
 mod layout;
 mod lookup;
-mod spacing;
+pub(super) mod spacing;
 
 use crate::console::Console;
 use crate::exit::Result;
@@ -44,8 +44,11 @@ impl Bench {
 
 /// A result as JSON.
 #[derive(Serialize)]
-struct Document<T> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Document<T> {
+    /// Version of this structure.
     schema: u32,
+    /// Number of rounds; each round measures everything once.
     #[serde(skip_serializing_if = "Option::is_none")]
     rounds: Option<u64>,
     #[serde(flatten)]

@@ -78,7 +78,9 @@ impl Spacing {
 
 /// The results: one table for each mapping size.
 #[derive(Serialize)]
-struct Tables {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Tables {
+    /// One table for each mapping size.
     tables: Vec<Report>,
 }
 

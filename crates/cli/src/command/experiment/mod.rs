@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded};
+use vmarea_replay::PolicyName;
 
 /// Reproduce the tables and plots of published papers, with the published numbers next to ours.
 ///
@@ -36,6 +37,11 @@ pub struct Experiment {
     /// Record each workload of the thesis N times (default: 3; 1 with --quick)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     runs: Option<u16>,
+
+    /// Replay the recorded workloads of the thesis under this policy too; may be given several
+    /// times. A policy is a name or a file, as for `replay`
+    #[arg(long = "policy", value_name = "POLICY")]
+    policies: Vec<PolicyName>,
 
     /// Directory for sources and builds (default: vmarea in $XDG_CACHE_HOME or ~/.cache)
     #[arg(long, value_name = "DIR")]
@@ -84,6 +90,7 @@ impl Experiment {
             runs: self
                 .runs
                 .map_or(if self.quick { 1 } else { 3 }, usize::from),
+            policies: self.policies.clone(),
             cache: self.cache()?,
             program: env::current_exe().context("cannot find the program's own file")?,
             host: &Recording { console },

@@ -5,8 +5,9 @@ use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::JsonArg;
 use clap::Args;
+use serde::Serialize;
 use std::path::PathBuf;
-use vmarea_explain::since::growth;
+use vmarea_explain::since::{Growth, growth};
 
 /// Compare two moments of a process: what grew, how fast, and when the limit is met.
 ///
@@ -25,13 +26,27 @@ pub struct Diff {
     json: JsonArg,
 }
 
+/// What changed between two moments of a process, as `--json` writes it.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(in crate::command) struct Document<'a> {
+    /// Version of the JSON schema.
+    schema: u32,
+    #[serde(flatten)]
+    growth: &'a Growth,
+}
+
 impl Diff {
     pub(super) fn run(&self, console: &Console) -> Result {
         let outputs = self.json.open()?;
         let before = explain::moment(console, &self.before)?;
         let after = explain::moment(console, &self.after)?;
         let growth = growth(&before, &after);
-        outputs.write(console, &growth, |out| growth.write_text(out))?;
+        let document = Document {
+            schema: 1,
+            growth: &growth,
+        };
+        outputs.write(console, &document, |out| growth.write_text(out))?;
         Ok(Exit::Ok)
     }
 }

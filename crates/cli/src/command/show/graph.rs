@@ -81,10 +81,13 @@ fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
     moment(text, words, Moment::Event)
 }
 
-/// The complete result.
+/// Graph of the VMAs and anon_vmas of some processes.
 #[derive(Debug, Serialize)]
-struct Report {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Report {
+    /// Version of this structure.
     schema: u32,
+    /// The graph; for the demonstration, that of the core.
     graph: Shown,
     /// The running kernel's graph, for the demonstration.
     kernel: Option<Shown>,

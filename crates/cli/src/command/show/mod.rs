@@ -1,8 +1,8 @@
 //! `vmarea show`: shows an address space.
 
 mod anatomy;
-mod diff;
-mod graph;
+pub(super) mod diff;
+pub(super) mod graph;
 mod maps;
 mod target;
 

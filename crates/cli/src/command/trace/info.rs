@@ -24,17 +24,25 @@ pub struct Info {
 
 /// Counts of the events in a trace.
 #[derive(Debug, Serialize)]
-struct Summary {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Summary {
+    /// Version of this structure.
     schema: u32,
+    /// Size of the trace in bytes.
     bytes: u64,
+    /// Number of events.
     events: u64,
+    /// Number of events by kind.
     kinds: BTreeMap<&'static str, u64>,
+    /// Number of address spaces.
     address_spaces: u64,
+    /// Number of samples that the recorder lost.
     lost: u64,
     /// Nanoseconds from the first event with a timestamp to the end of the trace.
     span_ns: u64,
     /// Wait status of the command, if the trace is complete.
     status: Option<i32>,
+    /// The machine and the recording.
     header: Header,
 }
 

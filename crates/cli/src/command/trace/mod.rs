@@ -2,7 +2,7 @@
 
 mod dump;
 mod import;
-mod info;
+pub(super) mod info;
 
 use crate::console::Console;
 use crate::exit::{Failure, Result};

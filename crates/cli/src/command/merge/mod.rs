@@ -1,5 +1,9 @@
 //! `vmarea merge`: merges needlessly separate mappings of a running process.
 
+mod said;
+
+pub use said::Said;
+
 use super::explain::Range;
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
@@ -7,17 +11,10 @@ use crate::outputs::JsonArg;
 use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vmarea_repair::{
-    Fix, Fixed, Kept, Options, Progress, Remote, RepairError, Report, Survey, Way,
-};
-
-/// Version of the JSON schema; a change that breaks readers increments it.
-const SCHEMA: u32 = 1;
+use vmarea_repair::{Fix, Fixed, Kept, Options, Progress, Remote, RepairError, Report, Way};
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
@@ -39,7 +36,7 @@ pub struct Merge {
     apply: bool,
 
     /// Finish an earlier merge that was interrupted
-    #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix"])]
+    #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix", "json"])]
     resume: bool,
 
     /// Merge only between these addresses (hexadecimal)
@@ -75,42 +72,6 @@ pub struct Merge {
 
     #[command(flatten)]
     json: JsonArg,
-}
-
-/// The result as JSON; times are in microseconds and sizes in bytes.
-#[derive(Debug, Serialize)]
-struct Said {
-    schema: u32,
-    pid: i32,
-    applied: bool,
-    before: u64,
-    after: u64,
-    /// Number of mappings that the forecast promised; equal to `after` in a dry run.
-    promised: u64,
-    /// Number of boundaries that the forecast expected to disappear but that may remain.
-    may_remain: u64,
-    runs: u64,
-    bytes: u64,
-    pieces: u64,
-    by: &'static str,
-    copied_pages: u64,
-    longest_pause_us: u64,
-    /// Number of pauses that were longer than `--max-pause`.
-    long_pauses: u64,
-    total_us: u64,
-    kept_apart: BTreeMap<&'static str, u64>,
-    fixes: Vec<SaidFix>,
-}
-
-/// Result of a repair that `--fix` requests.
-#[derive(Debug, Serialize)]
-struct SaidFix {
-    fix: &'static str,
-    places: u64,
-    left_apart: u64,
-    /// Measured number of mappings saved; absent in a dry run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mappings_fewer: Option<i64>,
 }
 
 impl Merge {
@@ -351,75 +312,6 @@ fn merge(console: &Console, remote: &Remote, range: &std::ops::Range<u64>) -> Re
     });
     drop(meter);
     report.map_err(failure)
-}
-
-impl Said {
-    fn of_survey(pid: i32, way: Way, survey: &Survey) -> Said {
-        Said {
-            schema: SCHEMA,
-            pid,
-            applied: false,
-            before: survey.mappings,
-            after: survey.after,
-            promised: survey.after,
-            may_remain: survey.may_remain,
-            runs: survey.runs,
-            bytes: survey.bytes,
-            pieces: 0,
-            by: name(way),
-            copied_pages: 0,
-            longest_pause_us: 0,
-            long_pauses: 0,
-            total_us: 0,
-            kept_apart: kept(&survey.kept),
-            fixes: Vec::new(),
-        }
-    }
-
-    fn of_report(pid: i32, way: Way, report: &Report, survey: &Survey) -> Said {
-        Said {
-            schema: SCHEMA,
-            pid,
-            applied: report.runs > 0,
-            before: survey.mappings,
-            after: report.after,
-            promised: survey.after,
-            may_remain: survey.may_remain,
-            runs: report.runs,
-            bytes: report.bytes,
-            pieces: report.pieces,
-            by: name(way),
-            copied_pages: report.copied,
-            longest_pause_us: report.longest_pause.as_micros() as u64,
-            long_pauses: report.long_pauses,
-            total_us: report.total.as_micros() as u64,
-            kept_apart: kept(&report.kept),
-            fixes: Vec::new(),
-        }
-    }
-
-    fn with(mut self, fixes: &[Fixed]) -> Said {
-        let longest = fixes
-            .iter()
-            .map(|fixed| fixed.longest_pause.as_micros() as u64);
-        self.longest_pause_us = longest.fold(self.longest_pause_us, u64::max);
-        self.long_pauses += fixes.iter().map(|fixed| fixed.long_pauses).sum::<u64>();
-        self.fixes = fixes
-            .iter()
-            .map(|fixed| SaidFix {
-                fix: fixed.fix.name(),
-                places: fixed.places,
-                left_apart: fixed.apart,
-                mappings_fewer: fixed.fewer,
-            })
-            .collect();
-        self
-    }
-}
-
-fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {
-    let named = kept.by_reason.iter().map(|(reason, n)| (reason.name(), *n));
-    named.collect()
 }
 
 /// Parses a duration: a number followed by `us`, `ms` or `s`.

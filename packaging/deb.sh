@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a Debian package from a built vmarea: the stripped binary, the preload object, man pages, completions, units and
-# alert rules. A second package, vmarea-dbgsym, has the debug information, if the binary has any.
+# Makes a Debian package from a built vmarea: the stripped binary, the preload object, man pages, completions, JSON
+# schemas, units and alert rules. A second package, vmarea-dbgsym, has the debug information, if the binary has any.
 # usage: packaging/deb.sh VMAREA PRELOAD_OBJECT GENERATED OUT
 #        GENERATED contains man/ and completions/, made by crates/cli/examples/generate.rs
 set -euo pipefail
@@ -48,6 +48,7 @@ for unit in service timer; do
 done
 install -D -m 644 packaging/alerts.yml "$root/usr/share/vmarea/alerts.yml"
 install -D -m 644 crates/preload/include/vmarea_repair.h "$root/usr/include/vmarea_repair.h"
+install -D -m 644 -t "$root/usr/share/doc/vmarea/schemas" docs/schemas/*.json
 install -m 644 packaging/copyright "$root/usr/share/doc/vmarea/copyright"
 gzip -9n <CHANGELOG.md >"$root/usr/share/doc/vmarea/changelog.gz"
 maintainer='The vmarea contributors <vmarea@users.noreply.github.com>'

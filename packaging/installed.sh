@@ -25,6 +25,8 @@ grep -q mappings /explain.txt || fail "explain prints no result"
 loaded=$(vmarea run --keep-merged -- /bin/grep -c libvmarea_preload.so /proc/self/maps) ||
     fail "run --keep-merged: status $?"
 ((loaded > 0)) || fail "run --keep-merged does not load its object"
+grep -q '"title": "vmarea explain --json"' /usr/share/doc/vmarea/schemas/explain.json ||
+    fail "the schema of explain is missing"
 mkdir -p /var/lib/prometheus/node-exporter
 command=$(sed -n 's/^ExecStart=//p' /lib/systemd/system/vmarea-metrics.service)
 $command

@@ -18,6 +18,7 @@ pub const UFFDIO_UNREGISTER: u64 = 0x8010_aa01;
 
 /// A system call.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "CallText", into = "CallText")]
 pub struct Call {
     /// Call number on x86-64.
@@ -30,9 +31,13 @@ pub struct Call {
 
 /// Form of a call in stored files: the call's name, and its numbers in hexadecimal.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct CallText {
+    /// Name of the call.
     name: String,
+    /// Arguments, in hexadecimal.
     args: Vec<String>,
+    /// Words to which the pointer argument points, in hexadecimal; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     data: Vec<String>,
 }
@@ -77,6 +82,7 @@ pub fn name(nr: u32) -> &'static str {
 
 /// Action of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
     /// A system call.
@@ -111,6 +117,7 @@ pub enum Op {
 
 /// Background work on pages, which changes neither mappings nor bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Swaps out the page at this address. In the kernel, `MADV_PAGEOUT` requests this; Linux can
@@ -124,6 +131,7 @@ pub enum Work {
 
 /// One step of a sequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
     /// Number of the process that executes the step.
     pub process: u8,

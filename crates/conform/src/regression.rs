@@ -14,6 +14,7 @@ use vmarea_oracle::OracleError;
 
 /// A sequence with Linux's results.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Regression {
     /// One sentence that describes the tested behaviour.
     pub about: String,
@@ -37,6 +38,7 @@ pub struct Regression {
 
 /// A step with Linux's result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegressionStep {
     /// The step itself, without Linux's result.
     #[serde(flatten)]

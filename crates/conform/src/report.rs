@@ -15,6 +15,7 @@ const SCHEMA: u32 = 1;
 
 /// Result of a run.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Version of the JSON format.
     pub schema: u32,
@@ -50,6 +51,7 @@ pub struct Report {
 
 /// Counts for one kind of step.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tally {
     /// Number of steps.
     pub done: u64,
@@ -59,6 +61,7 @@ pub struct Tally {
 
 /// A difference, with the shortest sequence found that shows it.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Found {
     /// Seed of the sequence.
     pub seed: u64,

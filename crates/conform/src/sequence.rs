@@ -19,6 +19,7 @@ const MANY_PAGES: usize = 400;
 
 /// First difference between the kernel and the core.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Difference {
     /// Index of the step.
     pub step: usize,

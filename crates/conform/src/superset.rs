@@ -34,6 +34,7 @@ pub enum Comparison {
 
 /// Statistics on address spaces with fewer VMAs in the core, and on the resulting differences.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FewerVmas {
     /// Number of address spaces that were compared.
     pub compared: u64,

@@ -38,6 +38,7 @@ pub const MOST_CALLS: u64 = 1 << 20;
 
 /// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setup {
     /// Number of times that each process raises its break in a round.
     pub calls: u64,
@@ -61,6 +62,7 @@ pub enum BrkError {
 
 /// Results for the kernel, or for one kind of VMA lock with one rule for the reverse-map lock.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the kind of lock, or `kernel` for the running kernel.
     pub who: String,
@@ -82,6 +84,7 @@ pub struct Row {
 
 /// Results of the test.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,

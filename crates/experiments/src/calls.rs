@@ -50,6 +50,7 @@ pub struct CallsError(Errno);
 
 /// Results for one kind of call.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the call and its effect, for example `mprotect that splits`.
     pub what: String,
@@ -63,6 +64,7 @@ pub struct Row {
 
 /// Results for all kinds of calls.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// One row per kind of call.
     pub rows: Vec<Row>,

@@ -39,6 +39,7 @@ pub enum LayoutError {
 
 /// Layout of one field of the VMA.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Field {
     /// Name of the field.
     pub name: &'static str,
@@ -52,6 +53,7 @@ pub struct Field {
 
 /// Bytes per VMA, by part.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Each {
     /// Kind of VMA: `unfaulted`, `faulted` (own anon_vma), or `file` (private, written to).
     pub vma: &'static str,
@@ -73,6 +75,7 @@ pub struct Each {
 
 /// Results for one kind of lock.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the kind of lock.
     pub who: &'static str,
@@ -96,6 +99,7 @@ pub struct Row {
 
 /// Results of the measurement.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Number of VMAs in the measured address spaces.
     pub vmas: u64,

@@ -28,6 +28,7 @@ pub(super) struct Speed {
 
 /// Ratio of two speeds, measured in both ways.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ratios {
     /// Ratio by the clock.
     pub clock: Option<Ratio>,

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// Median of the ratios of paired times, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ratio {
     /// Median of the ratios.
     pub median: f64,

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 /// Recommended next step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Advice {
     /// Advice as a sentence.
     pub text: String,

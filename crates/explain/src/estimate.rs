@@ -28,6 +28,7 @@ const PIECE_NS: u64 = 5_000_000;
 
 /// Estimated cost of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// Upper bound on the number of bytes to move.
     pub bytes_at_most: u64,

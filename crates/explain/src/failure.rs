@@ -8,6 +8,7 @@ use vmarea_process::pasted::FailedCall;
 
 /// Reason why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
     /// The process has as many mappings as it may have.
@@ -22,6 +23,7 @@ pub enum Because {
 
 /// A failed call and the reason for its failure.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     /// Name of the call.
     pub call: String,

@@ -15,6 +15,7 @@ const MANY: u64 = 1_000;
 
 /// Kind of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Mappings that the program apparently no longer needs.
@@ -29,6 +30,7 @@ pub enum Kind {
 
 /// A conspicuous pattern in a list of mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Kind of the finding.
     pub kind: Kind,

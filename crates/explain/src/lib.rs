@@ -70,6 +70,7 @@ pub enum List {
 
 /// A reason why mappings are separate, with the number of mappings that it causes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReasonCount {
     /// Short name of the reason.
     pub reason: &'static str,
@@ -90,6 +91,7 @@ pub struct ReasonCount {
 
 /// Complete report on a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Version of this structure.
     pub schema: u32,

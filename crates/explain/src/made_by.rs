@@ -9,6 +9,7 @@ use vmarea_process::{Boundary, Reason};
 
 /// A call and the number of boundaries that it created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MadeBy {
     /// Name of the call.
     pub call: String,

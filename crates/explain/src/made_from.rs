@@ -11,6 +11,7 @@ use vmarea_symbols::Frame;
 
 /// Mappings that one function of the program made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MadeFrom {
     /// The function: the innermost one that belongs to neither a standard library nor an allocator.
     pub code: Frame,
@@ -34,6 +35,7 @@ pub struct MadeFrom {
 
 /// A call of a function, and the boundaries that it created.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MadeCall {
     /// Name of the call.
     pub call: String,

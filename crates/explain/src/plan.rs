@@ -21,6 +21,7 @@ pub const KERNEL_BYTES: u64 = 192 + 64 + 104;
 
 /// Result of a command that repairs the process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stage {
     /// Names of the repairs.
     pub fixes: Vec<&'static str>,
@@ -50,6 +51,7 @@ impl Stage {
 
 /// A higher limit, which only buys time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stopgap {
     /// Command that sets the limit.
     pub command: String,
@@ -59,6 +61,7 @@ pub struct Stopgap {
 
 /// The repairs of a process, and what each leaves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Plan {
     /// All repairs that the program cannot notice.
     pub safe: Stage,

@@ -16,6 +16,7 @@ use vmarea_trace::event::{Event, Header};
 
 /// Result of one change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Prevented {
     /// Name of the change.
     pub change: &'static str,

@@ -10,6 +10,7 @@ use vmarea_process::{Boundary, Certainty, Mapping, Process};
 
 /// A mapping, and the reason why it is separate from the mapping below it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MappingRow {
     /// Address of the first byte, hexadecimal.
     pub address: String,

@@ -88,6 +88,7 @@ impl From<&Report> for Moment {
 
 /// A count at two moments.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// What was counted.
     pub what: String,
@@ -101,6 +102,7 @@ pub struct Change {
 
 /// Difference between two moments.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Growth {
     /// Time between the moments, if known.
     pub seconds: Option<f64>,

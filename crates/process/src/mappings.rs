@@ -15,6 +15,7 @@ const ATTEMPTS: usize = 4;
 
 /// Source of the mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The kernel view ([`crate::view`]).

@@ -55,6 +55,7 @@ impl Reason {
 
 /// Certainty of a reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// The reason was observed, and it is sufficient to keep the two mappings apart.

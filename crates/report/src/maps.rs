@@ -15,6 +15,7 @@ use vmarea_process::{Mapping, Source};
 
 /// Every mapping of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Maps {
     /// Version of this structure.
     pub schema: u32,
@@ -38,6 +39,7 @@ pub struct Maps {
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MapsRow {
     /// Address of the first byte, hexadecimal.
     pub start: String,
@@ -63,6 +65,7 @@ pub struct MapsRow {
 
 /// Fields of a mapping that only the kernel's own data contains.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Kernel {
     /// `vm_pgoff`, pages, hexadecimal.
     pub pgoff: String,

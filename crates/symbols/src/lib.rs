@@ -60,6 +60,7 @@ pub struct StackCopy<'a> {
 
 /// A function at an instruction address.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Frame {
     /// Demangled name; if it is unknown, the file name with the address in the file, such as
     /// `libc.so.6+0x2a1b0`, or else [`RUN_TIME_CODE`] or [`NO_CODE`].

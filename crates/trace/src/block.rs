@@ -19,7 +19,7 @@ use twox_hash::XxHash3_64;
 ///
 /// The first byte is not ASCII, so no program mistakes the file for text. The last byte is a line
 /// feed, which reveals a transfer that changed line endings.
-pub(crate) const MAGIC: [u8; 8] = *b"\x89vmarea\n";
+pub const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
 /// Format version of written files, and the newest version that the reader accepts.
 pub(crate) const VERSION: u32 = 1;

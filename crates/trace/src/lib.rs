@@ -29,6 +29,7 @@ pub mod sysno;
 mod varint;
 pub mod writer;
 
+pub use block::MAGIC;
 pub use error::Error;
 pub use reader::Reader;
 pub use writer::Writer;

@@ -55,6 +55,7 @@ pub enum CacheError {
 
 /// Results for one cache on one program.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the cache.
     pub cache: &'static str,
@@ -76,6 +77,7 @@ pub struct Row {
 
 /// Results for one program.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Table {
     /// Name of the workload, or of the trace file.
     pub name: String,

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 /// Published results for a workload (80 cores, Linux 3.14 and 3.15).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Text {
     /// Name of the program used in the published measurement.
     pub program: &'static str,

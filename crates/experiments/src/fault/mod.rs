@@ -24,6 +24,7 @@ use vmarea::vma::lock::{
 
 /// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setup {
     /// Number of pages that each thread touches in a round.
     ///
@@ -121,6 +122,7 @@ const OTHERS: [Work; 3] = [
 
 /// Results for one kind of lock, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the kind of lock, or `kernel` for the running kernel.
     pub who: String,
@@ -140,6 +142,7 @@ pub struct Row {
 
 /// Results for several kinds of lock and one way of filling pages.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Table {
     /// Description of how a fault fills its page.
     pub page: String,
@@ -151,6 +154,7 @@ pub struct Table {
 
 /// Results of the test.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,

@@ -17,6 +17,7 @@ const MANY: u64 = 65_000;
 
 /// Results of the top-down gap search in an address window with only one sufficient gap.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gaps {
     /// VMA count, and search times in the range tree, `memory_set` and a `BTreeMap`, in
     /// nanoseconds.

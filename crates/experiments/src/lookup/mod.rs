@@ -32,6 +32,7 @@ const BATCHES: usize = 5;
 
 /// Results of one contender (a structure in one configuration).
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the contender.
     pub who: &'static str,
@@ -43,6 +44,7 @@ pub struct Row {
 
 /// Results of one operation for one number of VMAs.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Section {
     /// Name of the operation.
     pub what: &'static str,
@@ -56,6 +58,7 @@ pub struct Section {
 
 /// Results of all operations.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Sections ordered by number of VMAs, then by operation.
     pub sections: Vec<Section>,

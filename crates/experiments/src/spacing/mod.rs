@@ -46,6 +46,7 @@ const MOST_PAGES: u64 = 1 << 32;
 
 /// Whether the mappings share an anon_vma.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AnonVmas {
     /// All mappings share one anon_vma.
@@ -56,6 +57,7 @@ pub enum AnonVmas {
 
 /// Parameters of the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Setup {
     /// Number of mappings, at least two.
     pub mappings: u64,
@@ -85,6 +87,7 @@ pub enum SpacingError {
 
 /// Results for one policy, or for the kernel.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// Name of the policy, or `kernel` for the running kernel.
     pub who: String,
@@ -108,6 +111,7 @@ pub struct Row {
 
 /// Results of the test in one table.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     /// Parameters of the test.
     pub setup: Setup,

@@ -21,6 +21,7 @@ pub use table::{Entry, Need, table};
 
 /// A cause that was found in a list of mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
     /// Short name of the cause, such as `thread-stacks`.
     pub name: String,

@@ -23,6 +23,7 @@ const TRUST: Duration = Duration::from_secs(10);
 
 /// A process and its number of mappings.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProcessRow {
     /// Process ID.
     pub pid: i32,
@@ -42,6 +43,7 @@ pub struct ProcessRow {
 
 /// One sample of all processes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Look {
     /// Version of this structure.
     pub schema: u32,

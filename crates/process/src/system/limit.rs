@@ -18,6 +18,7 @@ const FOLDERS: [&str; 4] = [
 
 /// An assignment of the limit in a file.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Assignment {
     /// Path of the file.
     pub file: PathBuf,
@@ -27,6 +28,7 @@ pub struct Assignment {
 
 /// Assignments of the limit that a system start carries out.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitFiles {
     /// The last assignment, which counts.
     pub last: Assignment,

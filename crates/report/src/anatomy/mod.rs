@@ -39,6 +39,7 @@ const TASK_END_32: u64 = 1 << 32;
 
 /// Kind of a part.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Kernel space, beyond the addresses that a process can map.
@@ -97,14 +98,23 @@ impl Kind {
 
 /// A part of the address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     /// Kind of the part.
     pub kind: Kind,
     /// Address of the first byte.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub start: u64,
     /// Address after the last byte.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub end: u64,
     /// Size in bytes.
     pub size: u64,
@@ -122,9 +132,14 @@ pub struct Part {
 
 /// A known address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mark {
     /// The address.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub address: u64,
     /// Name of the address, such as a symbol or a field of `mm_struct`.
     pub name: String,
@@ -134,6 +149,7 @@ pub struct Mark {
 
 /// The whole address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Anatomy {
     /// Version of this structure.
     pub schema: u32,

@@ -12,6 +12,7 @@ use vmarea::types::VmFlags;
 
 /// Result of the comparison.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// True if all compared parts are equal.
     pub isomorphic: bool,

@@ -34,7 +34,14 @@ use vmarea::types::{PAGE_SHIFT, VmFlags};
 
 /// Index of an anon_vma in [`Graph::anon_vmas`]; the first is printed as `A1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Av(pub usize);
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Av(
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^A[1-9][0-9]*$"))
+    )]
+    pub usize,
+);
 
 impl fmt::Display for Av {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,6 +57,7 @@ impl Serialize for Av {
 
 /// Source of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The core: the graph is completely known.
@@ -60,6 +68,7 @@ pub enum Source {
 
 /// The whole graph.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Graph {
     /// Heading of the graph.
     pub title: String,
@@ -75,6 +84,7 @@ pub struct Graph {
 
 /// An address space.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Process {
     /// Display name of the process.
     pub name: String,
@@ -86,18 +96,32 @@ pub struct Process {
 
 /// A VMA.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Vma {
     /// Address of the first byte.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub start: u64,
     /// Address after the last byte.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub end: u64,
     /// `vm_pgoff`, pages.
     #[serde(serialize_with = "hexadecimal")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "String", regex(pattern = "^0x[0-9a-f]+$"))
+    )]
     pub pgoff: u64,
     /// `vm_flags`.
     #[serde(serialize_with = "super::flags::serialize")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     pub flags: VmFlags,
     /// `[heap]`, the name of a file, or empty.
     pub name: String,
@@ -111,6 +135,7 @@ pub struct Vma {
 
 /// Completeness of a chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Links {
     /// The whole chain is known.
@@ -121,6 +146,7 @@ pub enum Links {
 
 /// An anon_vma.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AnonVma {
     /// Index of the anon_vma.
     pub id: Av,

@@ -216,10 +216,13 @@ fn damage_anywhere_in_debug_information_is_survived() {
         }
         program.replace("program.damaged", &bytes);
         let (names, _) = names_of(&program.start_as("program.damaged"));
-        assert!(
-            names.iter().any(|name| name.contains("Arena::grow")),
-            "{names:?}"
-        );
+        // The damage may be in a name, but not in all of them.
+        let kept = |name: &String| {
+            ["Arena::grow", "fill", "main"]
+                .iter()
+                .any(|f| name.contains(f))
+        };
+        assert!(names.iter().any(kept), "{names:?}");
         other += usize::from(names != without_return_types(&INLINED));
     }
     assert!(other > 0, "no damage had an effect");

@@ -1,5 +1,6 @@
 /*
  * For AddressSanitizer: threads and child processes that allocate and free memory.
+ * usage: sanitized [STEPS]
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -8,11 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static int steps = 20000;
+
 static void *work(void *seed)
 {
 	unsigned dice = (unsigned)(size_t)seed;
 	char *kept[64] = { 0 };
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < steps; i++) {
 		unsigned at = rand_r(&dice) % 64, size = 1 + rand_r(&dice) % 65536;
 		free(kept[at]);
 		kept[at] = malloc(size);
@@ -23,8 +26,10 @@ static void *work(void *seed)
 	return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1)
+		steps = atoi(argv[1]);
 	pthread_t threads[4];
 	for (size_t i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, work, (void *)(i + 1));

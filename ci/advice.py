@@ -10,6 +10,8 @@ the command follow each other directly, the number afterwards is read from /proc
 is the duration of all of this. OWN is the number of mappings that the program itself added between `explain` and the
 command, which counts the mappings again before it changes any. The number afterwards is compared with PROMISED + OWN.
 
+If a busy program does not get what was promised, the plan is made and followed once more while the program is stopped.
+
 The lowest number does not depend on the plan: `merge` is repeated, with the other safe repairs and a long pause,
 until it saves nothing more.
 
@@ -18,6 +20,7 @@ The arguments are those of ci/advice.sh. ROOM contains `vmarea`, the sources in 
 in `built`.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -96,41 +99,62 @@ def all_safe(room, pid):
     return least
 
 
-def follow(room, name, pid):
-    """Follows each command of the plan; returns what was wrong."""
+@contextlib.contextmanager
+def stopped(pid, is_stopped):
+    """Stops a process during the block, if asked to."""
+    if is_stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        if is_stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def follow(room, name, pid, is_stopped=False):
+    """Follows each command of the plan; returns what was wrong, and whether there was a command."""
     faults, tried = [], set()
     while True:
-        begun = time.monotonic()
-        report = vmarea(room, "explain", "-p", str(pid))
-        plan = report["plan"]
-        safe = plan["safe"]
-        stages = [stage for stage in [safe, *plan["not_safe"]] if stage["command"] and tuple(stage["fixes"]) not in tried]
-        if not stages:
-            break
-        stage = stages[0]
-        tried.add(tuple(stage["fixes"]))
-        words = [word for word in stage["command"].split()[1:] if word != "--apply"]
-        dry = vmarea(room, *words)
-        result = vmarea(room, *words, "--apply", "--journal", f"{room}/journal")
-        left = count(pid)
-        seconds = time.monotonic() - begun
-        own = result["before"] - report["mappings"]
-        promised = stage["after"]
-        wrong = [] if abs(left - promised - own) <= 0.02 * promised else ["promise"]
-        least, share = "", ""
-        if stage is safe:
-            least = min(left, all_safe(room, pid))
-            part = (stage["before"] - left) / max(stage["before"] - least, 1)
-            share = f"{100 * part:.0f} %"
-            wrong += ["share"] if part < 0.9 else []
+        with stopped(pid, is_stopped):
+            wrong = follow_next(room, name, pid, tried)
+        if wrong is None:
+            return faults, bool(tried)
         faults += wrong
-        print(COLUMNS.format(name, ",".join(stage["fixes"]), stage["before"], promised, dry["after"], left, least, share,
-                             own, f"{seconds:.1f} s", f"{result['longest_pause_us'] / 1e3:.1f} ms"),
-              "WRONG: " + ", ".join(wrong) if wrong else "", flush=True)
-    if not tried:
-        print(COLUMNS.format(name, "none", report["mappings"], report["mappings"], "", report["mappings"], "", "", "", "", ""),
-              flush=True)
-    return faults
+
+
+def follow_next(room, name, pid, tried):
+    """Follows the first command of the plan whose repairs were not tried; returns what was wrong, or None."""
+    begun = time.monotonic()
+    report = vmarea(room, "explain", "-p", str(pid))
+    plan = report["plan"]
+    safe = plan["safe"]
+    stages = [stage for stage in [safe, *plan["not_safe"]] if stage["command"] and tuple(stage["fixes"]) not in tried]
+    if not stages:
+        if not tried:
+            print(COLUMNS.format(name, "none", report["mappings"], report["mappings"], "", report["mappings"], "", "", "", "", ""),
+                  flush=True)
+        return None
+    stage = stages[0]
+    tried.add(tuple(stage["fixes"]))
+    words = [word for word in stage["command"].split()[1:] if word != "--apply"]
+    dry = vmarea(room, *words)
+    result = vmarea(room, *words, "--apply", "--journal", f"{room}/journal")
+    left = count(pid)
+    seconds = time.monotonic() - begun
+    own = result["before"] - report["mappings"]
+    promised = stage["after"]
+    wrong = [] if abs(left - promised - own) <= 0.02 * promised else ["promise"]
+    least, share = "", ""
+    if stage is safe:
+        least = min(left, all_safe(room, pid))
+        gained, possible = stage["before"] - left, stage["before"] - least
+        if possible > 0:
+            share = f"{100 * gained / possible:.0f} %"
+            wrong += ["share"] if gained < 0.9 * possible else []
+    print(COLUMNS.format(name, ",".join(stage["fixes"]), stage["before"], promised, dry["after"], left, least, share,
+                         own, f"{seconds:.1f} s", f"{result['longest_pause_us'] / 1e3:.1f} ms"),
+          "WRONG: " + ", ".join(wrong) if wrong else "", flush=True)
+    return wrong
 
 
 def habit(room, name):
@@ -143,7 +167,7 @@ def habit(room, name):
             print(f"{name:<27} cannot be made here")
             return []
         # A habit may be that of a child.
-        return follow(room, name, int(words[0]))
+        return follow(room, name, int(words[0]))[0]
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -163,7 +187,12 @@ def real(room, name):
             pid = attach.find(running.pid, program)
             if pid is None or running.poll() is not None:
                 return [f"{name} did not start"]
-            faults = follow(room, name, pid)
+            faults, _ = follow(room, name, pid)
+            if faults:
+                # The program's own changes may be the reason. It makes new mappings before the second attempt.
+                time.sleep(3)
+                again, any_command = follow(room, f"{name}, stopped", pid, is_stopped=True)
+                faults = again if any_command else faults
             if not os.path.exists(f"/proc/{pid}"):
                 faults.append(f"{name} ended during the repair")
             if status := running.wait(LASTS + 60):

@@ -22,6 +22,7 @@ SECONDS = int(os.environ.get("SECONDS_ATTACHED", "3"))
 # A program runs for some seconds before and after the recording.
 LASTS = SECONDS + 7
 COLUMNS = ["events", "calls", "faults", "lost", "VMAs", "results", "differ", "undecided"]
+NO_PERMISSION = 5
 FORMAT = "{:16}{:8}" + "{:>10}" * len(COLUMNS) + "{:>9}  {}"
 
 
@@ -34,7 +35,7 @@ class Program:
     process: str
     packages: list = dataclasses.field(default_factory=list)
     newest: bool = False
-    # The program must be started by root.
+    # Only root may attach to the program: it is started by root. Others must be refused.
     root: bool = False
 
 
@@ -108,11 +109,7 @@ def build(room):
     """Compiles the Go programs, if Go is there."""
     if not shutil.which("go"):
         return
-    environment = dict(os.environ, GOCACHE=f"{room}/go-cache", GO111MODULE="off")
-    for name, source in [("goroutines", "goroutines.go"), ("server", "servers/server.go")]:
-        command = ["go", "build", "-o", f"{room}/built/{name}", f"{room}/programs/{source}"]
-        subprocess.run(command, check=True, env=environment)
-    shutil.rmtree(f"{room}/go-cache")
+    subprocess.run(["ci/compile.sh", f"{room}/programs", f"{room}/built", "goroutines", "server"], check=True)
 
 
 def processes():
@@ -170,7 +167,7 @@ def attach(name, user, by, room):
     program = PROGRAMS[name]
     as_user = [] if user == "root" or os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
     begun = time.monotonic()
-    report, faults = {}, []
+    report, faults, refused = {}, [], False
     with tempfile.TemporaryDirectory(dir=room) as place:
         os.chmod(place, 0o777)
         environment = dict(os.environ, HOME=place, TMPDIR=place)
@@ -185,7 +182,8 @@ def attach(name, user, by, room):
         if pid is None or running.poll() is not None:
             faults.append("it did not start")
         else:
-            faults += record([*as_user, f"{room}/vmarea"], pid, by, place)
+            refused = program.root and user != "root"
+            faults += record([*as_user, f"{room}/vmarea"], pid, by, place, NO_PERMISSION if refused else 0)
             if os.path.exists(f"/proc/{pid}/task") and (left := tracer(pid)):
                 faults.append(f"still traced by {left[0]}")
         try:
@@ -194,7 +192,7 @@ def attach(name, user, by, room):
         except subprocess.TimeoutExpired:
             faults.append("it does not end")
             running.send_signal(signal.SIGKILL)
-        if not faults:
+        if not faults and not refused:
             report, wrong = replay(f"{room}/vmarea", place, user)
             faults += wrong
         if faults:
@@ -205,15 +203,16 @@ def attach(name, user, by, room):
                 print(f"    the recording is kept as {kept}", file=sys.stderr)
     numbers = [report.get(column, "-") for column in COLUMNS]
     seconds = f"{time.monotonic() - begun:.1f}"
-    print(FORMAT.format(name, user, *numbers, seconds, "FAILED: " + ", ".join(faults) if faults else "ok"), flush=True)
+    outcome = "FAILED: " + ", ".join(faults) if faults else "ok, refused" if refused else "ok"
+    print(FORMAT.format(name, user, *numbers, seconds, outcome), flush=True)
     return not faults
 
 
-def record(vmarea, pid, by, place):
-    """Records the process for SECONDS; returns what was wrong."""
+def record(vmarea, pid, by, place, expected):
+    """Records the process for SECONDS and expects an exit status; returns what was wrong."""
     command = [*vmarea, "record", "-p", str(pid), "--by", by, "--for", f"{SECONDS}s", "-o", f"{place}/trace"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS + 120, cwd=place)
-    if done.returncode == 0:
+    if done.returncode == expected:
         return []
     lines = done.stderr.strip().splitlines()
     return [f"record ended with status {done.returncode}: {lines[-1] if lines else 'no message'}"]

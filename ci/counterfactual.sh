@@ -45,9 +45,7 @@ if [[ -z ${VMAREA-} ]]; then
 fi
 VMAREA=$(realpath "$VMAREA")
 mkdir "$built"
-gcc -O2 -pthread -o "$built/allocate" tests/programs/allocate.c
-gcc -O2 -o "$built/commit" tests/programs/commit.c
-python3 tests/programs/big_c.py >"$built/big.c"
+ci/compile.sh tests/programs "$built" allocate commit big.c
 
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 reports=()

@@ -105,6 +105,9 @@ def check_arrows(packages):
             continue
         for dependency in package["dependencies"]:
             other = dependency["name"]
+            # A crate whose tests need one of its features depends on itself.
+            if other == name and dependency["kind"] == "dev":
+                continue
             if other in names and other not in ARROWS[name]:
                 yield f"{name} -> {other} ({dependency['kind'] or 'normal'}): no such arrow"
 

@@ -97,17 +97,15 @@ fi
 cp -r tests/programs "$programs"
 cp "$VMAREA" "$room/vmarea"
 mkdir "$built"
-gcc -O2 -o "$built/edges" "$programs/edges.c"
-gcc -O2 -pthread -o "$built/threads" "$programs/threads.c"
-gcc -O2 -static -o "$built/static" "$programs/static.c"
-python3 "$programs/big_c.py" >"$built/big.c"
+compiled=(edges threads static big.c)
 for name in "${chosen[@]}"; do
     case $name in
-    goroutines) GOCACHE=$room/go-cache GO111MODULE=off go build -o "$built/goroutines" "$programs/goroutines.go" ;;
-    asan) gcc -O1 -g -fsanitize=address -pthread -o "$built/sanitized" "$programs/sanitized.c" ;;
-    qemu) python3 "$programs/boot_sector.py" >"$built/boot.img" ;;
+    goroutines) compiled+=(goroutines) ;;
+    asan) compiled+=(sanitized) ;;
+    qemu) compiled+=(boot.img) ;;
     esac
 done
+ci/compile.sh "$programs" "$built" "${compiled[@]}"
 chmod -R a+rX "$programs" "$built" "$room/vmarea"
 
 # Prefer Debian's own programs to others in the caller's PATH.

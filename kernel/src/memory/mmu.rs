@@ -95,7 +95,8 @@ impl Mmu for Hardware {
         // ORDERING: SeqCst; a CPU that starts to run in the address space after this sees the entry.
         let old = entry.swap(bits, Ordering::SeqCst);
         debug_assert!(old & PRESENT == 0 || old & ADDRESS == page, "M1");
-        flush_page(addr);
+        // A TLB holds no entry that was not present. One that allowed less costs at most another
+        // page fault, after which the processor reads the tables again.
         Ok(())
     }
 

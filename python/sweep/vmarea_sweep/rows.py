@@ -25,7 +25,7 @@ DIFFERENCES = pa.list_(
 # Status of a row; only `failed` may change if the sweep is started again.
 OK, CUT_OFF, BAD, FAILED = "ok", "cut off", "bad", "failed"
 
-# Name, type, meaning. docs/fleet.md contains this table, and a test compares them.
+# Name, type, meaning.
 COLUMNS = [
     ("key", pa.string(), "identifies the trace: a hash of path, size, time of its last change, policies and version"),
     ("trace", pa.string(), "path or URI of the trace"),

@@ -11,3 +11,4 @@ pub mod graph;
 pub mod maps;
 pub mod shown;
 mod svg;
+pub mod timeline;

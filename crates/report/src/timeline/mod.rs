@@ -2,8 +2,8 @@
 //!
 //! A mapping is a [`Band`]: a range of addresses that looks the same from one step to another. A
 //! step is an event other than a page fault. [`Collector`] fills the model while a recording is
-//! replayed, in bounded memory ([`thin`]); [`still`] makes it of one list of mappings. The page
-//! ([`crate::html`]) and the exports ([`crate::export`]) read it.
+//! replayed, in bounded memory ([`thin`]); [`still`] makes it of one list of mappings. A page
+//! that shows a run reads it.
 //!
 //! # Picture
 //! ```text
@@ -26,7 +26,7 @@ pub mod thin;
 
 pub use collect::Collector;
 pub use series::Series;
-pub use tables::{Anon, FIRST, Kind, Look, Site, Tables, reasons};
+pub use tables::{Anon, FIRST, Interner, Kind, Look, Site, Tables, reasons};
 
 /// Stands for "no anon_vma" and "a chain with only the band's own anon_vma".
 pub const NONE: u32 = u32::MAX;

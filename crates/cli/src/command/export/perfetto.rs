@@ -1,11 +1,14 @@
 //! `vmarea export --perfetto`: a trace in the Chrome trace format.
 
+use crate::command::show::Source;
 use crate::console::Console;
 use crate::exit::Result;
 use crate::files::Draft;
 use crate::outputs::{Output, Target};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use vmarea_replay::{Options, Replayer};
+use vmarea_report::export::ChromeTrace;
 
 /// Replays a trace and writes what happened.
 ///
@@ -22,8 +25,21 @@ pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<
 }
 
 fn replay(console: &Console, trace: &Path, out: &mut dyn Write) -> Result<()> {
-    let source = crate::command::show::Source::open(console, Some(trace), &[])?;
-    source.events(console, |_| Ok(true))?;
-    out.flush()?;
+    let source = Source::open(console, Some(trace), &[])?;
+    let policies = ["thesis", "vmarea"].iter().map(|name| name.parse());
+    let options = Options {
+        policies: policies
+            .collect::<std::result::Result<_, String>>()
+            .map_err(anyhow::Error::msg)?,
+        ..Options::default()
+    };
+    let mut replayer = Replayer::new(&source.header()?, &options)?;
+    let mut document = ChromeTrace::new(out)?;
+    source.events(console, |event| {
+        replayer.event(event)?;
+        document.event(event, &mut replayer)?;
+        Ok(true)
+    })?;
+    document.finish()?;
     Ok(())
 }

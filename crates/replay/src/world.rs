@@ -233,7 +233,7 @@ impl World {
     }
 
     /// Returns the number of VMAs in an address space.
-    pub(crate) fn vmas(&self, mm: TraceMm) -> u64 {
+    pub fn vmas(&self, mm: TraceMm) -> u64 {
         self.live.get(&mm).copied().unwrap_or(0)
     }
 

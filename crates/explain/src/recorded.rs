@@ -244,8 +244,7 @@ impl Walk {
     }
 }
 
-/// Returns the names of the kernel's own mappings by address, with an entry more.
-pub fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
+fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
     let named = snapshot.vmas.iter().filter_map(|vma| match &vma.kind {
         SnapKind::Special(name) => Some((vma.start, MapName::Special(name.clone()))),
         _ => None,
@@ -259,8 +258,7 @@ fn path(text: &str) -> MapName {
 }
 
 /// Converts mappings of the core to the form in which `/proc` shows them.
-#[derive(Debug)]
-pub struct Shown<'a> {
+struct Shown<'a> {
     files: &'a Files,
     special: &'a BTreeMap<u64, MapName>,
     layout: Layout,
@@ -268,11 +266,7 @@ pub struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// Prepares the conversion for an address space of the core.
-    ///
-    /// `special` names the kernel's own mappings by address ([`special`]); without faults in the
-    /// recording (`faults_seen`), attributes that depend on them are unknown.
-    pub fn new(
+    fn new(
         space: &Space,
         mm: OurMm,
         files: &'a Files,

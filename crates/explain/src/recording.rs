@@ -31,8 +31,7 @@ pub struct CallStacks {
 }
 
 impl CallStacks {
-    /// Removes and returns the number of the stack at the next call of a thread.
-    pub fn next(&mut self, tid: Tid) -> Option<u32> {
+    pub(crate) fn next(&mut self, tid: Tid) -> Option<u32> {
         self.by_thread.get_mut(&tid)?.pop_front()
     }
 }

@@ -12,4 +12,3 @@ pub mod graph;
 pub mod maps;
 pub mod shown;
 mod svg;
-pub mod timeline;

@@ -38,7 +38,7 @@ const COLUMNS: [(Column, &str, u16, u16); 11] = [
     (Column::ToLimit, "TO LIMIT", 8, 60),
     (Column::Mergeable, "MERGEABLE?", 10, 80),
     (Column::Size, "SIZE", 10, 110),
-    (Column::User, "USER", 8, 60),
+    (Column::User, "USER", 8, 70),
     (Column::Container, "CONTAINER", 12, 110),
     (Column::Command, "COMMAND", 0, 0),
 ];

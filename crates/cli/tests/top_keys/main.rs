@@ -61,8 +61,13 @@ fn a_process_is_found_explained_and_left_by_keys() {
     top.wait_for_line(&format!("process {pid} (python3): {mappings} mappings"));
     let reason = top.wait_for_line("different permissions");
     assert!(reason.starts_with("protection "), "{reason}");
+    // A key that arrives together with a resize may stay unread: wait until the resize is drawn.
+    top.resize(80, 8);
+    top.wait_for("8 lines", |lines| lines[7].starts_with("q back"));
     top.keys("\x1b[6~");
     top.wait_for("the end of the page", |lines| !lines[0].contains("process"));
+    top.resize(80, 24);
+    top.wait_for("24 lines", |lines| lines[23].starts_with("q back"));
     top.keys("q");
     top.wait_for_line("sorted by mappings");
 

@@ -17,6 +17,7 @@
 pub mod boundary;
 pub mod executable;
 pub mod guard;
+pub mod identity;
 pub mod mapping;
 pub mod mappings;
 pub mod maps;

@@ -6,11 +6,14 @@
 //! the mappings.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use vmarea_merge::policy::Policy;
 
 /// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
+
+/// More bytes than a line of `/proc/PID/stat` has.
+const STAT_BYTES: usize = 2048;
 
 /// Data about a process from `/proc/PID/status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -77,6 +80,9 @@ pub struct Stat {
     /// Start time in clock ticks since boot; together with the process ID, it identifies the
     /// process.
     pub started: u64,
+    /// Work since the start, which a process that has only slept has not increased: page faults
+    /// and clock ticks of processor time.
+    pub work: u64,
     /// Size of the address space in bytes; 0 for a kernel thread and for a process that has exited.
     pub virtual_bytes: u64,
 }
@@ -86,9 +92,11 @@ pub struct Stat {
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process.
 pub fn stat(pid: i32) -> io::Result<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    // The file is read for every process at every sample of `top`: one read for the whole line.
+    let mut line = [0; STAT_BYTES];
+    let len = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
-    parse_stat(&String::from_utf8_lossy(&text)).ok_or_else(wrong)
+    parse_stat(&String::from_utf8_lossy(&line[..len])).ok_or_else(wrong)
 }
 
 fn parse_stat(text: &str) -> Option<Stat> {
@@ -98,12 +106,15 @@ fn parse_stat(text: &str) -> Option<Stat> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let mut fields = rest.split_ascii_whitespace();
     let flags: u64 = fields.nth(9 - 3)?.parse().ok()?;
-    let mut fields = fields.skip(22 - 10);
+    let mut number = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
+    let faults = number(0)?.saturating_add(number(1)?);
+    let ticks = number(1)?.saturating_add(number(0)?);
     Some(Stat {
         name: name.to_owned(),
         of_kernel: flags & PF_KTHREAD != 0,
-        started: fields.next()?.parse().ok()?,
-        virtual_bytes: fields.next()?.parse().ok()?,
+        started: number(22 - 16)?,
+        virtual_bytes: number(0)?,
+        work: faults.saturating_add(ticks),
     })
 }
 
@@ -180,6 +191,7 @@ mod tests {
         let thread = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 2 0 0";
         assert!(parse_stat(thread).unwrap().of_kernel);
         assert_eq!((stat.started, stat.virtual_bytes), (4242, 8192));
+        assert_eq!(stat.work, 7 + 9 + 11 + 12);
         assert_eq!(parse_stat("12 (a) S 1 2"), None);
     }
 

@@ -14,15 +14,16 @@ use vmarea_explain::top::{Look, Sampler, openmetrics};
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///
 /// Reads the lists of mappings of all processes that you are allowed to inspect, but never smaps.
-/// The number of mergeable mappings is an estimate from these lists; `vmarea explain -p PID` gives
-/// details.
+/// The number of mergeable mappings is an estimate from these lists; Enter explains the selected
+/// process, as `vmarea explain -p PID` does. Press ? for the other keys. However many processes
+/// there are, the samples take at most 5 % of one core: if need be, the interval becomes longer.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Take one sample and exit; without this option, --json writes one line per sample
     #[arg(long)]
     once: bool,
 
-    /// Seconds between two samples
+    /// Seconds between two samples, at least
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     interval: Duration,
 
@@ -65,7 +66,7 @@ impl Top {
             if self.once {
                 return Ok(Exit::Ok);
             }
-            std::thread::sleep(self.interval);
+            std::thread::sleep(sampler.pause(self.interval));
         }
     }
 
@@ -100,11 +101,20 @@ fn table(console: &Console, look: &Look) -> Table {
             format!("{:.1} %", row.percent_of_limit),
             count(row.joinable),
             console.size(row.virtual_bytes).to_string(),
+            row.user.clone(),
             row.name.clone(),
         ]
     });
     Table {
-        headings: vec!["PID", "MAPPINGS", "OF LIMIT", "MERGEABLE?", "SIZE", "NAME"],
+        headings: vec![
+            "PID",
+            "MAPPINGS",
+            "OF LIMIT",
+            "MERGEABLE?",
+            "SIZE",
+            "USER",
+            "NAME",
+        ],
         rows: rows.collect(),
     }
 }

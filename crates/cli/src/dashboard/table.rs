@@ -1,0 +1,189 @@
+//! The table of processes: the columns that fit the width, and their cells.
+
+use crate::console::{Console, count};
+use ratatui::layout::{Alignment, Constraint};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Text;
+use ratatui::widgets::{Cell, Row, Table};
+use vmarea_explain::rows::printable;
+use vmarea_explain::top::ProcessRow;
+
+/// Number of characters in a bar.
+const BAR: usize = 20;
+
+/// A column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Column {
+    Pid,
+    Mappings,
+    Limit,
+    Bar,
+    PerMinute,
+    ToLimit,
+    Mergeable,
+    Size,
+    User,
+    Container,
+    Command,
+}
+
+/// The columns from left to right, each with its width and the width of the screen from which on it
+/// is shown. The command takes the rest.
+const COLUMNS: [(Column, &str, u16, u16); 11] = [
+    (Column::Pid, "PID", 7, 0),
+    (Column::Mappings, "MAPPINGS", 8, 0),
+    (Column::Limit, "LIMIT", 6, 0),
+    (Column::Bar, "", BAR as u16, 150),
+    (Column::PerMinute, "PER MIN", 8, 60),
+    (Column::ToLimit, "TO LIMIT", 8, 60),
+    (Column::Mergeable, "MERGEABLE?", 10, 80),
+    (Column::Size, "SIZE", 10, 110),
+    (Column::User, "USER", 8, 70),
+    (Column::Container, "CONTAINER", 12, 110),
+    (Column::Command, "COMMAND", 0, 0),
+];
+
+impl Column {
+    fn alignment(self) -> Alignment {
+        match self {
+            Column::Bar | Column::User | Column::Container | Column::Command => Alignment::Left,
+            _ => Alignment::Right,
+        }
+    }
+
+    fn text(self, row: &ProcessRow, console: &Console) -> String {
+        match self {
+            Column::Pid => row.pid.to_string(),
+            Column::Mappings => count(row.mappings),
+            Column::Limit => format!("{:.1}%", row.percent_of_limit),
+            Column::Bar => bar(row.percent_of_limit),
+            Column::PerMinute => growth(row.per_minute),
+            Column::ToLimit => time(row.minutes_to_limit),
+            Column::Mergeable => count(row.joinable),
+            Column::Size => console.size(row.virtual_bytes).to_string(),
+            Column::User => printable(&row.user),
+            Column::Container => printable(row.container.as_deref().unwrap_or("-")),
+            Column::Command => printable(command(row)),
+        }
+    }
+
+    fn style(self, row: &ProcessRow) -> Style {
+        let colour = match row.percent_of_limit {
+            share if share >= 70.0 => Color::Red,
+            share if share >= 30.0 => Color::Yellow,
+            _ => Color::Green,
+        };
+        match self {
+            Column::Limit | Column::Bar => Style::new().fg(colour),
+            _ => Style::new(),
+        }
+    }
+}
+
+/// Returns the table of some rows for a screen of this width.
+pub(super) fn table<'r>(
+    rows: impl Iterator<Item = &'r ProcessRow>,
+    width: u16,
+    console: &Console,
+) -> Table<'static> {
+    let shown = || COLUMNS.iter().filter(|(.., from)| width >= *from);
+    let widths = shown().map(|&(column, _, width, _)| match column {
+        Column::Command => Constraint::Fill(1),
+        _ => Constraint::Length(width),
+    });
+    let headings = shown().map(|(column, heading, ..)| aligned(*column, (*heading).to_owned()));
+    let rows = rows.map(|row| {
+        let cells = shown().map(|&(column, ..)| {
+            let text = aligned(column, column.text(row, console));
+            Cell::from(text).style(column.style(row))
+        });
+        Row::new(cells.collect::<Vec<_>>())
+    });
+    Table::new(rows.collect::<Vec<_>>(), widths)
+        .header(Row::new(headings).style(Style::new().add_modifier(Modifier::BOLD)))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+}
+
+fn aligned(column: Column, text: String) -> Text<'static> {
+    Text::from(text).alignment(column.alignment())
+}
+
+/// Returns the command line, or the name if the process has no arguments.
+pub(super) fn command(row: &ProcessRow) -> &str {
+    match row.command_line.as_str() {
+        "" => &row.name,
+        line => line,
+    }
+}
+
+/// Formats growth in mappings per minute.
+pub(super) fn growth(per_minute: Option<f64>) -> String {
+    match per_minute {
+        Some(change) if change.abs() >= 0.5 => {
+            let sign = if change < 0.0 { '-' } else { '+' };
+            format!("{sign}{}", count(change.abs().round() as u64))
+        }
+        Some(_) => "0".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// Formats a time in the largest unit of which there is at least one.
+pub(super) fn time(minutes: Option<f64>) -> String {
+    const HOUR: f64 = 60.0;
+    const DAY: f64 = 24.0 * HOUR;
+    match minutes {
+        None => "-".to_owned(),
+        Some(minutes) if minutes < 1.0 => "< 1 min".to_owned(),
+        Some(minutes) if minutes < 2.0 * HOUR => format!("{minutes:.0} min"),
+        Some(minutes) if minutes < 2.0 * DAY => format!("{:.0} h", minutes / HOUR),
+        Some(minutes) if minutes < 1000.0 * DAY => format!("{:.0} days", minutes / DAY),
+        Some(_) => "years".to_owned(),
+    }
+}
+
+/// Draws a bar for a percentage.
+fn bar(percent: f64) -> String {
+    let full = (percent * BAR as f64 / 100.0).round();
+    let full = full.clamp(0.0, BAR as f64) as usize;
+    "█".repeat(full) + &"·".repeat(BAR - full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_always_as_wide() {
+        for percent in [-1.0, 0.0, 49.9, 100.0, 250.0, f64::NAN] {
+            assert_eq!(bar(percent).chars().count(), BAR);
+        }
+    }
+
+    #[test]
+    fn growth_and_time_have_their_units() {
+        assert_eq!(growth(None), "-");
+        assert_eq!(growth(Some(-0.2)), "0");
+        assert_eq!(growth(Some(12_345.6)), "+12,346");
+        assert_eq!(growth(Some(-7.0)), "-7");
+        for (minutes, expected) in [
+            (0.0, "< 1 min"),
+            (119.0, "119 min"),
+            (180.0, "3 h"),
+            (4320.0, "3 days"),
+            (1e9, "years"),
+        ] {
+            assert_eq!(time(Some(minutes)), expected);
+        }
+        assert_eq!(time(None), "-");
+    }
+
+    #[test]
+    fn the_command_has_room_at_every_width() {
+        for width in [40, 60, 80, 110, 150, 200] {
+            let shown = COLUMNS.iter().filter(|(.., from)| width >= *from);
+            let used: u16 = shown.map(|(_, _, width, _)| width + 1).sum();
+            assert!(width - used >= 12, "{width} columns, {used} used");
+        }
+    }
+}

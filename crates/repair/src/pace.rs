@@ -90,9 +90,18 @@ impl Pace {
     }
 
     /// True if a stop that has lasted for `elapsed` may be used for another small change.
-    pub(super) fn may_continue(&self, elapsed: Duration) -> bool {
-        self.bound
-            .is_none_or(|bound| elapsed < bound.mul_f64(SHARE))
+    ///
+    /// `stopping` is the part of `elapsed` until all threads stood still. If this alone is longer
+    /// than the allowed pause, as with thousands of threads, each further stop would be too long as
+    /// well: the changes may then take as long again, so that few stops are needed.
+    pub(super) fn may_continue(&self, stopping: Duration, elapsed: Duration) -> bool {
+        self.bound.is_none_or(|bound| {
+            let most = match stopping >= bound {
+                true => stopping * 2,
+                false => bound.mul_f64(SHARE),
+            };
+            elapsed < most
+        })
     }
 
     /// Returns the limits for the next piece.
@@ -140,6 +149,17 @@ mod tests {
         bytes: 1 << 28,
         part_bytes: 0,
     };
+
+    #[test]
+    fn a_stop_that_is_too_long_by_itself_is_used_for_as_long_again() {
+        let ms = Duration::from_millis;
+        let pace = Pace::new(Some(ms(5)), MOST, Way::Move, 0);
+        assert!(pace.may_continue(ms(1), ms(2)));
+        assert!(!pace.may_continue(ms(1), ms(5)));
+        assert!(pace.may_continue(ms(100), ms(101)));
+        assert!(pace.may_continue(ms(100), ms(199)));
+        assert!(!pace.may_continue(ms(100), ms(200)));
+    }
 
     #[test]
     fn pieces_shrink_when_they_take_long_and_grow_again() {

@@ -104,7 +104,7 @@ fn reservation(step: &Step) -> Option<VmRange> {
 }
 
 /// Stops the process and executes the first of `steps`, as many as fit into the allowed pause and
-/// at least one. Returns their number.
+/// at least one ([`may_continue`](crate::pace::Pace::may_continue)). Returns their number.
 fn make_in_one_stop(
     session: &mut Session,
     steps: &[Step],
@@ -113,10 +113,11 @@ fn make_in_one_stop(
     let mut places = Places::open(session.pid)?;
     let (pace, begun) = (session.pace, Instant::now());
     let held = stop_patiently(&session.target, &mut session.journal)?;
+    let stopping = begun.elapsed();
     let mut made = 0;
     let changed = places.begin().and_then(|()| {
         for step in steps {
-            if made > 0 && !pace.may_continue(begun.elapsed()) {
+            if made > 0 && !pace.may_continue(stopping, begun.elapsed()) {
                 break;
             }
             made += 1;

@@ -256,6 +256,14 @@ fn what_cannot_be_read_is_named_and_the_rest_is_compared() {
     assert!(said.contains("900"), "{said}");
     assert_eq!(json["traces"][0]["differing_calls"], 1, "{json}");
     assert_eq!(json["failed"].as_array().unwrap().len(), 2, "{json}");
+
+    // Where nothing is left to compare, the command has failed.
+    let torn = file("torn.vmtrace").display().to_string();
+    let output = vmarea(&["compare", &torn, "--policy", "linux", "--policy", "vmarea"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("torn.vmtrace"), "{said}");
 }
 
 /// Traces on which policies differ and others on which they do not, beside files that are no traces.

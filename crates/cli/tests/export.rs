@@ -30,7 +30,9 @@ fn the_chrome_trace_has_the_calls_merges_and_counts_of_a_replay() {
         assert!(event["pid"].is_i64() && event["ts"].is_number(), "{event}");
         let arguments = event["args"].as_object().unwrap();
         let sum = |prefix: &str| -> u64 {
-            let named = arguments.iter().filter(|(name, _)| name.starts_with(prefix));
+            let named = arguments
+                .iter()
+                .filter(|(name, _)| name.starts_with(prefix));
             named.filter_map(|(_, n)| n.as_u64()).sum()
         };
         match event["ph"].as_str().unwrap() {
@@ -88,10 +90,20 @@ fn a_torn_trace_leaves_no_file_behind() {
     std::fs::write(&torn, &whole[..whole.len() / 2]).unwrap();
     for format in ["--perfetto", "--folded"] {
         let out = folder.path().join("out");
-        let arguments = ["export", torn.to_str().unwrap(), format, out.to_str().unwrap()];
+        let arguments = [
+            "export",
+            torn.to_str().unwrap(),
+            format,
+            out.to_str().unwrap(),
+        ];
         let output = vmarea(&arguments);
         assert_ne!(output.status.code(), Some(0), "{format}");
-        assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+        assert_eq!(
+            text(&output.stderr).lines().count(),
+            1,
+            "{}",
+            text(&output.stderr)
+        );
         assert!(!out.exists(), "{format} left a file");
     }
 }

@@ -208,6 +208,15 @@ impl Case<'_> {
         if next.body.has_close() {
             return Err(Refusal::CloseHook);
         }
+        // Each side alone may be within a limit that all three ranges together exceed.
+        let with_prev = Proposal {
+            range: VmRange::new(prev.range.start, self.p.range.end),
+            pgoff: prev.pgoff,
+            ..*self.p
+        };
+        if let Some(refusal) = self.policy.own.refuses(&with_prev, next) {
+            return Err(refusal);
+        }
         // The reason for a refusal depends on the anon_vma that `prev` and the range have after
         // they have been merged.
         let joined = if alone.holder == Some(prev.id) {

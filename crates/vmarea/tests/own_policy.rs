@@ -49,7 +49,6 @@ fn a_merge_is_refused_and_counted() {
     assert_eq!(lengths(&world, mm), [8]);
     world.map(mm, 8, 1, RW);
     assert_eq!(lengths(&world, mm), [8, 1]);
-    // Both sides alone would fit.
     world.map(mm, 12, 6, RW);
     world.map(mm, 9, 3, RW);
     assert_eq!(lengths(&world, mm), [8, 4, 6]);
@@ -57,6 +56,16 @@ fn a_merge_is_refused_and_counted() {
     let stats = &r.state().stats;
     let refused = stats.refusals().find(|(r, _)| *r == Refusal::Special);
     assert_eq!(refused.map(|(_, count)| count), Some(2));
+}
+
+#[test]
+fn a_rule_is_asked_about_all_three_ranges_that_a_merge_joins() {
+    let (mut world, mm) = World::new(Policy::of(&Mine));
+    world.map(mm, 0, 3, RW);
+    world.map(mm, 6, 3, RW);
+    // The range fits together with each neighbour, but not with both.
+    world.map(mm, 3, 3, RW);
+    assert_eq!(lengths(&world, mm), [6, 3]);
 }
 
 #[test]

@@ -55,7 +55,9 @@ pub trait MergePolicy: Sync + RefUnwindSafe {
 
     /// Returns why `range` must not merge with `neighbour`, which the policy below lets merge.
     ///
-    /// Is not asked if a VMA grows in place. The refusal is counted and shown like any other.
+    /// If `range` could merge with both of its neighbours, is asked once more about the range that the
+    /// merge with the lower one makes, and the upper one. Is not asked if a VMA grows in place. The
+    /// refusal is counted and shown like any other.
     fn refuses(&self, range: &Proposal, neighbour: &VmaView) -> Option<Refusal> {
         let _ = (range, neighbour);
         None

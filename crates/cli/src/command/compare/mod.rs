@@ -120,8 +120,14 @@ impl Compare {
                 why,
             }));
         }
-        for Failed { trace, why } in &document.failed {
-            console.complain(&format!("{trace}: {why}"));
+        let line = |failed: &Failed| format!("{}: {}", failed.trace, failed.why);
+        let (last, others) = match document.failed.split_last() {
+            // If nothing was compared, the command fails with the last reason.
+            Some((last, others)) if document.traces.is_empty() => (Some(line(last)), others),
+            _ => (None, &document.failed[..]),
+        };
+        for failed in others {
+            console.complain(&line(failed));
         }
         if document.traces.is_empty() && document.failed.is_empty() {
             let what = anyhow!("there are no traces");
@@ -129,12 +135,11 @@ impl Compare {
         }
         let most = self.differences;
         outputs.write(console, &document, |out| text::write(out, &document, most))?;
-        Ok(
-            match (document.failed.is_empty(), document.traces.is_empty()) {
-                (true, _) => Exit::Ok,
-                _ => Exit::Incomplete,
-            },
-        )
+        match (last, document.failed.is_empty()) {
+            (Some(why), _) => Err(anyhow!(why).into()),
+            (None, true) => Ok(Exit::Ok),
+            (None, false) => Ok(Exit::Incomplete),
+        }
     }
 
     /// Returns the traces, those of folders in the order of their names.

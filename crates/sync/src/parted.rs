@@ -181,6 +181,11 @@ impl<'a, const N: usize, W: Wait> AllGuard<'a, N, W> {
         })
     }
 
+    /// Returns the guards of the whole and of each active part for writing.
+    pub fn split_mut(&mut self) -> (&mut WriteGuard<'a, W>, &mut [Option<WriteGuard<'a, W>>]) {
+        (&mut self.whole, &mut self.parts)
+    }
+
     /// Makes all parts inactive, for the next user of the lock.
     pub fn deactivate(&mut self) {
         self.lock.active.0.store(0, Ordering::Relaxed);

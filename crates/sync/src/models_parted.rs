@@ -2,6 +2,7 @@
 //!
 //! The comment on each model names the error that makes the model fail.
 
+use crate::models::CondvarWait;
 use crate::{Guarded, Nesting, PartedLock, VmaCell, VmaLock};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -34,7 +35,8 @@ impl Checked {
 
 /// A divided lock, and a number in each part and in the whole.
 struct Divided {
-    lock: PartedLock<2>,
+    /// Waiting threads sleep: each turn of a spinning thread would be one more branch of the model.
+    lock: PartedLock<2, CondvarWait>,
     parts: [Guarded<Checked>; 2],
     whole: Guarded<Checked>,
 }
@@ -152,7 +154,7 @@ fn deactivation() {
 #[test]
 fn a_reader_of_a_vma_and_the_writer_of_its_part() {
     loom::model(|| {
-        let lock = PartedLock::<2>::default();
+        let lock = PartedLock::<2, CondvarWait>::default();
         let vma = VmaCell::<Checked, VmaLock>::default();
         let mut all = lock.write_all(Nesting::First);
         vma.claim(all.part_mut(1));

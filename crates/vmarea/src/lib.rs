@@ -28,7 +28,7 @@
 //!
 //! | lock | guards |
 //! |------|--------|
-//! | `Mm::mmap_lock` (parent before child) | [`MmState`](mm::MmState), VMA bodies, tree writes |
+//! | `Mm::mmap_lock` (parent before child), then the parts' locks in ascending order | [`MmState`](mm::MmState), VMA bodies, tree writes |
 //! | VMA lock (in `Vma::body`) | its body, range and mm, against faults without `mmap_lock` |
 //! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
 //! | `Vma::chain` | the chain links of one VMA |

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Cost of the policies and of the kinds of VMA lock, in instructions counted by callgrind.
+# Cost of the policies, and of the kinds of VMA lock and of writers, in instructions counted by callgrind.
 # - Policies: replays one recorded gcc run under `thesis`, `vmarea` and `linux`, and counts the instructions
 #   within calls and faults; also times whole replays, in pairs. Fails if `vmarea` needs more than 1.01
 #   times the instructions of `linux`.
 # - Locks: counts the instructions within faults of one thread under each kind, relative to `mmap_lock`
 #   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
-# usage: ci/instructions.sh [policies [PAIRS] | locks]     both by default
+# - Writers: counts the instructions of calls of one thread with one writer and with a divided address space, and
+#   writes the table in docs/writers.md. Fails if a call that takes one part needs more than 1.25 times the
+#   instructions.
+# usage: ci/instructions.sh [policies [PAIRS] | locks | writers]     all by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,11 +62,34 @@ locks() {
     within "$n" "$base" "a fault by the lock in the VMA needs more than 1.01 times what mmap_lock only needs"
 }
 
+writers() {
+    local rounds=1000 work one parts m n
+    cargo build --release --locked --quiet -p vmarea-experiments --example one_writer
+    "$built/examples/one_writer" >"$room/works"
+    printf '\n| work | one writer | parts | ratio |\n|---|---|---|---|\n' >"$room/table"
+    while read -r work one parts; do
+        m=$(count '*one_writer::rounds*' "$built/examples/one_writer" "$work" "$one" $rounds)
+        n=$(count '*one_writer::rounds*' "$built/examples/one_writer" "$work" "$parts" $rounds)
+        awk -v work="$work" -v m="$m" -v n="$n" -v rounds=$rounds \
+            'BEGIN { printf "| `%s` | %.0f | %.0f | %.2f |\n", work, m / rounds, n / rounds, n / m }' >>"$room/table"
+        [[ $work == remap* ]] || awk -v n="$n" -v base="$m" 'BEGIN { exit n > 1.25 * base }' || {
+            echo "instructions: $work needs more than 1.25 times the instructions in a divided address space" >&2
+            return 1
+        }
+    done <"$room/works"
+    echo >>"$room/table"
+    sed -i -e "/^<!-- instructions:/r $room/table" -e '/^<!-- instructions:/,/^<!-- end of instructions/{/^<!--/!d}' \
+        docs/writers.md
+    cat "$room/table"
+}
+
 case ${1:-} in
 policies) policies "${2:-}" ;;
 locks) locks ;;
+writers) writers ;;
 *)
     policies "${1:-}"
     locks
+    writers
     ;;
 esac

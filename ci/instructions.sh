@@ -6,9 +6,8 @@
 # - Locks: counts the instructions within faults of one thread under each kind, relative to `mmap_lock`
 #   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
 # - Writers: counts the instructions of calls of one thread with one writer and with a divided address space, and
-#   writes the table in docs/writers.md. Fails if a call that takes one part needs more than 1.25 times the
-#   instructions.
-# usage: ci/instructions.sh [policies [PAIRS] | locks | writers]     all by default
+#   writes the table in docs/writers.md. There is no limit.
+# usage: ci/instructions.sh [policies [PAIRS] | locks | writers]     policies and locks by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,10 +16,27 @@ built=${CARGO_TARGET_DIR:-target}/release
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 
+# Functions are found by their names.
+export CARGO_PROFILE_RELEASE_STRIP=none
+
+# collected PROGRAM ARGS: all instructions, or those that an option of callgrind before PROGRAM selects
+collected() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null |
+        awk '/Collected/ { n = $NF } END { print n + 0; exit !n }' || {
+        echo "instructions: none counted in $*" >&2
+        return 1
+    }
+}
+
 # count FUNCTION PROGRAM ARGS: instructions within the function
-count() {
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$1" "${@:2}" 2>&1 >/dev/null |
-        awk '/Collected/ { print $NF }'
+count() { collected --toggle-collect="$1" "${@:2}"; }
+
+# each ROUNDS PROGRAM ARGS: instructions that as many rounds more need; the number of rounds is the last argument
+each() {
+    local once twice
+    once=$(collected "${@:2}" "$1")
+    twice=$(collected "${@:2}" $((2 * $1)))
+    echo $((twice - once))
 }
 
 # within OF BASE WHAT: at most 1.01 times
@@ -68,14 +84,10 @@ writers() {
     "$built/examples/one_writer" >"$room/works"
     printf '\n| work | one writer | parts | ratio |\n|---|---|---|---|\n' >"$room/table"
     while read -r work one parts; do
-        m=$(count '*one_writer::rounds*' "$built/examples/one_writer" "$work" "$one" $rounds)
-        n=$(count '*one_writer::rounds*' "$built/examples/one_writer" "$work" "$parts" $rounds)
+        m=$(each $rounds "$built/examples/one_writer" "$work" "$one")
+        n=$(each $rounds "$built/examples/one_writer" "$work" "$parts")
         awk -v work="$work" -v m="$m" -v n="$n" -v rounds=$rounds \
             'BEGIN { printf "| `%s` | %.0f | %.0f | %.2f |\n", work, m / rounds, n / rounds, n / m }' >>"$room/table"
-        [[ $work == remap* ]] || awk -v n="$n" -v base="$m" 'BEGIN { exit n > 1.25 * base }' || {
-            echo "instructions: $work needs more than 1.25 times the instructions in a divided address space" >&2
-            return 1
-        }
     done <"$room/works"
     echo >>"$room/table"
     sed -i -e "/^<!-- instructions:/r $room/table" -e '/^<!-- instructions:/,/^<!-- end of instructions/{/^<!--/!d}' \
@@ -90,6 +102,5 @@ writers) writers ;;
 *)
     policies "${1:-}"
     locks
-    writers
     ;;
 esac

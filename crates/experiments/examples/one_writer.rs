@@ -1,9 +1,9 @@
 //! Calls of a single thread under one kind of writers, for counting instructions.
 //!
 //! Without arguments, `one_writer` prints the works, one per line, each with the kinds of writers
-//! that do it. `one_writer WORK KIND ROUNDS` does one of them ROUNDS times. An instruction counter
-//! that is limited to `rounds` excludes the setup. `ci/instructions.sh writers` runs this program
-//! to compare the kinds.
+//! that do it. `one_writer WORK KIND ROUNDS` does one of them ROUNDS times. Two runs with different
+//! ROUNDS differ only by the rounds, not by the setup. `ci/instructions.sh writers` runs this
+//! program to compare the kinds.
 //!
 //! - `map`: maps four pages in the middle of a part, and unmaps them
 //! - `protect`: makes the middle page of a mapping read-only, which splits the mapping in three,
@@ -84,7 +84,9 @@ fn measure<K: Writers>(work: &str, count: u64) -> Result<(), Errno> {
     }
     // The first round is not like the others: it allocates.
     once(&space, mm, work, addr)?;
-    rounds(&space, mm, work, addr, count)?;
+    for _ in 0..count {
+        once(&space, mm, work, addr)?;
+    }
     space.validate_all().map_err(|_| Errno::EINVAL)
 }
 
@@ -95,21 +97,6 @@ fn map<E: Environment>(space: &Space<E>, mm: MmId, addr: u64) -> Result<(), Errn
         ..MmapRequest::anonymous(PAGES * PAGE_SIZE)
     };
     space.mmap(mm, &request).map(|_| ())
-}
-
-/// Not inlined, so that an instruction counter finds it by name.
-#[inline(never)]
-fn rounds<E: Environment>(
-    space: &Space<E>,
-    mm: MmId,
-    work: &str,
-    addr: u64,
-    count: u64,
-) -> Result<(), Errno> {
-    for _ in 0..count {
-        once(space, mm, work, addr)?;
-    }
-    Ok(())
 }
 
 fn once<E: Environment>(space: &Space<E>, mm: MmId, work: &str, addr: u64) -> Result<(), Errno> {

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Cost of the policies and of the kinds of VMA lock, in instructions counted by callgrind.
+# Cost of the policies, and of the kinds of VMA lock and of writers, in instructions counted by callgrind.
 # - Policies: replays one recorded gcc run under `thesis`, `vmarea` and `linux`, and counts the instructions
 #   within calls and faults; also times whole replays, in pairs. Fails if `vmarea` needs more than 1.01
 #   times the instructions of `linux`.
 # - Locks: counts the instructions within faults of one thread under each kind, relative to `mmap_lock`
 #   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
-# usage: ci/instructions.sh [policies [PAIRS] | locks]     both by default
+# - Writers: counts the instructions of calls of one thread with one writer and with a divided address space, and
+#   writes the table in docs/writers.md. There is no limit.
+# usage: ci/instructions.sh [policies [PAIRS] | locks | writers]     policies and locks by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,10 +16,27 @@ built=${CARGO_TARGET_DIR:-target}/release
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 
+# Functions are found by their names.
+export CARGO_PROFILE_RELEASE_STRIP=none
+
+# collected PROGRAM ARGS: all instructions, or those that an option of callgrind before PROGRAM selects
+collected() {
+    valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1 >/dev/null |
+        awk '/Collected/ { n = $NF } END { print n + 0; exit !n }' || {
+        echo "instructions: none counted in $*" >&2
+        return 1
+    }
+}
+
 # count FUNCTION PROGRAM ARGS: instructions within the function
-count() {
-    valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$1" "${@:2}" 2>&1 >/dev/null |
-        awk '/Collected/ { print $NF }'
+count() { collected --toggle-collect="$1" "${@:2}"; }
+
+# each ROUNDS PROGRAM ARGS: instructions that as many rounds more need; the number of rounds is the last argument
+each() {
+    local once twice
+    once=$(collected "${@:2}" "$1")
+    twice=$(collected "${@:2}" $((2 * $1)))
+    echo $((twice - once))
 }
 
 # within OF BASE WHAT: at most 1.01 times
@@ -59,9 +78,27 @@ locks() {
     within "$n" "$base" "a fault by the lock in the VMA needs more than 1.01 times what mmap_lock only needs"
 }
 
+writers() {
+    local rounds=1000 work one parts m n
+    cargo build --release --locked --quiet -p vmarea-experiments --example one_writer
+    "$built/examples/one_writer" >"$room/works"
+    printf '\n| work | one writer | parts | ratio |\n|---|---|---|---|\n' >"$room/table"
+    while read -r work one parts; do
+        m=$(each $rounds "$built/examples/one_writer" "$work" "$one")
+        n=$(each $rounds "$built/examples/one_writer" "$work" "$parts")
+        awk -v work="$work" -v m="$m" -v n="$n" -v rounds=$rounds \
+            'BEGIN { printf "| `%s` | %.0f | %.0f | %.2f |\n", work, m / rounds, n / rounds, n / m }' >>"$room/table"
+    done <"$room/works"
+    echo >>"$room/table"
+    sed -i -e "/^<!-- instructions:/r $room/table" -e '/^<!-- instructions:/,/^<!-- end of instructions/{/^<!--/!d}' \
+        docs/writers.md
+    cat "$room/table"
+}
+
 case ${1:-} in
 policies) policies "${2:-}" ;;
 locks) locks ;;
+writers) writers ;;
 *)
     policies "${1:-}"
     locks

@@ -27,6 +27,7 @@ impl Environment for Embedded {
     type Platform = Memory;
     type Mmu = Tables;
     type Wait = Waits;
+    type Writers = vmarea::types::writers::OneWriter;
 }
 
 /// Waits for a lock by polling, and lets other threads run if there is a scheduler.

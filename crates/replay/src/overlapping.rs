@@ -101,7 +101,7 @@ fn placed(action: &Action, call: &Call) -> Option<Range> {
     };
     match place(call.ret) {
         Placement::At(there) => Some((there, there.saturating_add(len))),
-        Placement::Search => None,
+        Placement::Search | Placement::Arena(_) => None,
     }
 }
 

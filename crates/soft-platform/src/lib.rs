@@ -47,6 +47,7 @@ impl Environment for Emulated {
     type Platform = SharedMemory;
     type Mmu = SharedProcessors;
     type Wait = Spin;
+    type Writers = vmarea::types::writers::DefaultWriters;
 }
 
 /// A machine's address spaces.

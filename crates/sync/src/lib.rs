@@ -27,6 +27,9 @@ mod guarded;
 mod lock;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, loom))]
+mod models_parted;
+mod parted;
 pub mod primitive;
 mod rank;
 mod raw;
@@ -34,6 +37,8 @@ mod slots;
 mod spin;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(test, not(loom)))]
+mod tests_parted;
 mod vma;
 mod wait;
 
@@ -42,6 +47,7 @@ pub use lock::{
     CachePaddedLock, ExclusiveGuard, Lock, LockGuard, LockId, OwnerLock, ReadGuard, Speculation,
     WriteGuard,
 };
+pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
 pub use rank::{Rank, Subclass};
 pub use slots::{Key, OutOfMemory, Slots};
 pub use spin::{SpinGuard, SpinLock};

@@ -39,7 +39,7 @@ impl Checked {
 
 /// Sleeps on a single condition variable, so wake-ups may be spurious but are never lost.
 #[derive(Debug, Default)]
-struct CondvarWait;
+pub(crate) struct CondvarWait;
 
 loom::lazy_static! {
     static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());

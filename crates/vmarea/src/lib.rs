@@ -28,7 +28,7 @@
 //!
 //! | lock | guards |
 //! |------|--------|
-//! | `Mm::mmap_lock` (parent before child) | [`MmState`](mm::MmState), VMA bodies, tree writes |
+//! | `Mm::mmap_lock` (parent before child), then the parts' locks in ascending order | [`MmState`](mm::MmState), VMA bodies, tree writes |
 //! | VMA lock (in `Vma::body`) | its body, range and mm, against faults without `mmap_lock` |
 //! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
 //! | `Vma::chain` | the chain links of one VMA |
@@ -74,7 +74,7 @@ use vmarea_sync::{Slots, SpinLock};
 /// The address spaces may share pages. Therefore their frames, anon_vmas and VMAs are stored in
 /// common tables and refer to each other by id. Each module of the crate adds methods to `Space`.
 pub struct Space<E: Environment = Standard> {
-    pub(crate) mms: Slots<Mm<E::Wait>>,
+    pub(crate) mms: Slots<Mm<E>>,
     pub(crate) vmas: Slots<Vma<E>>,
     pub(crate) anon_vmas: Slots<AnonVma<E::Wait>>,
     pub(crate) frames: Slots<Frame>,

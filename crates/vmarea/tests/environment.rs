@@ -21,6 +21,7 @@ impl Environment for Yielding {
     type Platform = NoBytes;
     type Mmu = NoMmu;
     type Wait = Yield;
+    type Writers = vmarea::types::writers::DefaultWriters;
 }
 
 #[derive(Debug)]

@@ -44,6 +44,7 @@ impl Environment for Machine {
     type Platform = Memory;
     type Mmu = Hardware;
     type Wait = Spin;
+    type Writers = vmarea::types::writers::OneWriter;
 }
 
 /// The machine's physical memory, as the core uses it.

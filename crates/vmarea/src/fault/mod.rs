@@ -34,9 +34,10 @@ use crate::Space;
 use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
 use crate::page::{Blocked, FaultPath, Pte};
 use crate::types::platform::{Environment, Platform, Standard};
+use crate::types::writers::Token;
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
-use vmarea_sync::{LockGuard, VmaLockKind};
+use vmarea_sync::VmaLockKind;
 
 /// The type of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -64,7 +65,7 @@ impl<E: Environment> Space<E> {
 
     /// Handles a fault like [`fault`](Self::fault), but always under `mmap_lock`.
     fn fault_locked(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
-        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+        let r = self.mmap_read_lock_at(mm, addr).ok_or(Errno::ESRCH)?;
         match r.find_vma(addr) {
             None => Ok(Faulted::NoMapping),
             Some(vma) if vma.range.start <= addr => Ok(r.handle(&vma, addr, access)),
@@ -114,7 +115,7 @@ pub(crate) trait Neighbours {
     fn thp_disabled(&self) -> ThpDisabled;
 }
 
-impl<E: Environment, T: LockGuard> Neighbours for MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> Neighbours for MmapGuard<'s, E, T> {
     fn prev_of(&self, vma: &VmaView) -> Option<VmaView> {
         self.prev(vma.range.start)
     }

@@ -9,9 +9,9 @@ use crate::Space;
 use crate::mm::MmapGuard;
 use crate::policy::Rules;
 use crate::types::platform::Environment;
+use crate::types::writers::Token;
 use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
 use crate::vma::VmaView;
-use vmarea_sync::LockGuard;
 
 impl<E: Environment> Space<E> {
     /// Prefaults the pages of `range` as far as possible; failures are ignored.
@@ -134,7 +134,7 @@ fn key_permits(rights: PkeyRights, flags: VmFlags, access: Access) -> bool {
     }
 }
 
-impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Prefaults the pages in part of one VMA.
     #[doc(alias = "populate_vma_page_range")]
     pub(crate) fn populate_vma(&self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {

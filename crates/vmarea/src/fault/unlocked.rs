@@ -30,7 +30,7 @@ impl<E: Environment> Space<E> {
     #[inline]
     pub(super) fn fault_unlocked(
         &self,
-        (id, mm): (MmId, &Mm<E::Wait>),
+        (id, mm): (MmId, &Mm<E>),
         addr: u64,
         access: Access,
     ) -> Result<Faulted, FellBack> {
@@ -62,7 +62,7 @@ impl<E: Environment> Space<E> {
     /// Resumes a fault in the VMA `vma`; returns `None` if the fault has to start again.
     pub(super) fn fault_in(
         &self,
-        (id, mm): (MmId, &Mm<E::Wait>),
+        (id, mm): (MmId, &Mm<E>),
         vma: VmaId,
         addr: u64,
         access: Access,

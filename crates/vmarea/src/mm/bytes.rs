@@ -44,11 +44,11 @@ impl<E: Environment> Space<E> {
     pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
         let r = self.mmap_read_lock(mm)?;
         let mut bytes = VmaBytes {
-            index: r.mm.tree.bytes(),
+            index: r.index().bytes(),
             ..VmaBytes::default()
         };
         let mut anon_vmas = BTreeSet::new();
-        for entry in r.mm.tree.ranges(0, u64::MAX) {
+        for entry in r.index().ranges() {
             let Some(vma) = VmaId::from_bits(entry.value) else {
                 continue;
             };

@@ -35,7 +35,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             self.start_write(*id);
         }
         self.start_write(plan.target);
-        let reserved = self.mm.tree.write().reserve(2);
+        if let Some((_, range, _)) = plan.shrink {
+            self.put_to_use(range.start);
+        }
+        let reserved = self.reserve_in_index(2, plan.range.start);
         reserved.map_err(|_| GivenUp::Memory)?;
         let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
         let spare = self.spare_frames(survivor, plan.copies);
@@ -61,7 +64,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some(left) = left {
             space.unlink_left(&left, &mut root_locks);
         }
-        let sticky = |id| space.vma(id).body.get(&self.token).flags & space.policy.sticky();
+        let sticky = |id| self.body(id).flags & space.policy.sticky();
         flags |= sticky(plan.target);
         for id in plan.remove.iter().flatten() {
             flags |= sticky(*id);
@@ -236,10 +239,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         };
         vma.set_range(range, pgoff);
         if !unchanged {
-            self.mm
-                .tree
-                .write()
-                .resize(old_start, range.start, range.end);
+            self.rehome(vma, old_start, range.start);
+            self.index().resize(old_start, range.start, range.end);
             self.lookups().note_change(|| Change::Resized {
                 vma: id,
                 start: old_start,
@@ -264,8 +265,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             end: vma.end(),
             value: id.to_bits(),
         };
-        vma.body.attach(&mut self.token);
-        self.mm.tree.write().insert(entry);
+        vma.body.attach(self.guard_at(entry.start));
+        self.index().insert(entry);
         self.state_mut().map_count += 1;
         self.lookups().note_change(|| Change::Linked(id));
     }
@@ -281,8 +282,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             vma: id,
             prev: self.prev(vma.start()).map(|v| v.id),
         });
-        vma.body.detach(&mut self.token);
-        self.mm.tree.write().remove(vma.start());
+        vma.body.detach(self.guard_at(vma.start()));
+        self.index().remove(vma.start());
         self.state_mut().map_count -= 1;
         self.release_vma_held(id, root_locks);
     }
@@ -295,8 +296,9 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let vma = self.space.vma(id);
         self.space.unlink_anon_vmas(vma, root_locks);
-        vma.body.release(&mut self.token);
+        let start = vma.start();
+        vma.body.release(self.guard_at(start));
         vma.set_mm(None);
-        self.space.vmas.remove(id.0);
+        self.free_vma_slot(id, start);
     }
 }

@@ -7,17 +7,17 @@ use super::lookups::VmasOf;
 use super::{Mm, MmapGuard};
 use crate::Space;
 use crate::types::platform::Environment;
+use crate::types::writers::Token;
 use crate::types::{VmRange, VmaId};
 use crate::vma::VmaView;
 use core::sync::atomic::Ordering;
 use vmarea_range_tree::Entry;
-use vmarea_sync::{LockGuard, Wait};
 
 fn id(entry: Entry) -> Option<VmaId> {
     VmaId::from_bits(entry.value)
 }
 
-impl<W: Wait> Mm<W> {
+impl<E: Environment> Mm<E> {
     /// Counts a lookup; also counts a hit if a last-VMA cache would have contained the result.
     fn count_lookup(&self, found: Option<Entry>, addr: u64) {
         let value = found.filter(|e| e.start <= addr).map_or(0, |e| e.value);
@@ -36,7 +36,7 @@ impl<W: Wait> Mm<W> {
 impl<E: Environment> Space<E> {
     /// Counts a lookup if counting is enabled, and reports it to the lookup observer, if any.
     #[inline]
-    pub(crate) fn note_lookup(&self, mm: &Mm<E::Wait>, found: Option<Entry>, addr: u64) {
+    pub(crate) fn note_lookup(&self, mm: &Mm<E>, found: Option<Entry>, addr: u64) {
         if self.count_lookups {
             mm.count_lookup(found, addr);
         }
@@ -48,15 +48,15 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns the first VMA that ends after `addr`, without counting the lookup.
     pub(crate) fn find(&self, addr: u64) -> Option<VmaView> {
-        self.mm.tree.find(addr).and_then(id).map(|v| self.view(v))
+        self.index().find(addr).and_then(id).map(|v| self.view(v))
     }
 
     /// Returns the first VMA that ends after `addr`.
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
-        let found = self.mm.tree.find(addr);
+        let found = self.index().find(addr);
         self.space.note_lookup(self.mm, found, addr);
         found.and_then(id).map(|v| self.view(v))
     }
@@ -68,7 +68,7 @@ impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
 
     /// Returns the last VMA that starts below `addr`.
     pub(crate) fn prev(&self, addr: u64) -> Option<VmaView> {
-        self.mm.tree.prev(addr).and_then(id).map(|v| self.view(v))
+        self.index().prev(addr).and_then(id).map(|v| self.view(v))
     }
 
     /// Returns the first VMA that overlaps `range`.

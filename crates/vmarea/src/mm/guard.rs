@@ -2,22 +2,27 @@
 //!
 //! Operations that both guards allow are methods of [`MmapGuard`]; operations that need the lock
 //! for writing are methods of [`MmapWriteGuard`].
+//!
+//! If the address space is divided ([`Writers`]), a guard holds either all parts or one. A guard of
+//! one part sees the VMAs of that part only, and its own copy of the state (`parts`).
 
-use super::{Mm, MmState};
+use super::parts::{self, Growth};
+use super::{Index, Mm, MmState};
 use crate::Space;
 use crate::page::{PageTable, PageTables};
 use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, MmId, VmRange, VmaId};
+use crate::types::writers::{Token, WriteToken, Writers};
+use crate::types::{AnonVmaId, MmId, PAGE_SIZE, VmRange, VmaId};
 use crate::vma::merge::CallKind;
-use crate::vma::{VmaBody, VmaView};
+use crate::vma::{Vma, VmaBody, VmaView};
 use alloc::vec::Vec;
-use vmarea_sync::{CachePaddedLock, LockGuard, ReadGuard, WriteGuard};
+use vmarea_sync::{Key, Nesting, OutOfMemory, WriteGuard};
 
 /// `mmap_lock` of one mm, held for reading or for writing.
 #[derive(Debug)]
-pub struct MmapGuard<'s, E: Environment, T> {
+pub struct MmapGuard<'s, E: Environment, T: Token<'s, E::Wait>> {
     pub(crate) space: &'s Space<E>,
-    pub(crate) mm: &'s Mm<E::Wait>,
+    pub(crate) mm: &'s Mm<E>,
     pub(crate) id: MmId,
     /// The kind of call to which merges are attributed in the statistics.
     pub(crate) call: CallKind,
@@ -26,60 +31,232 @@ pub struct MmapGuard<'s, E: Environment, T> {
 
 /// `mmap_lock` of one mm, held for reading.
 pub type MmapReadGuard<'s, E = Standard> =
-    MmapGuard<'s, E, ReadGuard<'s, <E as Environment>::Wait>>;
+    MmapGuard<'s, E, <<E as Environment>::Writers as Writers>::Read<'s, <E as Environment>::Wait>>;
 
 /// `mmap_lock` of one mm, held for writing.
 pub type MmapWriteGuard<'s, E = Standard> =
-    MmapGuard<'s, E, WriteGuard<'s, <E as Environment>::Wait>>;
+    MmapGuard<'s, E, <<E as Environment>::Writers as Writers>::Write<'s, <E as Environment>::Wait>>;
 
 impl<E: Environment> Space<E> {
     /// Takes an address space's `mmap_lock` for writing; `None` if the mm no longer exists.
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
-        self.lock_by(id, |lock| lock.write())
+        self.write_all(id, Nesting::First)
     }
 
     /// Takes `mmap_lock` of a fork's child for writing, while the parent's `mmap_lock` is held.
     pub(crate) fn mmap_write_lock_nested(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
-        self.lock_by(id, |lock| lock.write_nested())
+        self.write_all(id, Nesting::Nested)
     }
 
     /// Takes an address space's `mmap_lock` for reading; `None` if the mm no longer exists.
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
-        self.lock_by(id, |lock| lock.read())
+        self.read_all(id, Nesting::First)
     }
 
     /// Takes a second `mmap_lock` for reading; the mm that is already locked must have a lower id.
     pub(crate) fn mmap_read_lock_nested(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
-        self.lock_by(id, |lock| lock.read_nested())
+        self.read_all(id, Nesting::Nested)
     }
 
-    fn lock_by<'s, T>(
-        &'s self,
+    /// Takes what a call needs that changes only mappings in `range`: one part if the range, with
+    /// the neighbours that the call may read, is in one part with enough room; otherwise all.
+    pub(crate) fn mmap_write_lock_in(
+        &self,
         id: MmId,
-        take: impl FnOnce(&'s CachePaddedLock<E::Wait>) -> T,
-    ) -> Option<MmapGuard<'s, E, T>> {
+        range: VmRange,
+        growth: Growth,
+    ) -> Option<MmapWriteGuard<'_, E>> {
+        let part = self.part_around(range);
+        part.and_then(|part| self.write_part(id, part, growth))
+            .or_else(|| self.mmap_write_lock(id))
+    }
+
+    /// Returns the part that contains a range and the addresses that a call on this range may read:
+    /// the neighbours, and above the range the guard gap of a stack.
+    #[inline]
+    pub(crate) fn part_around(&self, range: VmRange) -> Option<usize> {
+        if E::Writers::PARTS == 0 {
+            return None;
+        }
+        let below = range.start.saturating_sub(1);
+        let gap = self.system.stack_guard_gap + PAGE_SIZE;
+        let parts = [below, range.end.saturating_add(gap)].map(E::Writers::part_of);
+        (parts[0] == parts[1]).then_some(parts[0])
+    }
+
+    /// Takes one part for writing; `None` if the part is not in use or has no room, if a VMA
+    /// crosses or touches its ends, or if the mm no longer exists.
+    pub(crate) fn write_part(
+        &self,
+        id: MmId,
+        part: usize,
+        growth: Growth,
+    ) -> Option<MmapWriteGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let guard = MmapGuard {
+        let mut token = E::Writers::write_part(&mm.mmap_lock, part)?;
+        let own = &mm.parts.as_ref()[part];
+        self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
+        let state = own.state.get_mut(token.part_mut(part));
+        state.counted = true;
+        let has_room = state.has_room(growth);
+        has_room.then_some(MmapGuard {
             space: self,
             mm,
             id,
             call: CallKind::Other,
-            token: take(&mm.mmap_lock),
-        };
+            token,
+        })
+    }
+
+    /// Takes what a fault at `addr` needs: the part with the VMA there, if no VMA crosses or touches
+    /// the ends of this part; otherwise all.
+    pub(crate) fn mmap_read_lock_at(&self, id: MmId, addr: u64) -> Option<MmapReadGuard<'_, E>> {
+        if E::Writers::PARTS > 0
+            && let Some(guard) = self.read_part(id, E::Writers::part_of(addr))
+            && guard.index().get(addr).is_some()
+        {
+            return Some(guard);
+        }
+        self.mmap_read_lock(id)
+    }
+
+    fn read_part(&self, id: MmId, part: usize) -> Option<MmapReadGuard<'_, E>> {
+        let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
+        let token = E::Writers::read_part(&mm.mmap_lock, part)?;
+        let own = &mm.parts.as_ref()[part];
+        self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
+        Some(MmapGuard {
+            space: self,
+            mm,
+            id,
+            call: CallKind::Other,
+            token,
+        })
+    }
+
+    fn write_all(&self, id: MmId, nesting: Nesting) -> Option<MmapWriteGuard<'_, E>> {
+        let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
+        let mut token = E::Writers::write_all(&mm.mmap_lock, nesting);
         // The address space may have ended, and its slot been reused, during the wait.
-        self.mms.get(id.0).is_some().then_some(guard)
+        self.mms.get(id.0)?;
+        settle(mm, &mut token, false);
+        Some(MmapGuard {
+            space: self,
+            mm,
+            id,
+            call: CallKind::Other,
+            token,
+        })
+    }
+
+    fn read_all(&self, id: MmId, nesting: Nesting) -> Option<MmapReadGuard<'_, E>> {
+        let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
+        let token = match E::Writers::PARTS {
+            0 => E::Writers::read_all(&mm.mmap_lock, nesting),
+            _ => {
+                let mut token = E::Writers::write_all(&mm.mmap_lock, nesting);
+                self.mms.get(id.0)?;
+                settle(mm, &mut token, true);
+                renew(self, mm, &mut token);
+                E::Writers::downgrade(token)
+            }
+        };
+        self.mms.get(id.0)?;
+        Some(MmapGuard {
+            space: self,
+            mm,
+            id,
+            call: CallKind::Other,
+            token,
+        })
     }
 }
 
-impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
+/// Adds to the state of the whole what each part has counted, with the statistics if they are
+/// needed now.
+#[inline]
+fn settle<'s, E: Environment>(
+    mm: &'s Mm<E>,
+    token: &mut impl Token<'s, E::Wait>,
+    with_stats: bool,
+) {
+    if E::Writers::PARTS == 0 {
+        return;
+    }
+    let Some((whole, parts)) = token.all_mut() else {
+        return;
+    };
+    let whole = mm.state.get_mut(whole);
+    for (part, guard) in mm.parts.as_ref().iter().zip(parts) {
+        if let Some(guard) = guard {
+            let part = part.state.get_mut(guard);
+            part.settle(whole);
+            if with_stats {
+                part.settle_stats(whole);
+            }
+        }
+    }
+}
+
+/// Gives each part in use a new copy of the state of the whole, if all parts are held for writing.
+fn renew<'s, E: Environment>(space: &Space<E>, mm: &'s Mm<E>, token: &mut impl Token<'s, E::Wait>) {
+    let Some((whole, parts)) = token.all_mut() else {
+        return;
+    };
+    let active = parts.iter().flatten().count() as u32;
+    if active == 0 {
+        return;
+    }
+    let whole = mm.state.get(&*whole);
+    let room = parts::room(whole, &space.system, active);
+    for (part, guard) in mm.parts.as_ref().iter().zip(parts) {
+        if let Some(guard) = guard {
+            part.state.get_mut(guard).renew(whole, &room);
+        }
+    }
+}
+
+impl<'s, E: Environment, T: Token<'s, E::Wait>> Drop for MmapGuard<'s, E, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if E::Writers::PARTS > 0 {
+            renew(self.space, self.mm, &mut self.token);
+        }
+    }
+}
+
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns the counters, layout and limits.
     pub fn state(&self) -> &MmState {
-        self.mm.state.get(&self.token)
+        match self.token.only() {
+            None => self.mm.state.get(self.token.whole()),
+            Some(part) => {
+                let own = &self.mm.parts.as_ref()[part].state;
+                &own.get(self.token.part(part)).state
+            }
+        }
+    }
+
+    /// Returns the index of the VMAs that this guard holds.
+    #[inline]
+    pub(crate) fn index(&self) -> Index<'s, E::Writers> {
+        match self.token.only() {
+            None => self.mm.index(),
+            Some(part) => self.mm.index_of(1 << part),
+        }
+    }
+
+    /// Returns the body of a VMA.
+    #[inline]
+    pub(crate) fn body(&self, id: VmaId) -> &VmaBody {
+        let vma = self.space.vma(id);
+        let part = E::Writers::part_of(vma.start());
+        vma.body.get(self.token.part(part))
     }
 
     /// Returns the current state of a VMA.
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
-        self.space.view(id, &self.token)
+        self.space.vma(id).view(id, self.body(id))
     }
 
     /// Returns every VMA, in address order.
@@ -120,10 +297,37 @@ impl<'s, E: Environment, T: LockGuard> MmapGuard<'s, E, T> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Returns the counters, layout and limits for modification.
     pub(crate) fn state_mut(&mut self) -> &mut MmState {
-        self.mm.state.get_mut(&mut self.token)
+        match self.token.only() {
+            None => self.mm.state.get_mut(self.token.whole_mut()),
+            Some(part) => {
+                let own = &self.mm.parts.as_ref()[part].state;
+                &mut own.get_mut(self.token.part_mut(part)).state
+            }
+        }
+    }
+
+    /// Returns the part that this guard holds, if it does not hold all.
+    #[inline]
+    pub(crate) fn only_part(&self) -> Option<usize> {
+        self.token.only()
+    }
+
+    /// True if a call that raises the counters by `growth` stays within the limits, unless all
+    /// parts are held, in which case the call itself checks them.
+    pub(crate) fn has_room(&self, growth: Growth) -> bool {
+        self.only_part().is_none_or(|part| {
+            let own = &self.mm.parts.as_ref()[part].state;
+            own.get(self.token.part(part)).has_room(growth)
+        })
+    }
+
+    /// Returns the guard of the lock that owns a VMA that starts at `addr`.
+    #[inline]
+    pub(crate) fn guard_at(&mut self, addr: u64) -> &mut WriteGuard<'s, E::Wait> {
+        self.token.part_mut(E::Writers::part_of(addr))
     }
 
     /// Waits until no fault holds the VMA's lock, then write-locks the VMA until this guard is
@@ -133,13 +337,76 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "vma_start_write")]
     #[inline]
     pub(crate) fn start_write(&mut self, id: VmaId) {
-        self.space.vma(id).body.start_write(&mut self.token);
+        let vma = self.space.vma(id);
+        vma.body.start_write(self.guard_at(vma.start()));
     }
 
     /// Returns a VMA's body (everything but range, page offset and anon_vma) for modification.
     pub(crate) fn body_mut(&mut self, id: VmaId) -> &mut VmaBody {
-        let body = &self.space.vma(id).body;
-        body.start_write(&mut self.token);
-        body.get_mut(&mut self.token)
+        let vma = self.space.vma(id);
+        let guard = self.guard_at(vma.start());
+        vma.body.start_write(guard);
+        vma.body.get_mut(guard)
+    }
+
+    /// Puts the part that contains `addr` to use, so that a VMA can start there.
+    #[inline]
+    pub(crate) fn put_to_use(&mut self, addr: u64) {
+        if E::Writers::PARTS > 0 {
+            self.guard_at(addr);
+        }
+    }
+
+    /// Reserves memory in the index for `changes` insertions, also for a VMA that starts at `addr`.
+    #[inline]
+    pub(crate) fn reserve_in_index(
+        &mut self,
+        changes: usize,
+        addr: u64,
+    ) -> Result<(), OutOfMemory> {
+        self.put_to_use(addr);
+        self.index().reserve(changes)
+    }
+
+    /// Makes the lock of another part the owner of a VMA whose start is about to move there.
+    #[inline]
+    pub(crate) fn rehome(&mut self, vma: &Vma<E>, from: u64, to: u64) {
+        if E::Writers::part_of(from) == E::Writers::part_of(to) {
+            return;
+        }
+        vma.body.detach(self.guard_at(from));
+        vma.body.release(self.guard_at(from));
+        vma.body.claim(self.guard_at(to));
+        vma.body.attach(self.guard_at(to));
+    }
+
+    /// Takes a slot for a VMA that starts at `addr`; each part has slots of its own.
+    #[inline]
+    pub(crate) fn vma_slot(&self, addr: u64) -> Result<Key, OutOfMemory> {
+        match E::Writers::PARTS {
+            0 => self.space.vmas.insert(),
+            _ => self.space.vmas.insert_in(E::Writers::part_of(addr)),
+        }
+    }
+
+    /// Frees the slot of a VMA that started at `addr`.
+    #[inline]
+    pub(crate) fn free_vma_slot(&self, id: VmaId, addr: u64) {
+        match E::Writers::PARTS {
+            0 => self.space.vmas.remove(id.0),
+            _ => self.space.vmas.remove_in(id.0, E::Writers::part_of(addr)),
+        };
+    }
+
+    /// Puts all parts out of use, at the end of the address space.
+    pub(crate) fn forget_parts(&mut self) {
+        if let Some((_, parts)) = self.token.all_mut() {
+            for (part, guard) in self.mm.parts.as_ref().iter().zip(parts) {
+                if let Some(guard) = guard {
+                    *part.state.get_mut(guard) = parts::PartState::default();
+                }
+            }
+        }
+        self.token.deactivate();
     }
 }

@@ -6,9 +6,11 @@ use crate::page::range::Zap;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
+use crate::types::writers::{WriteToken, Writers};
 use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
+use vmarea_sync::Nesting;
 
 /// A VMA to import unchanged, such as one from `execve` or from a running process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +49,9 @@ impl<E: Environment> Space<E> {
         }
         mm.pages.set_owner(id);
         // No other thread knows the new address space, but a fork already holds its parent's lock.
-        let mut token = mm.mmap_lock.write_nested();
-        mm.state.claim(&mut token);
-        *mm.state.get_mut(&mut token) = MmState {
+        let mut token = E::Writers::write_all(&mm.mmap_lock, Nesting::Nested);
+        mm.state.claim(token.whole_mut());
+        *mm.state.get_mut(token.whole_mut()) = MmState {
             layout,
             limits,
             pkeys: u16::from(self.system.protection_keys),
@@ -76,7 +78,7 @@ impl<E: Environment> Space<E> {
         if w.intersection(vma.range).is_some() {
             return Err(Errno::EEXIST);
         }
-        w.mm.tree.write().reserve(1)?;
+        w.reserve_in_index(1, vma.range.start)?;
         let id = w.new_vma(vma.range, vma.pgoff, vma.body)?;
         if let Err(error) = self.import_anon_vma(id, vma.anon) {
             w.release_vma(id);
@@ -130,7 +132,8 @@ impl<E: Environment> Space<E> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.unmap_everything();
         self.mmu.mm_gone(mm);
-        w.mm.state.release(&mut w.token);
+        w.forget_parts();
+        w.mm.state.release(w.token.whole_mut());
         self.mms.remove(mm.0);
         Ok(())
     }

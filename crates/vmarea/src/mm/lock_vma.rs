@@ -80,7 +80,7 @@ impl<E: Environment> Space<E> {
     #[inline]
     pub(crate) fn lock_vma_of<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E::Wait>),
+        (id, mm): (MmId, &'s Mm<E>),
         addr: u64,
     ) -> Result<LockedVma<'s, E>, FellBack> {
         let near = mm.pages.near(addr);
@@ -109,10 +109,10 @@ impl<E: Environment> Space<E> {
     #[inline]
     fn find_and_lock<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E::Wait>),
+        (id, mm): (MmId, &'s Mm<E>),
         addr: u64,
     ) -> Result<LockedVma<'s, E>, Missed> {
-        let found = mm.tree.try_find(addr).map_err(|_| Missed::Again)?;
+        let found = mm.try_find(addr).map_err(|_| Missed::Again)?;
         let vma = found
             .filter(|entry| entry.start <= addr)
             .and_then(|entry| VmaId::from_bits(entry.value))
@@ -124,12 +124,12 @@ impl<E: Environment> Space<E> {
     #[inline]
     pub(crate) fn try_lock_vma<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E::Wait>),
+        (id, mm): (MmId, &'s Mm<E>),
         vma_id: VmaId,
         addr: u64,
     ) -> Result<LockedVma<'s, E>, Missed> {
         let vma = self.vmas.get(vma_id.0).ok_or(Missed::Again)?;
-        let lock = vma.body.start_read(&mm.mmap_lock)?;
+        let lock = vma.body.start_read(mm.owner(vma.start()))?;
         let same = self.vmas.get(vma_id.0).is_some() && self.mms.get(id.0).is_some();
         if !same || addr < vma.start() || vma.end() <= addr {
             return Err(Missed::Again);

@@ -4,18 +4,19 @@ use super::{Mm, MmapGuard};
 use crate::Space;
 use crate::lookup::{Change, Vmas};
 use crate::types::platform::Environment;
+use crate::types::writers::Token;
 use crate::types::{MmId, VmRange, VmaId};
 
 /// The VMAs of one mm. A caller that does not hold `mmap_lock` must revalidate results.
 pub(crate) struct VmasOf<'a, E: Environment> {
     pub(crate) space: &'a Space<E>,
-    pub(crate) mm: &'a Mm<E::Wait>,
+    pub(crate) mm: &'a Mm<E>,
     pub(crate) id: MmId,
 }
 
 impl<'a, E: Environment> VmasOf<'a, E> {
     /// Creates the lookup interface of `mm`; returns `None` if the mm has no owner id yet.
-    pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E::Wait>) -> Option<Self> {
+    pub(crate) fn new(space: &'a Space<E>, mm: &'a Mm<E>) -> Option<Self> {
         let id = mm.pages.owner()?;
         Some(VmasOf { space, mm, id })
     }
@@ -29,7 +30,7 @@ impl<E: Environment> Vmas for VmasOf<'_, E> {
 
     #[inline]
     fn find(&self, addr: u64) -> Option<VmaId> {
-        let found = self.mm.tree.find(addr)?;
+        let found = self.mm.index().find(addr)?;
         VmaId::from_bits(found.value)
     }
 
@@ -44,7 +45,7 @@ impl<E: Environment> Vmas for VmasOf<'_, E> {
     }
 }
 
-impl<E: Environment, T> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[inline]
     pub(crate) fn lookups(&self) -> VmasOf<'_, E> {
         VmasOf {
@@ -55,7 +56,7 @@ impl<E: Environment, T> MmapGuard<'_, E, T> {
     }
 }
 
-impl<E: Environment, T> Vmas for MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> Vmas for MmapGuard<'s, E, T> {
     #[inline]
     fn mm(&self) -> MmId {
         self.id

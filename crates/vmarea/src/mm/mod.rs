@@ -17,17 +17,22 @@ pub mod commit;
 mod faults;
 pub mod find;
 mod guard;
+mod index;
 pub mod lifecycle;
 mod lock_vma;
 mod lookups;
 pub mod mapped;
 pub mod modify;
+mod parts;
 mod reclaim;
 pub mod split;
 pub mod stats;
 pub mod validate;
 
 pub use account::Limits;
+pub(crate) use index::Index;
+pub(crate) use parts::Growth;
+
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
 pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
@@ -37,10 +42,13 @@ pub use reclaim::Retained;
 pub use stats::Stats;
 
 use crate::page::PageTable;
-use crate::types::{PkeyRights, VmFlags};
+use crate::types::platform::{Environment, Standard};
+use crate::types::writers::Writers;
+use crate::types::{PkeyRights, VmFlags, VmRange};
 use core::sync::atomic::AtomicU64;
-use vmarea_range_tree::RangeTree;
-use vmarea_sync::{CachePaddedLock, Guarded, Rank, Spin, Wait};
+use parts::Part;
+use vmarea_range_tree::{Contended, Entry, RangeTree};
+use vmarea_sync::{CachePaddedLock, Guarded, Rank};
 
 /// Rank of `mmap_lock` in the lock order: before the VMA locks and the anon_vma root locks.
 const MMAP_LOCK: Rank = Rank(32);
@@ -48,9 +56,11 @@ const MMAP_LOCK: Rank = Rank(32);
 /// An address space, stored in a slot.
 #[derive(Debug)]
 #[doc(alias = "mm_struct")]
-pub struct Mm<W: Wait = Spin> {
-    pub(crate) mmap_lock: CachePaddedLock<W>,
-    pub(crate) tree: RangeTree,
+pub struct Mm<E: Environment = Standard> {
+    pub(crate) mmap_lock: <E::Writers as Writers>::Lock<E::Wait>,
+    /// The VMAs, unless the address space is divided into parts.
+    tree: RangeTree,
+    pub(crate) parts: <E::Writers as Writers>::Each<Part>,
     pub(crate) pages: PageTable,
     pub(crate) state: Guarded<MmState>,
     /// Lookup statistics. The counters are atomic because lookups may happen without `mmap_lock`.
@@ -60,10 +70,12 @@ pub struct Mm<W: Wait = Spin> {
     pub(crate) fault_counters: FaultCounters,
 }
 
-impl<W: Wait> Default for Mm<W> {
+impl<E: Environment> Default for Mm<E> {
     fn default() -> Self {
+        let mmap_lock = E::Writers::lock(MMAP_LOCK);
         Mm {
-            mmap_lock: CachePaddedLock::with_rank(MMAP_LOCK),
+            parts: E::Writers::each(&mmap_lock, Part::owned_by),
+            mmap_lock,
             tree: RangeTree::default(),
             pages: PageTable::default(),
             state: Guarded::default(),
@@ -72,6 +84,37 @@ impl<W: Wait> Default for Mm<W> {
             last_used: AtomicU64::default(),
             fault_counters: FaultCounters::default(),
         }
+    }
+}
+
+impl<E: Environment> Mm<E> {
+    /// Returns the index of the VMAs in the parts of a bitmap.
+    #[inline]
+    pub(crate) fn index_of(&self, mask: u64) -> Index<'_, E::Writers> {
+        Index::new(&self.tree, self.parts.as_ref(), mask)
+    }
+
+    /// Returns the whole index, for a caller that checks what it finds.
+    #[inline]
+    pub(crate) fn index(&self) -> Index<'_, E::Writers> {
+        self.index_of(E::Writers::active(&self.mmap_lock))
+    }
+
+    /// Returns the range that contains `addr`, for a caller that holds no lock.
+    #[inline]
+    pub(crate) fn try_find(&self, addr: u64) -> Result<Option<Entry>, Contended> {
+        self.index_of(0).try_find(addr)
+    }
+
+    /// Returns an address up to which there is no VMA above `range`, which is a VMA.
+    pub(crate) fn next_start(&self, range: VmRange) -> Option<u64> {
+        self.index_of(0).next_start(range)
+    }
+
+    /// Returns the lock that owns a VMA that starts at `addr`.
+    #[inline]
+    pub(crate) fn owner(&self, addr: u64) -> &CachePaddedLock<E::Wait> {
+        E::Writers::owner(&self.mmap_lock, E::Writers::part_of(addr))
     }
 }
 

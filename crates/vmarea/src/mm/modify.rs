@@ -230,7 +230,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// are not even read, to avoid contention with concurrent faults, which write to the locks in
     /// them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
-        let tree = &self.mm.tree;
+        let tree = self.index();
         let below = tree.prev(range.start).filter(|e| e.end == range.start);
         let above = tree.find(range.end).filter(|e| e.start == range.end);
         [below, above].map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))

@@ -63,7 +63,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             NewHalf::Below => (high, low),
             NewHalf::Above => (low, high),
         };
-        self.mm.tree.write().reserve(2)?;
+        self.reserve_in_index(2, addr)?;
         let new_id = self.new_vma(cut.0, cut.1, old.body)?;
         let mut root_locks = AnonVmaRootLocks::none();
         if let Some(anon_vma) = old.anon_vma {
@@ -121,10 +121,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         pgoff: Pgoff,
         body: VmaBody,
     ) -> Result<VmaId, Errno> {
-        let id = VmaId(self.space.vmas.insert()?);
+        let id = VmaId(self.vma_slot(range.start)?);
         let vma = self.space.vma(id);
-        vma.body.claim(&mut self.token);
-        *vma.body.get_mut(&mut self.token) = body;
+        let guard = self.guard_at(range.start);
+        vma.body.claim(guard);
+        *vma.body.get_mut(guard) = body;
         vma.set_range(range, pgoff);
         vma.set_anon_vma(None);
         vma.set_mm(Some(self.id));

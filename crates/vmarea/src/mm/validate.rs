@@ -113,8 +113,8 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> MmapReadGuard<'_, E> {
     /// Checks the invariants of the VMA tree; violations bear the names that `RangeTree` reports.
     fn check_tree(&self) -> Result<(), Violation> {
-        let tree = self.mm.tree.validate();
-        tree.map_err(|v| Violation(format!("tree of {:?}: {}", self.id, v.0)))
+        let tree = self.index().validate();
+        tree.map_err(|v| Violation(format!("tree of {:?}: {v}", self.id)))
     }
 
     /// Checks V1, V2, V4 and R1.
@@ -128,7 +128,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
             );
             ensure!(start >= last_end, "V2: {v:x?} begins before {last_end:x}");
             last_end = end;
-            let entry = self.mm.tree.get(start);
+            let entry = self.index().get(start);
             ensure!(
                 entry.is_some_and(|e| (e.start, e.end) == (start, end)),
                 "V2: {v:x?} is {entry:x?} in the tree"
@@ -241,7 +241,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
     }
 
     fn check_entry(&self, addr: u64, entry: Pte) -> Result<(), Violation> {
-        let found = self.mm.tree.get(addr);
+        let found = self.index().get(addr);
         let vma = found.and_then(|e| VmaId::from_bits(e.value));
         let Some(v) = vma.map(|id| self.view(id)) else {
             return Err(Violation(format!(

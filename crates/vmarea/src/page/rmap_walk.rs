@@ -133,7 +133,7 @@ impl<E: Environment> Space<E> {
             let Some(owner) = self.mms.get(mm.0) else {
                 continue;
             };
-            let entry = owner.tree.get(addr);
+            let entry = owner.index().get(addr);
             if let Some(vma) = entry.and_then(|e| VmaId::from_bits(e.value)) {
                 f(&owner.pages, Mapping { mm, vma, addr });
             }

@@ -10,7 +10,7 @@
 
 use super::unmapped_area::fits_fixed;
 use crate::Space;
-use crate::mm::{Layout, MmapWriteGuard};
+use crate::mm::{Growth, Layout, MmapWriteGuard};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
@@ -20,13 +20,33 @@ impl<E: Environment> Space<E> {
     /// Moves the break to `brk`; returns the break afterwards.
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
         let (now, populate) = {
-            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            let part = self.part_for_brk(mm, brk);
+            let mut w = part
+                .or_else(|| self.mmap_write_lock(mm))
+                .ok_or(Errno::ESRCH)?;
             w.brk(brk)
         };
         if let Some(range) = populate {
             self.mm_populate(mm, range);
         }
         Ok(now)
+    }
+}
+
+impl<E: Environment> Space<E> {
+    /// Takes the part with the heap, if the heap and the new break are in one part.
+    fn part_for_brk(&self, mm: MmId, brk: u64) -> Option<MmapWriteGuard<'_, E>> {
+        let part = self.part_around(VmRange::new(brk, page_align(brk)?))?;
+        let pages = |to: u64, from: u64| to.saturating_sub(from).div_ceil(PAGE_SIZE) + 1;
+        // Growth by no page suffices to read where the heap is.
+        let w = self.write_part(mm, part, Growth { vmas: 1, pages: 0 })?;
+        let layout = &w.state().layout;
+        let heap = VmRange::new(layout.start_brk.min(brk), layout.brk.max(page_align(brk)?));
+        let growth = Growth {
+            vmas: 1,
+            pages: pages(brk, layout.brk),
+        };
+        (self.part_around(heap) == Some(part) && w.has_room(growth)).then_some(w)
     }
 }
 

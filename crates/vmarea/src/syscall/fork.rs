@@ -69,7 +69,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             uffd: 0,
             ..vma.body
         };
-        self.mm.tree.write().reserve(1)?;
+        self.reserve_in_index(1, vma.range.start)?;
         let new = self.new_vma(vma.range, vma.pgoff, body)?;
         let wiped = flags.contains(VmFlags::WIPEONFORK);
         if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), space.vma(id)) {

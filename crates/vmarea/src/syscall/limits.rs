@@ -3,9 +3,9 @@
 use crate::Space;
 use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};
 use crate::types::platform::Environment;
+use crate::types::writers::Token;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::VmaBody;
-use vmarea_sync::LockGuard;
 
 impl<E: Environment> Space<E> {
     /// Changes the limits and capabilities of a process.
@@ -47,7 +47,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// True if `range` is mapped without a hole.
     pub fn is_covered(&self, range: VmRange) -> bool {
         let mut at = range.start;

@@ -15,7 +15,7 @@ use super::mmap::is_ksm_compatible;
 use crate::Space;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
-use crate::mm::MmapWriteGuard;
+use crate::mm::{Growth, MmapWriteGuard};
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
@@ -106,6 +106,13 @@ impl Advice {
         }
     }
 
+    /// True if the advice concerns only the VMAs in its range and their page tables.
+    fn is_local(self) -> bool {
+        use Advice::*;
+        let flags = matches!(self.kind(), Kind::Flags) && self != Unmergeable;
+        flags || matches!(self, DontNeed | DontNeedLocked | Free | Cold | WillNeed)
+    }
+
     /// Returns whether the advice changes VMA flags, changes pages or populates pages.
     fn kind(self) -> Kind {
         use Advice::*;
@@ -148,7 +155,12 @@ impl<E: Environment> Space<E> {
             return self.populate_advised(mm, range, access);
         }
         let mut holes = SmallVec::new();
-        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        let growth = Growth { vmas: 2, pages: 0 };
+        let w = match advice.is_local() {
+            true => self.mmap_write_lock_in(mm, range, growth),
+            false => self.mmap_write_lock(mm),
+        };
+        let mut w = w.ok_or(Errno::ESRCH)?;
         let result = w.madvise_walk(range, advice, &mut holes);
         let state = w.state_mut();
         state.peak_map_count = state.peak_map_count.max(state.map_count);

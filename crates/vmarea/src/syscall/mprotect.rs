@@ -10,7 +10,7 @@
 //! range before a hole, or before the VMA that fails, is changed.
 
 use crate::Space;
-use crate::mm::MmapWriteGuard;
+use crate::mm::{Growth, MmapWriteGuard};
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
@@ -46,7 +46,17 @@ impl<E: Environment> Space<E> {
         if !(prot - (Prot::READ | Prot::WRITE | Prot::EXEC | Prot::SEM)).is_empty() {
             return Err(Errno::EINVAL);
         }
-        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        // These protections read a stack's start, or change the state of the protection keys.
+        let needs_all = !grows.is_empty() || prot == Prot::EXEC || pkey.is_some();
+        let growth = Growth {
+            vmas: 2,
+            pages: range.pages(),
+        };
+        let w = match needs_all {
+            true => self.mmap_write_lock(mm),
+            false => self.mmap_write_lock_in(mm, range, growth),
+        };
+        let mut w = w.ok_or(Errno::ESRCH)?;
         if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
             return Err(Errno::EINVAL);
         }

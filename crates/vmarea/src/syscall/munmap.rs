@@ -10,8 +10,8 @@
 
 use crate::Space;
 use crate::lookup::Change;
-use crate::mm::MmapWriteGuard;
 use crate::mm::split::{NewHalf, Upper};
+use crate::mm::{Growth, MmapWriteGuard};
 use crate::page::range::Zap;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
@@ -41,7 +41,12 @@ pub(crate) enum Pages {
 impl<E: Environment> Space<E> {
     /// Unmaps all mappings in `[addr, addr + len)`.
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
-        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+        // A range of which only the ends remain has one more VMA.
+        let growth = Growth { vmas: 2, pages: 0 };
+        let range = VmRange::of_pages(addr, len).unwrap_or(VmRange::new(0, u64::MAX));
+        let mut w = self
+            .mmap_write_lock_in(mm, range, growth)
+            .ok_or(Errno::ESRCH)?;
         w.munmap(addr, len).map(drop)
     }
 }
@@ -167,8 +172,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if !E::Mmu::PRESENT && !table.has_empty_table(VmRange::new(start, end)) {
             return;
         }
-        let low = self.mm.tree.prev(range.start).map_or(0, |e| e.end);
-        let high = self.mm.tree.find(range.end).map_or(end, |e| e.start);
+        let low = self.index().prev(range.start).map_or(0, |e| e.end);
+        let high = self.index().find(range.end).map_or(end, |e| e.start);
         let unused = VmRange::new(start.max(low), end.min(high));
         table.free_tables(unused);
         self.space.mmu.free_tables(self.id, unused);

@@ -13,17 +13,17 @@
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
 use crate::Space;
-use crate::mm::{MmState, MmapGuard, MmapWriteGuard};
+use crate::mm::{Index, MmState, MmapGuard, MmapWriteGuard};
 use crate::policy::rules::HugetlbPlacement;
 use crate::types::call_flags::MapFlags;
 use crate::types::platform::Environment;
+use crate::types::writers::{Token, Writers};
 use crate::types::{
     Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmFlags, VmRange, VmaId,
     align_up, page_align,
 };
 use crate::vma::VmaView;
-use vmarea_range_tree::{Entry, RangeTree};
-use vmarea_sync::LockGuard;
+use vmarea_range_tree::Entry;
 
 /// End of the addresses that are used unless an address hint requests higher ones.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
@@ -66,7 +66,7 @@ impl Room {
 /// The parts of an address space that the search for a free range reads.
 struct Search<'a, E: Environment> {
     space: &'a Space<E>,
-    tree: &'a RangeTree,
+    tree: Index<'a, E::Writers>,
     layout: crate::mm::Layout,
     raw_io: bool,
     view: &'a dyn Fn(VmaId) -> VmaView,
@@ -75,7 +75,7 @@ struct Search<'a, E: Environment> {
 impl<'a, E: Environment> Search<'a, E> {
     fn new(
         space: &'a Space<E>,
-        tree: &'a RangeTree,
+        tree: Index<'a, E::Writers>,
         state: &MmState,
         view: &'a dyn Fn(VmaId) -> VmaView,
     ) -> Self {
@@ -89,7 +89,7 @@ impl<'a, E: Environment> Search<'a, E> {
     }
 }
 
-impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Finds a free address range for `room`, and returns its start.
     ///
     /// Returns ENOMEM if there is no free range or the range lies outside the address space; EINVAL
@@ -97,7 +97,28 @@ impl<E: Environment, T: LockGuard> MmapGuard<'_, E, T> {
     #[doc(alias = "__get_unmapped_area")]
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let view = |id| self.view(id);
-        Search::new(self.space, &self.mm.tree, self.state(), &view).place(room)
+        Search::new(self.space, self.index(), self.state(), &view).place(room)
+    }
+
+    /// Finds a free address range for `room` in an arena; if the arena has none, or the request is
+    /// not one that is placed in an arena, finds a range like [`unmapped_area`](Self::unmapped_area).
+    pub(crate) fn arena_area(&self, room: &Room, arena: usize) -> Result<u64, Errno> {
+        let view = |id| self.view(id);
+        let search = Search::new(self.space, self.index(), self.state(), &view);
+        let found = search.in_arena(room, E::Writers::arena(arena));
+        found.map_or_else(|| search.place(room), Ok)
+    }
+
+    /// Finds the address at which `room` would be placed if all parts were held, for a guard of
+    /// one part, which does not see the others; `None` if that cannot be known.
+    pub(crate) fn area_in_part(&self, room: &Room, arena: Option<usize>) -> Option<u64> {
+        let view = |id| self.view(id);
+        let search = Search::new(self.space, self.index(), self.state(), &view);
+        let part = E::Writers::bounds(self.token.only()?);
+        match arena {
+            Some(arena) => search.in_arena(room, E::Writers::arena(arena)),
+            None => search.exact_within(room, part),
+        }
     }
 }
 
@@ -139,6 +160,48 @@ impl<E: Environment> Search<'_, E> {
             return Err(Errno::EPERM);
         }
         Ok(addr)
+    }
+
+    /// True if the search for `room` is one descending search of the area below `mmap_base`.
+    fn is_plain(&self, room: &Room) -> bool {
+        let special = MapFlags::FIXED | MapFlags::BIT32 | MapFlags::ABOVE4G;
+        room.unit() == PAGE_SIZE
+            && room.len <= self.space.system.task_size
+            && !room.flags.intersects(special)
+            && !self.layout.bottom_up
+            && !self.wants_huge_alignment(room)
+    }
+
+    /// Returns the highest free range in an arena; `None` if there is none, or if the request has a
+    /// hint or needs a special place.
+    fn in_arena(&self, room: &Room, arena: VmRange) -> Option<u64> {
+        if room.hint != 0 || !self.is_plain(room) {
+            return None;
+        }
+        // The range and the gap above it are within the arena, so that one part is enough.
+        let gap = self.space.system.stack_guard_gap + PAGE_SIZE;
+        let high = arena.end.min(self.layout.mmap_base).saturating_sub(gap);
+        let low = (arena.start + PAGE_SIZE).max(self.space.system.lowest_addr());
+        self.highest(low, high, room)
+    }
+
+    /// Returns the range that the hint or the descending search yields, if `part` decides this.
+    fn exact_within(&self, room: &Room, part: VmRange) -> Option<u64> {
+        if !self.is_plain(room) {
+            return None;
+        }
+        let inside = |addr: &u64| part.start < *addr;
+        if room.hint != 0 {
+            let hint = room.hint & PAGE_MASK;
+            return Some(hint).filter(|_| self.takes_hint(hint, room.len));
+        }
+        let base = self.layout.mmap_base;
+        let gap = self.space.system.stack_guard_gap + PAGE_SIZE;
+        if base <= part.start || base.saturating_add(gap) >= part.end {
+            return None;
+        }
+        let low = (part.start + PAGE_SIZE).max(self.space.system.lowest_addr());
+        self.highest(low, base, room).filter(inside)
     }
 
     fn wants_huge_alignment(&self, room: &Room) -> bool {

@@ -7,6 +7,7 @@ pub mod platform;
 pub mod prctl;
 pub mod system;
 pub mod violation;
+pub mod writers;
 
 pub use platform::{Environment, NoBytes, Platform, Standard, WithVmaLock};
 pub use system::{HugePages, Overcommit, System};

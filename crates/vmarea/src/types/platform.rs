@@ -5,6 +5,7 @@
 //! `vmarea-soft-platform` stores real bytes, so that data can be checked.
 
 use crate::types::mmu::{Mmu, NoMmu};
+use crate::types::writers::{DefaultWriters, Writers};
 use crate::types::{Errno, FrameId, SwapId};
 use alloc::boxed::Box;
 use core::fmt;
@@ -26,21 +27,25 @@ pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
     type Mmu: Mmu;
     /// How a thread waits for `mmap_lock` and for the reverse-map locks.
     type Wait: Wait + fmt::Debug;
+    /// Which writers of one address space may run at the same time.
+    type Writers: Writers;
 }
 
-/// An environment with any platform, spinning locks, and a lock of kind `L` in each VMA.
+/// An environment with any platform, spinning locks, a lock of kind `L` in each VMA, and writers of
+/// kind `K`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct WithVmaLock<L>(PhantomData<L>);
+pub struct WithVmaLock<L, K = DefaultWriters>(PhantomData<(L, K)>);
 
 /// The standard environment: any platform, spinning locks, and the per-VMA lock that Linux has used
 /// since 6.15.
 pub type Standard = WithVmaLock<VmaLock>;
 
-impl<L: VmaLockKind> Environment for WithVmaLock<L> {
+impl<L: VmaLockKind, K: Writers> Environment for WithVmaLock<L, K> {
     type VmaLock = L;
     type Platform = Box<dyn Platform>;
     type Mmu = NoMmu;
     type Wait = Spin;
+    type Writers = K;
 }
 
 /// Storage for the contents of pages.

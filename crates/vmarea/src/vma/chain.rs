@@ -404,8 +404,10 @@ impl<E: Environment> Space<E> {
             && let Some(mm) = vma.mm_index().and_then(|index| self.mms.key_at(index))
             && let Some(mm) = self.mms.get(mm)
         {
-            let next = mm.tree.find(range.end).map(|entry| entry.start);
-            limit = next.unwrap_or(self.system.task_size);
+            let next = mm.next_start(range);
+            limit = next.map_or(self.system.task_size, |next| {
+                next.min(self.system.task_size)
+            });
         }
         self.rmap_span_to(range, limit)
     }

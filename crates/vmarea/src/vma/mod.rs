@@ -29,7 +29,7 @@ pub use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{LockGuard, SpinLock, VmaCell};
+use vmarea_sync::{SpinLock, VmaCell};
 
 /// A slot that stores a VMA.
 ///
@@ -160,11 +160,5 @@ impl<E: Environment> Vma<E> {
 impl<E: Environment> Space<E> {
     pub(crate) fn vma(&self, id: VmaId) -> &Vma<E> {
         self.vmas.get(id.0).expect("VMA in use")
-    }
-
-    /// Returns a snapshot of the VMA `id`.
-    pub(crate) fn view(&self, id: VmaId, guard: &impl LockGuard) -> VmaView {
-        let vma = self.vma(id);
-        vma.view(id, vma.body.get(guard))
     }
 }

@@ -15,6 +15,7 @@
 //! that its file refuses (SYNC on a file system without support) has unmapped the range.
 
 mod flags;
+mod part;
 mod request;
 
 pub use request::{MmapRequest, Placement};
@@ -46,8 +47,14 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
-            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-            w.mmap(&request.in_pages_of_file())?
+            let request = request.in_pages_of_file();
+            match self.part_for_mmap(mm, &request) {
+                Some((mut w, request)) => w.mmap(&request)?,
+                None => {
+                    let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+                    w.mmap(&request)?
+                }
+            }
         };
         if populate {
             self.mm_populate(mm, range);
@@ -152,6 +159,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let room = room(request, flags, (hint, len));
         let addr = match request.placement {
             Placement::At(addr) if !flags.contains(MapFlags::FIXED) => addr,
+            Placement::Arena(arena) => self.arena_area(&room, arena)?,
             _ => self.unmapped_area(&room)?,
         };
         let range = VmRange::of_len(addr, len).ok_or(Errno::ENOMEM)?;
@@ -298,7 +306,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             None => None,
         };
         if merged.is_none() {
-            self.mm.tree.write().reserve(1)?;
+            self.reserve_in_index(1, proposal.range.start)?;
             let id = self.new_vma(proposal.range, proposal.pgoff, proposal.body)?;
             self.link(id);
             self.add_to_ksm(id);

@@ -11,6 +11,11 @@ pub enum Placement {
     Search,
     /// The core uses this address as if it had found it (for a replay under another policy).
     At(u64),
+    /// The core searches for a free range in the arena with this number, and then elsewhere.
+    ///
+    /// If each CPU has an arena, the calls of different CPUs need not wait for each other. Linux
+    /// has no arenas. Any number is valid; there are 30 arenas of 4 TiB.
+    Arena(usize),
 }
 
 /// The arguments of `mmap`.

@@ -41,7 +41,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let mut vma = match r.placement {
             Placement::At(_) => self.clear_place(r)?,
-            Placement::Search => *vma,
+            Placement::Search | Placement::Arena(_) => *vma,
         };
         if !self.may_be_cut_out(r, &vma) {
             return Err(Errno::EINVAL);
@@ -290,7 +290,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     }
 
     fn copy_vma_new(&mut self, vma: &VmaView, to: VmRange, pgoff: Pgoff) -> Result<VmaId, Errno> {
-        self.mm.tree.write().reserve(1)?;
+        self.reserve_in_index(1, to.start)?;
         let id = self.new_vma(to, pgoff, vma.body)?;
         if let Some(anon_vma) = vma.anon_vma {
             let space = self.space;

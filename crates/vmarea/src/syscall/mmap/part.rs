@@ -1,0 +1,86 @@
+//! Chooses the one part of a divided address space that an `mmap` call needs.
+//!
+//! A part is enough if the address of the new mapping is certain without a look at the other parts:
+//! it is given, or the hint is free, or the descending search finds room in the part in which it
+//! begins, or the mapping is placed in an arena.
+
+use super::{MmapRequest, Placement, room};
+use crate::Space;
+use crate::mm::{Growth, MmapWriteGuard};
+use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
+use crate::types::writers::Writers;
+use crate::types::{FileKind, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
+
+impl<E: Environment> Space<E> {
+    /// Takes the part that the call needs. Returns its guard and the request, whose address is
+    /// certain; `None` if the call needs all parts.
+    #[inline]
+    pub(super) fn part_for_mmap(
+        &self,
+        mm: MmId,
+        request: &MmapRequest,
+    ) -> Option<(MmapWriteGuard<'_, E>, MmapRequest)> {
+        match E::Writers::PARTS {
+            0 => None,
+            _ => self.take_part_for_mmap(mm, request),
+        }
+    }
+
+    fn take_part_for_mmap(
+        &self,
+        mm: MmId,
+        request: &MmapRequest,
+    ) -> Option<(MmapWriteGuard<'_, E>, MmapRequest)> {
+        let fixed = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE;
+        // Locked mappings are populated, an execute-only one may need a key, and these files have
+        // limits and places of their own.
+        let special = MapFlags::LOCKED | MapFlags::GROWSDOWN | MapFlags::HUGETLB;
+        let file = request.file.map(|file| file.kind);
+        if request.flags.intersects(special)
+            || request.prot == Prot::EXEC
+            || matches!(file, Some(FileKind::Hugetlb | FileKind::Secret))
+        {
+            return None;
+        }
+        let len = request.mapped_len().ok()?;
+        let growth = Growth {
+            vmas: 3,
+            pages: len >> PAGE_SHIFT,
+        };
+        let fixed = request.flags.intersects(fixed);
+        let hint = match fixed {
+            true => request.addr,
+            false => self.round_hint(request.addr),
+        };
+        let part = match request.placement {
+            _ if fixed || hint != 0 => {
+                if hint & !PAGE_MASK != 0 || hint >= self.system.task_size {
+                    return None;
+                }
+                self.part_around(VmRange::of_len(hint, len)?)?
+            }
+            Placement::At(addr) => self.part_around(VmRange::of_len(addr, len)?)?,
+            Placement::Arena(arena) => E::Writers::part_of(E::Writers::arena(arena).start),
+            Placement::Search => E::Writers::part_of(self.system.task_size),
+        };
+        let w = self.write_part(mm, part, growth)?;
+        if w.state().def_flags.contains(VmFlags::LOCKED) {
+            return None;
+        }
+        let arena = match request.placement {
+            _ if fixed => return Some((w, *request)),
+            Placement::At(_) => return Some((w, *request)),
+            Placement::Arena(arena) if hint == 0 => Some(arena),
+            Placement::Arena(_) | Placement::Search => None,
+        };
+        let addr = w.area_in_part(&room(request, request.flags, (hint, len)), arena)?;
+        let inside = self.part_around(VmRange::of_len(addr, len)?) == Some(part);
+        let placement = Placement::At(addr);
+        let request = MmapRequest {
+            placement,
+            ..*request
+        };
+        (inside && addr >= self.system.mmap_min_addr).then_some((w, request))
+    }
+}

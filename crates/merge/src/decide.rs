@@ -5,7 +5,7 @@ use crate::policy::Policy;
 use crate::policy::rules::{CloseHook, OneSided};
 use crate::sides::Sides;
 use crate::survivor::{Chooser, Obstacle, PgoffBase, Survivor};
-use crate::types::{FileId, Pgoff, VmFlags};
+use crate::types::{FileId, Pgoff, VmFlags, VmRange};
 use crate::view::{MappedFile, VmaBody, VmaView};
 use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 

@@ -13,11 +13,21 @@ PACKAGES=valgrind ci/install.sh >&2
 built=${CARGO_TARGET_DIR:-target}/release
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
+# Callgrind finds the functions by their names.
+export CARGO_PROFILE_RELEASE_STRIP=none
 
 # count FUNCTION PROGRAM ARGS: instructions within the function
 count() {
     valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$1" "${@:2}" 2>&1 >/dev/null |
-        awk '/Collected/ { print $NF }'
+        awk -v function_name="$1" '
+            /Collected/ { instructions = $NF }
+            END {
+                if (!instructions) {
+                    print "instructions: callgrind counted nothing in " function_name >"/dev/stderr"
+                    exit 1
+                }
+                print instructions
+            }'
 }
 
 # within OF BASE WHAT: at most 1.01 times

@@ -431,11 +431,6 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         before.max(after).max(self.gap(row))
     }
 
-    /// Returns true if a gap of at least `size` is between two of `len` rows or within one.
-    pub fn has_gap(&self, len: usize, size: u64) -> bool {
-        (0..len).any(|row| self.gap_before(row).max(self.gap(row)) >= size)
-    }
-
     /// Returns the span to be stored in this node's row in the parent. The node must not be empty.
     pub fn span(&self, len: usize) -> Span {
         let mut gap = self.gap(0);

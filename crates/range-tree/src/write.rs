@@ -289,15 +289,7 @@ impl<'a> Writer<'a> {
         let Some((parent, row)) = path.upwards().next() else {
             return;
         };
-        let was = parent.gap(row);
-        let gap = largest_gap(was, lost, made, || {
-            // Often another gap is as large as the one that was lost.
-            if leaf.has_gap(len, was) {
-                was
-            } else {
-                leaf.span(len).gap
-            }
-        });
+        let gap = largest_gap(parent.gap(row), lost, made, || leaf.span(len).gap);
         propagate_span(
             path,
             Span {

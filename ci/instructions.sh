@@ -15,7 +15,6 @@ PACKAGES=valgrind ci/install.sh >&2
 built=${CARGO_TARGET_DIR:-target}/release
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
-
 # Functions are found by their names.
 export CARGO_PROFILE_RELEASE_STRIP=none
 

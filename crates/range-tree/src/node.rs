@@ -24,7 +24,7 @@
 use vmarea_sync::primitive::{AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Number of rows in a leaf; small in tests, so that splits and merges are common.
-pub(crate) const LEAF: usize = if SMALL { 3 } else { 64 };
+pub(crate) const LEAF: usize = if SMALL { 3 } else { 40 };
 pub(crate) const INNER: usize = if SMALL { 3 } else { 64 };
 const PIVOTS: usize = if SMALL { 1 } else { 7 };
 const SMALL: bool = cfg!(any(test, loom));
@@ -146,7 +146,16 @@ fn rank(keys: &[AtomicU64], key: u64) -> usize {
 
 /// Moves all words of a column up by one; discards the last word.
 fn shift_up<W: Word>(column: &[W]) {
-    for pair in column.windows(2).rev() {
+    let mut rest = column;
+    // Four words at a time, because the compiler does not unroll loops of atomic accesses.
+    while let [.., a, b, c, d, e] = rest {
+        e.store(d.load());
+        d.store(c.load());
+        c.store(b.load());
+        b.store(a.load());
+        rest = &rest[..rest.len() - 4];
+    }
+    for pair in rest.windows(2).rev() {
         pair[1].store(pair[0].load());
     }
 }
@@ -292,19 +301,40 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
     /// Ends a change, after which the node has `len` rows. Admits readers again.
     #[inline]
     pub fn end_write(&self, len: usize) {
+        self.end_write_from(len, 0);
+    }
+
+    /// Like [`end_write`](Self::end_write), for a change that left the rows below `from` alone.
+    #[inline]
+    pub fn end_write_from(&self, len: usize, from: usize) {
         debug_assert!(len <= N);
         let head = self.head.load(Ordering::Relaxed);
         debug_assert_ne!(head & BUSY, 0);
-        (0..if G > 0 { len } else { 0 }).for_each(|row| self.set_room(row));
-        for (block, pivot) in self.pivots.iter().enumerate() {
+        (from..if G > 0 { len } else { 0 }).for_each(|row| self.set_room(row));
+        for block in from / Self::STRIDE..PIVOTS {
             let end = self.end_of((block + 1) * Self::STRIDE - 1);
-            pivot.store(end, Ordering::Relaxed);
+            self.pivots[block].store(end, Ordering::Relaxed);
         }
         // ORDERING: Release, pairs with the Acquire in `begin_read`.
         self.head.store(
             (head & !(LEN | BUSY)) + VERSION + len as u64,
             Ordering::Release,
         );
+    }
+
+    /// Like [`end_write`](Self::end_write), for a change of the bounds or the gap of one row.
+    #[inline]
+    pub fn end_write_row(&self, len: usize, row: usize) {
+        (row..len.min(row + 2)).for_each(|near| self.set_room(near));
+        let block = row / Self::STRIDE;
+        if let Some(pivot) = self.pivots.get(block) {
+            let end = self.end_of((block + 1) * Self::STRIDE - 1);
+            pivot.store(end, Ordering::Relaxed);
+        }
+        let head = self.head.load(Ordering::Relaxed);
+        debug_assert_ne!(head & BUSY, 0);
+        // ORDERING: Release, pairs with the Acquire in `begin_read`.
+        self.head.store((head & !BUSY) + VERSION, Ordering::Release);
     }
 
     /// Writes the bounds of a row. The node must be busy, unless the bounds do not change.
@@ -403,8 +433,16 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
 
     /// Returns the span to be stored in this node's row in the parent. The node must not be empty.
     pub fn span(&self, len: usize) -> Span {
-        let between = (0..len - 1).map(|row| self.gap_after(row).max(self.gap(row)));
-        let gap = between.max().unwrap_or(0).max(self.gap(len - 1));
+        let mut gap = self.gap(0);
+        if G > 0 {
+            // The rooms of a node that is being changed are not up to date.
+            (1..len).for_each(|row| gap = gap.max(self.gap(row)));
+        }
+        let (starts, ends) = (&self.starts[1..len], &self.ends[..len - 1]);
+        for (start, end) in starts.iter().zip(ends) {
+            let between = start.load(Ordering::Relaxed) - end.load(Ordering::Relaxed);
+            gap = gap.max(between);
+        }
         Span {
             start: self.start(0),
             end: self.end_of(len - 1),

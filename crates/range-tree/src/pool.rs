@@ -142,12 +142,10 @@ impl Pool {
         Ok(())
     }
 
-    /// Starts an insert: uses up the reservation for one insert, or reserves nodes if there is
-    /// none.
-    pub fn begin_insert(&mut self) -> Result<(), OutOfMemory> {
-        self.reserve(1)?;
+    /// Uses up the reservation for one insert, which takes nodes. An insert that takes none leaves
+    /// the reservation for the next one.
+    pub fn use_reservation(&mut self) {
         self.promised -= 1;
-        Ok(())
     }
 
     /// Takes a reserved leaf.

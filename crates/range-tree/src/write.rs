@@ -84,7 +84,7 @@ impl<'a> Writer<'a> {
     pub fn insert(&mut self, e: Entry) {
         assert!(e.start < e.end, "empty range");
         self.pool
-            .begin_insert()
+            .reserve(1)
             .expect("no memory for a node: call reserve first");
         let span = Span {
             start: e.start,
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
                     leaf.insert(at, len, row);
                     (len + 1, cut, leaf.gap_around(at, len + 1))
                 };
-                self.with_change(|w| w.change_leaf(&path, leaf, (start, end), apply));
+                self.with_change(|w| w.change_leaf(&path, (leaf, at), (start, end), apply));
             }
         }
         self.count(1);
@@ -136,7 +136,7 @@ impl<'a> Writer<'a> {
                 (len - 1, before, joined)
             };
             self.with_change(|w| {
-                w.change_leaf(&path, leaf, (first, last), apply);
+                w.change_leaf(&path, (leaf, at), (first, last), apply);
                 if (len - 1) * 2 <= LEAF {
                     w.rebalance(&mut path);
                 }
@@ -184,7 +184,7 @@ impl<'a> Writer<'a> {
             leaf.set(at, Row { span, word });
             (len, was, leaf.gap_around(at, len))
         };
-        self.with_change(|w| w.change_leaf(&path, leaf, (first, last), apply));
+        self.with_change(|w| w.change_leaf(&path, (leaf, at), (first, last), apply));
     }
 
     /// Returns the path, leaf and row of the range that starts at `start`.
@@ -210,11 +210,33 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Descends to the leaf for a range that starts at `start`.
+    fn descend(&self, start: u64) -> Option<(Path<'a>, &'a Leaf)> {
+        let mut path = Path::new();
+        let mut node = self.tree.node(self.tree.root())?;
+        loop {
+            match node {
+                NodeRef::Leaf(leaf) => return Some((path, leaf)),
+                NodeRef::Inner(inner) => {
+                    let row = inner.first_ending_after(start).min(inner.len() - 1);
+                    path.push(inner, row);
+                    node = self.tree.node(inner.word(row))?;
+                }
+            }
+        }
+    }
+
     /// Descends to the leaf for a range that starts at `start`, and splits full nodes on the way.
     ///
     /// Returns `None` if the tree is empty.
     fn make_room(&mut self, start: u64) -> Option<(Path<'a>, &'a Leaf)> {
         let tree = self.tree;
+        // A leaf with a free row needs no node, so the reservation remains.
+        let (path, leaf) = self.descend(start)?;
+        if leaf.len() < LEAF {
+            return Some((path, leaf));
+        }
+        self.pool.use_reservation();
         let mut node = tree.node(tree.root())?;
         if node.is_full() {
             self.with_change(|w| w.add_root(node));
@@ -239,6 +261,7 @@ impl<'a> Writer<'a> {
 
     /// Inserts the first range into an empty tree.
     fn insert_first(&mut self, row: Row<u64>) {
+        self.pool.use_reservation();
         let child = self.pool.take_leaf();
         if let Some(NodeRef::Leaf(leaf)) = self.tree.node(child) {
             leaf.begin_write();
@@ -250,19 +273,19 @@ impl<'a> Writer<'a> {
 
     /// Applies a change to a leaf, whose new bounds are `bounds`, and updates the leaf's ancestors.
     ///
-    /// `apply` returns the new number of rows, the largest gap that the change removed or shrank,
+    /// The change leaves the rows below `from` alone. `apply` returns the new number of rows, the largest gap that the change removed or shrank,
     /// and the largest gap that it created.
     fn change_leaf(
         &self,
         path: &Path<'a>,
-        leaf: &Leaf,
+        (leaf, from): (&Leaf, usize),
         bounds: (u64, u64),
         apply: impl FnOnce(&Leaf) -> (usize, u64, u64),
     ) {
         make_busy(path, bounds);
         leaf.begin_write();
         let (len, lost, made) = apply(leaf);
-        leaf.end_write(len);
+        leaf.end_write_from(len, from);
         let Some((parent, row)) = path.upwards().next() else {
             return;
         };
@@ -342,7 +365,7 @@ pub(crate) fn propagate_span(path: &Path<'_>, mut span: Span) {
         let lost = inner.gap_around(row, len);
         if inner.is_busy() {
             inner.set_span(row, span);
-            inner.end_write(len);
+            inner.end_write_row(len, row);
         } else {
             inner.set_gap(row, span.gap);
             inner.set_room(row);

@@ -5,12 +5,21 @@
 //! mappings instead.
 
 use super::mapped_files::Range;
-use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
 use vmarea_linux_sys::PAGE;
 use vmarea_process::maps::{self, MapsEntry, Query, QueryError};
 use vmarea_trace::event::MmId;
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FinishedCall {
+    pub(crate) nr: u32,
+    pub(crate) args: [u64; 6],
+    pub(crate) ret: i64,
+    /// Whether no other call on the address space ran at the same time.
+    pub(crate) alone: Alone,
+}
 
 const DONTUNMAP: u64 = libc::MREMAP_DONTUNMAP as u64;
 const ENOMEM: i64 = -(libc::ENOMEM as i64);
@@ -48,7 +57,8 @@ impl Tracer<'_> {
     /// Updates the mapped ranges after a finished call.
     ///
     /// A file that the call mapped has already been recorded.
-    pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
+    pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &FinishedCall) {
+        let ret = call.ret;
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);
         let source = pages(addr, len);

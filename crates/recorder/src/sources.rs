@@ -1,6 +1,7 @@
 //! Opens the data sources other than `ptrace`, if permitted: samples and the kernel's view.
 
-use super::{Faults, InKernel};
+use super::observed_calls::ObservedCalls;
+use super::{Faults, InKernel, Options, RecordBy, RecordError};
 use crate::samples::{Samples, Start};
 use vmarea_process::system;
 use vmarea_process::view::KernelView;
@@ -25,6 +26,19 @@ pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<Ker
     KernelView::open()
         .map_err(|error| notes.push(format!("recorded without the kernel's own view: {error}")))
         .ok()
+}
+
+/// Opens the rings of the calls that need not stop, if the options ask for it.
+///
+/// # Errors
+/// [`RecordError::NotObservable`] if the kernel refuses.
+pub(super) fn open_calls(options: &Options) -> Result<Option<ObservedCalls>, RecordError> {
+    match options.by {
+        RecordBy::Auto | RecordBy::Tracing => Ok(None),
+        RecordBy::Observing => ObservedCalls::open(options.stacks)
+            .map(Some)
+            .map_err(RecordError::NotObservable),
+    }
 }
 
 /// Opens fault rings for a task and its later children, or adds a note that explains the error.

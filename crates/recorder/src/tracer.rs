@@ -7,17 +7,20 @@
 use super::attachment::Attachment;
 use super::clock::clock;
 use super::command::Command;
+use super::deferral::Concurrent;
 use super::emitter::Emitter;
 use super::files::Files;
+use super::filter::Stopping;
+use super::observed_calls::ObservedCalls;
 use super::program_filters::ProgramFilters;
 use super::residence::Place;
 use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
 use super::snapshot::Snapshotter;
-use super::sources::{header, open_samples, open_view};
+use super::sources::{header, open_calls, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
-use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
@@ -61,6 +64,11 @@ pub(crate) struct Tracer<'a> {
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
     pub(super) program_filters: ProgramFilters,
+    /// Which calls of the table stop a thread that has the recorder's filter.
+    pub(super) stopping: Stopping,
+    /// The calls that do not stop; `None` if all do, and at the end.
+    pub(super) observed: Option<ObservedCalls>,
+    pub(super) concurrent: Concurrent,
     /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
     /// True if the note about refused `ptrace` calls has already been made; it is made only once.
@@ -117,7 +125,12 @@ impl<'a> Tracer<'a> {
             );
         }
         let kernel = open_view(options.kernel_view, &mut notes);
-        let waiting = command.fork()?;
+        let observed = open_calls(options)?;
+        let stopping = match observed {
+            Some(_) => Stopping::Others,
+            None => Stopping::All,
+        };
+        let waiting = command.fork(stopping)?;
         let root = waiting.pid();
         let samples = open_samples(options.faults, root, Start::Exec, &mut notes);
         let words = options.command.iter();
@@ -139,6 +152,7 @@ impl<'a> Tracer<'a> {
             progress,
         });
         tracer.command = Some((command, started));
+        tracer.observe_calls(observed);
         tracer.sample_with(samples);
         tracer.timeline.residence.moves(root, 0, Place::Nowhere);
         let task = Task::new(root, UNRECORDED, Mode::Filtered);
@@ -163,6 +177,9 @@ impl<'a> Tracer<'a> {
             checkpoint: setup.checkpoint,
             stacks: setup.stacks,
             program_filters: ProgramFilters::default(),
+            stopping: Stopping::All,
+            observed: None,
+            concurrent: Concurrent::default(),
             untraced: 0,
             tracing_noted: false,
             pidfds: HashMap::new(),
@@ -190,6 +207,15 @@ impl<'a> Tracer<'a> {
             self.timeline.expect_locks();
         }
         self.samples = samples;
+    }
+
+    /// Takes the calls that do not stop from `observed`, if it is given.
+    fn observe_calls(&mut self, observed: Option<ObservedCalls>) {
+        if observed.is_some() {
+            self.stopping = Stopping::Others;
+            self.files.change_later();
+        }
+        self.observed = observed;
     }
 
     /// Follows the command to its end.
@@ -364,16 +390,6 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Passes the stack of a call to the sink.
-    pub(super) fn emit_stack(&mut self, stack: &CallStack) {
-        self.emitter.stack(stack);
-    }
-
-    /// Adds events to the timeline at time `t`.
-    pub(super) fn push(&mut self, t: Nanos, events: Vec<Event>) {
-        self.timeline.push(t, events);
-    }
-
     /// Adds a note to the trace and reports it to the caller.
     pub(super) fn note(&mut self, text: String) {
         self.push(clock(), vec![Event::Note(text.clone())]);
@@ -404,11 +420,13 @@ impl<'a> Tracer<'a> {
         }
         self.pumped = now;
         let mut taken = Vec::new();
-        let watermark = match &mut self.samples {
-            Some(samples) => samples.drain(&mut taken).saturating_sub(1),
+        let seen = match &mut self.samples {
+            Some(samples) => samples.drain(&mut taken),
             None => now,
         };
-        self.timeline.samples(&mut taken, watermark);
+        let watermark = self.handle_observed(seen);
+        self.timeline
+            .samples(&mut taken, watermark.saturating_sub(1));
         let failed_before = self.emitter.has_failed();
         let (emitter, files) = (&mut self.emitter, &self.files);
         self.timeline
@@ -428,7 +446,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn sleep(&mut self, now: Nanos) -> Result<(), RecordError> {
-        let longest = if self.rings_silent {
+        let longest = if self.rings_silent || self.observed.is_some() {
             SLEEP_WITHOUT_RINGS
         } else {
             SLEEP
@@ -451,6 +469,12 @@ impl<'a> Tracer<'a> {
             let rings = samples.poll_fds();
             fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         }
+        // Calls that no thread stops for do not count as silence of the other rings.
+        let quiet = fds.len();
+        if let Some(observed) = &self.observed {
+            let rings = observed.poll_fds();
+            fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
         let timeout = Timespec {
             tv_sec: 0,
             tv_nsec: nanos as i64,
@@ -460,7 +484,9 @@ impl<'a> Tracer<'a> {
             Err(error) => return Err(RecordError::Follow(error.into())),
         }
         // The task on which the rings were opened has exited; its children still fill the rings.
-        let silent = fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP));
+        let silent = fds[..quiet]
+            .iter()
+            .any(|fd| fd.revents().contains(PollFlags::HUP));
         self.rings_silent |= silent;
         Ok(())
     }

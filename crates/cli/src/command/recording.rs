@@ -14,7 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use vmarea_recorder::{
-    AttachBy, AttachOptions, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks,
+    AttachOptions, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink, Stacks,
 };
 
 /// What to record, and in how much detail.
@@ -90,12 +90,12 @@ pub enum Method {
     Tracing,
 }
 
-impl From<Method> for AttachBy {
-    fn from(method: Method) -> AttachBy {
+impl From<Method> for RecordBy {
+    fn from(method: Method) -> RecordBy {
         match method {
-            Method::Auto => AttachBy::Auto,
-            Method::Observing => AttachBy::Observing,
-            Method::Tracing => AttachBy::Tracing,
+            Method::Auto => RecordBy::Auto,
+            Method::Observing => RecordBy::Observing,
+            Method::Tracing => RecordBy::Tracing,
         }
     }
 }

@@ -27,10 +27,10 @@
 mod calls;
 mod lifecycle;
 mod pause;
-mod points;
+pub(crate) mod points;
 mod proc;
-mod record;
-mod rings;
+pub(crate) mod record;
+pub(crate) mod rings;
 mod spaces;
 
 use crate::clock::clock;
@@ -44,7 +44,7 @@ use crate::timeline::Timeline;
 use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
 use record::{Observed, Record};
-use rings::CallRings;
+use rings::{CallRings, Contents};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
@@ -54,6 +54,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use vmarea_linux_sys::perf::What;
 use vmarea_process::system;
 use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 
@@ -61,7 +62,7 @@ use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 const PUMP: Nanos = 20_000_000;
 /// Maximum size of a CPU's ring of calls in bytes, enough for 2,000 calls with stacks or for 200,000
 /// without.
-const RING_BYTES: usize = 32 << 20;
+pub(crate) const RING_BYTES: usize = 32 << 20;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
 /// Time before a snapshot from which faults are replayed after it.
@@ -180,7 +181,11 @@ impl<'a> Observer<'a> {
             Some(bytes) => bytes,
             None => default_ring_bytes(RING_BYTES)?,
         };
-        let rings = CallRings::open(options.stacks, ring_bytes)?;
+        let contents = Contents {
+            owner: What::TaskRecords,
+            stack_bytes: points::stack_bytes(options.stacks),
+        };
+        let rings = CallRings::open(contents, points::filters(options.stacks), ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::follow(options.pid)?),

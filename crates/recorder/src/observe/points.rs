@@ -15,7 +15,7 @@ const ARGUMENT_STACK: u32 = 1 << 10;
 const CALL_STACK: u32 = 16 << 10;
 
 /// Returns the number of stack bytes in the record of an entry with a stack.
-pub(super) fn stack_bytes(stacks: Stacks) -> u32 {
+pub(crate) fn stack_bytes(stacks: Stacks) -> u32 {
     match stacks {
         Stacks::Copy => CALL_STACK,
         Stacks::Skip => ARGUMENT_STACK,

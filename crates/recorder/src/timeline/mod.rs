@@ -165,6 +165,11 @@ impl Timeline {
         self.shared.insert(mm, Nanos::MAX);
     }
 
+    /// True if several tasks use `mm`, or have used it.
+    pub(crate) fn is_shared(&self, mm: MmId) -> bool {
+        self.shared.contains_key(&mm)
+    }
+
     /// Records that `mm` ended at `t`.
     pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
         self.shared.entry(mm).and_modify(|ended| *ended = t);

@@ -6,14 +6,14 @@
 //! inside calls are running or waiting for a processor, none of them can be waiting for another
 //! thread, so their turns are extended, up to a limit.
 
+use super::actions::{Action, FinishedCall};
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
 use super::clock::clock;
 use super::clone_untraced::{CLONE_UNTRACED, Untraced};
-use super::deferral::Action;
 use super::files::{MappedAt, Opened, inode_key};
 use super::filter::OUR_ARCH;
-use super::mapping_calls::{FinishedCall, is_error, mapping_at};
+use super::mapping_calls::{is_error, mapping_at};
 use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
 use super::tasks::{Inside, Mode, Pending, Resumption, UNRECORDED};

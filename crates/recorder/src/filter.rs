@@ -215,9 +215,9 @@ mod tests {
             ip: 0,
             args: [0; 6],
         };
-        assert!(is_ours(&call(libc::SYS_mmap), FIRST));
-        assert!(!is_ours(&call(libc::SYS_mmap), FIRST + 1));
-        assert!(!is_ours(&call(libc::SYS_getppid), FIRST));
-        assert!(!is_ours(&call(libc::SYS_mmap), FOREIGN));
+        assert!(is_ours(Stopping::All, &call(libc::SYS_mmap), FIRST));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_mmap), FIRST + 1));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_getppid), FIRST));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_mmap), FOREIGN));
     }
 }

@@ -5,8 +5,8 @@
 //! it changes the address space, as soon as no other thread is inside a call that changes it
 //! ([`super::calls`]).
 
+use super::actions::Action;
 use super::call_table::{self, CallRule, Role};
-use super::deferral::Action;
 use super::filter;
 use super::memory;
 use super::program_filters::CallData;

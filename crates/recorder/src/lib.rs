@@ -31,9 +31,12 @@
 //! traces its own threads.
 #![forbid(unsafe_code)]
 
+mod actions;
 mod attach;
 mod attachment;
+mod call_queue;
 mod call_range;
+mod call_rings;
 mod call_table;
 mod calls;
 mod clock;
@@ -58,6 +61,7 @@ mod resample;
 mod residence;
 pub mod samples;
 mod signals;
+mod sleep;
 mod snapshot;
 mod sources;
 mod stops;

@@ -13,10 +13,10 @@
 //! ```
 
 use super::RecordError;
+use super::actions::Action;
 use super::call_table::Role;
 use super::clock::clock;
 use super::command::is_setuid;
-use super::deferral::Action;
 use super::filter::OUR_ARCH;
 use super::mapped_files::RangeChange;
 use super::residence::Place;

@@ -4,22 +4,13 @@
 //! have failed midway, or that ran at the same time as another call, the recorder reads the list of
 //! mappings instead.
 
+use super::actions::FinishedCall;
 use super::mapped_files::Range;
 use super::timeline::Alone;
 use super::tracer::Tracer;
 use vmarea_linux_sys::PAGE;
 use vmarea_process::maps::{self, MapsEntry, Query, QueryError};
 use vmarea_trace::event::MmId;
-
-/// A call that has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FinishedCall {
-    pub(crate) nr: u32,
-    pub(crate) args: [u64; 6],
-    pub(crate) ret: i64,
-    /// Whether no other call on the address space ran at the same time.
-    pub(crate) alone: Alone,
-}
 
 const DONTUNMAP: u64 = libc::MREMAP_DONTUNMAP as u64;
 const ENOMEM: i64 = -(libc::ENOMEM as i64);

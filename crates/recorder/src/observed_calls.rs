@@ -1,7 +1,7 @@
 //! Calls that are observed while a program runs, instead of stopping its threads.
 //!
 //! Root need not stop a thread at the calls that programs make often: BPF programs write them into
-//! rings ([`super::observe::rings`]). The seccomp filter then stops threads only at the other calls
+//! rings ([`super::call_rings`]). The seccomp filter then stops threads only at the other calls
 //! of the table. This module puts both in the order of time: the tracer's actions wait until the
 //! calls before them have arrived.
 //!
@@ -20,24 +20,16 @@
 //! position of the stream takes effect at once. That is possible only for a thread that has been
 //! stopped since then.
 
+use super::actions::{Action, FinishedCall};
+use super::call_queue::{Entered, Next, ObservedCalls};
 use super::call_range::CallRange;
-use super::call_table::{self, CallRule};
-use super::deferral::Action;
-use super::mapping_calls::FinishedCall;
-use super::observe::RING_BYTES;
-use super::observe::points::stack_bytes;
-use super::observe::record::{Observed, Record, UserStack};
-use super::observe::rings::{CallRings, Contents};
+use super::call_rings::record::{Observed, Record, UserStack};
+use super::call_table;
 use super::residence::Place;
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
 use super::{CallStack, Stacks};
 use crate::clock::clock;
-use crate::samples::{SamplesError, default_ring_bytes};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::os::fd::BorrowedFd;
-use vmarea_linux_sys::call_trace::CallFilter;
-use vmarea_linux_sys::perf::What;
 use vmarea_trace::event::{Call, Event, MmId, Nanos, Order, Tid};
 
 /// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
@@ -46,109 +38,6 @@ const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 const SLICE: Nanos = 5_000_000;
 /// Number of records between two looks at the clock.
 const PER_LOOK: usize = 64;
-
-/// A call between its entry and its exit.
-#[derive(Debug)]
-struct Entered {
-    rule: &'static CallRule,
-    args: [u64; 6],
-    mm: MmId,
-    stack: Option<Box<UserStack>>,
-}
-
-/// The observed calls and the tracer's actions that wait for them.
-#[derive(Debug)]
-pub(crate) struct ObservedCalls {
-    rings: CallRings,
-    /// Records that have not been handled, in order of time.
-    records: VecDeque<Record>,
-    actions: BTreeMap<(Nanos, u64), Action>,
-    sequence: u64,
-    /// Time up to which everything has been handled.
-    reached: Nanos,
-    entered: HashMap<i32, Entered>,
-    /// Threads whose next call is of another architecture.
-    foreign: HashSet<i32>,
-}
-
-/// The next thing in the stream.
-enum Next {
-    Record(Record),
-    Action(Nanos, Action),
-}
-
-impl ObservedCalls {
-    /// Opens the rings.
-    ///
-    /// # Errors
-    /// The reason why the kernel does not permit it.
-    pub(crate) fn open(stacks: Stacks) -> Result<ObservedCalls, SamplesError> {
-        let contents = Contents {
-            owner: What::BpfOutput { stack_bytes: 0 },
-            stack_bytes: stack_bytes(stacks),
-        };
-        let filter = CallFilter {
-            entry: 1,
-            exit: 1,
-            stack: u64::from(stacks == Stacks::Copy),
-            ..CallFilter::default()
-        };
-        let filters = call_table::observable().map(|nr| (nr, filter));
-        let rings = CallRings::open(contents, filters, default_ring_bytes(RING_BYTES)?)?;
-        Ok(ObservedCalls {
-            rings,
-            records: VecDeque::new(),
-            actions: BTreeMap::new(),
-            sequence: 0,
-            reached: 0,
-            entered: HashMap::new(),
-            foreign: HashSet::new(),
-        })
-    }
-
-    /// Returns descriptors for `poll(2)` that become readable when a ring is a quarter full.
-    pub(crate) fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.poll_fds()
-    }
-
-    /// Lets an action wait for the observed calls before `t`.
-    pub(crate) fn postpone(&mut self, t: Nanos, action: Action) {
-        self.sequence += 1;
-        self.actions.insert((t, self.sequence), action);
-    }
-
-    /// Empties the rings. Returns the time before which all calls are known.
-    fn read(&mut self) -> Nanos {
-        let mut records = Vec::new();
-        let watermark = self.rings.drain(&mut records);
-        self.records.extend(records);
-        watermark
-    }
-
-    /// Returns the time of the next thing in the stream.
-    fn next_time(&self) -> Nanos {
-        let action = self.actions.first_key_value();
-        let action = action.map_or(Nanos::MAX, |((t, _), _)| *t);
-        let record = self.records.front().map_or(Nanos::MAX, |record| record.t);
-        action.min(record)
-    }
-
-    /// Removes and returns the next thing in the stream if it is older than `until`.
-    fn next(&mut self, until: Nanos) -> Option<Next> {
-        let action = self.actions.first_entry();
-        let record = self.records.front();
-        match (record.map(|record| record.t), action) {
-            (Some(t), action) if action.as_ref().is_none_or(|a| t <= a.key().0) => {
-                (t < until).then(|| self.records.pop_front().map(Next::Record))?
-            }
-            (_, Some(action)) if action.key().0 < until => {
-                let ((t, _), action) = action.remove_entry();
-                Some(Next::Action(t, action))
-            }
-            _ => None,
-        }
-    }
-}
 
 impl Tracer<'_> {
     /// Handles observed calls and actions for a short time.

@@ -1,6 +1,6 @@
 //! Opens the data sources other than `ptrace`, if permitted: samples and the kernel's view.
 
-use super::observed_calls::ObservedCalls;
+use super::call_queue::ObservedCalls;
 use super::{Faults, InKernel, Options, RecordBy, RecordError};
 use crate::samples::{Samples, Start};
 use vmarea_process::system;

@@ -4,14 +4,14 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
+use super::actions::Concurrent;
 use super::attachment::Attachment;
+use super::call_queue::ObservedCalls;
 use super::clock::clock;
 use super::command::Command;
-use super::deferral::Concurrent;
 use super::emitter::Emitter;
 use super::files::Files;
 use super::filter::Stopping;
-use super::observed_calls::ObservedCalls;
 use super::program_filters::ProgramFilters;
 use super::residence::Place;
 use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
@@ -22,7 +22,6 @@ use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
 use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -38,10 +37,6 @@ const TURN_WITHOUT_LOCKS: Nanos = 100_000_000;
 const PUMP: Nanos = 10_000_000;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
-/// Longest sleep of the tracer.
-const SLEEP: Nanos = 200_000_000;
-/// Longest sleep of the tracer if the rings can no longer wake it.
-const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
 /// Time for which the tracer polls for the next stop before it sleeps.
 ///
@@ -443,52 +438,6 @@ impl<'a> Tracer<'a> {
             self.emitter.counts.tasks = self.tasks.len() as u64;
             (self.progress)(Progress::Counts(self.emitter.counts));
         }
-    }
-
-    fn sleep(&mut self, now: Nanos) -> Result<(), RecordError> {
-        let longest = if self.rings_silent || self.observed.is_some() {
-            SLEEP_WITHOUT_RINGS
-        } else {
-            SLEEP
-        };
-        let turn = self.turn();
-        let until = self.spaces.values().filter_map(|s| s.next_due(turn));
-        let until = until.chain(self.signals.deadline());
-        let until = until.chain(self.attachment.as_ref().map(Attachment::deadline));
-        let until = until.min();
-        let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
-        let mut fds: Vec<PollFd<'_>> = self
-            .signals
-            .fds()
-            .into_iter()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        if !self.rings_silent
-            && let Some(samples) = &self.samples
-        {
-            let rings = samples.poll_fds();
-            fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        }
-        // Calls that no thread stops for do not count as silence of the other rings.
-        let quiet = fds.len();
-        if let Some(observed) = &self.observed {
-            let rings = observed.poll_fds();
-            fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        }
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: nanos as i64,
-        };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(RecordError::Follow(error.into())),
-        }
-        // The task on which the rings were opened has exited; its children still fill the rings.
-        let silent = fds[..quiet]
-            .iter()
-            .any(|fd| fd.revents().contains(PollFlags::HUP));
-        self.rings_silent |= silent;
-        Ok(())
     }
 
     /// Forwards an exit request to the command, or to its descendants if the command has exited.

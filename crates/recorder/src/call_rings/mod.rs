@@ -6,11 +6,14 @@
 //! ([`vmarea_linux_sys::call_trace`]). The reader keeps the records of the observed tasks.
 //! Records come back in order of time; see [`crate::samples`], whose rings work in the same way.
 
-use super::record::{Decoder, Observed, Record};
+pub(crate) mod record;
+
+use crate::Stacks;
 use crate::clock::clock;
 use crate::samples::{
     BTF_PATH, MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
 };
+use record::{Decoder, Observed, Record};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use vmarea_linux_sys::bpf::LoadError;
@@ -19,6 +22,22 @@ use vmarea_linux_sys::call_trace::{CallFilter, CallTrace, Output};
 use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
 use vmarea_linux_sys::ring::Ring;
 use vmarea_trace::event::Nanos;
+
+/// Maximum size of a CPU's ring of calls in bytes, enough for 2,000 calls with stacks or for 200,000
+/// without.
+pub(crate) const RING_BYTES: usize = 32 << 20;
+/// Stack bytes in a sample of a call whose arguments point to memory, often on the stack.
+const ARGUMENT_STACK: u32 = 1 << 10;
+/// Stack bytes in every sample if the caller asks for stacks.
+const CALL_STACK: u32 = 16 << 10;
+
+/// Returns the number of stack bytes in the record of an entry with a stack.
+pub(crate) fn stack_bytes(stacks: Stacks) -> u32 {
+    match stacks {
+        Stacks::Copy => CALL_STACK,
+        Stacks::Skip => ARGUMENT_STACK,
+    }
+}
 
 /// What the rings contain in addition to calls without stacks.
 #[derive(Clone, Copy, Debug)]

@@ -58,7 +58,7 @@ pub(crate) struct UserStack {
 
 impl UserStack {
     /// Returns the `len` bytes at an address if the sample contains them.
-    pub(super) fn at(&self, addr: u64, len: usize) -> Option<&[u8]> {
+    pub(crate) fn at(&self, addr: u64, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(addr.checked_sub(self.sp)?).ok()?;
         self.bytes.get(from..from.checked_add(len)?)
     }

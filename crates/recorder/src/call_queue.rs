@@ -2,7 +2,7 @@
 
 use super::Stacks;
 use super::actions::Action;
-use super::call_rings::record::{Record, UserStack};
+use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use super::call_table::{self, CallRule};
 use crate::samples::{SamplesError, default_ring_bytes};
@@ -29,6 +29,8 @@ pub(crate) struct ObservedCalls {
     pub(crate) records: VecDeque<Record>,
     actions: BTreeMap<(Nanos, u64), Action>,
     sequence: u64,
+    /// Time before which all calls are known.
+    watermark: Nanos,
     /// Time up to which everything has been handled.
     pub(crate) reached: Nanos,
     pub(crate) entered: HashMap<i32, Entered>,
@@ -65,6 +67,7 @@ impl ObservedCalls {
             records: VecDeque::new(),
             actions: BTreeMap::new(),
             sequence: 0,
+            watermark: 0,
             reached: 0,
             entered: HashMap::new(),
             foreign: HashSet::new(),
@@ -85,9 +88,16 @@ impl ObservedCalls {
     /// Empties the rings. Returns the time before which all calls are known.
     pub(crate) fn read(&mut self) -> Nanos {
         let mut records = Vec::new();
-        let watermark = self.rings.drain(&mut records);
+        let before = self.watermark;
+        self.watermark = self.rings.drain(&mut records);
         self.records.extend(records);
-        watermark
+        if self.rings.overflowed() {
+            // A full ring reports a loss late. It began after the rings were emptied the last time.
+            let at = self.records.partition_point(|record| record.t < before);
+            let what = Observed::Lost { count: 0 };
+            self.records.insert(at, Record { t: before, what });
+        }
+        self.watermark
     }
 
     /// Returns the time of the next thing in the stream.

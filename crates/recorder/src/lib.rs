@@ -174,6 +174,9 @@ pub enum RecordBy {
     /// maps a file or exits. A process that was running before does not stop at all. It is recorded
     /// from the first moment on at which none of its threads is inside a call that changes its
     /// address space. If there is no such moment, `ptrace` stops the threads once.
+    ///
+    /// If a program that [`record`] starts makes calls faster than the recorder can read them, calls
+    /// are lost. The trace then ends where the first call may be missing, and a note says so.
     Observing,
 }
 

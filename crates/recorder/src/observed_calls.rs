@@ -28,7 +28,7 @@ use super::call_table;
 use super::residence::Place;
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
-use super::{CallStack, Stacks};
+use super::{CallStack, Progress, Stacks};
 use crate::clock::clock;
 use vmarea_trace::event::{Call, Event, MmId, Nanos, Order, Tid};
 
@@ -192,6 +192,14 @@ impl Tracer<'_> {
 
     fn lost_calls(&mut self, t: Nanos, count: u64) {
         self.timeline.push(t, vec![Event::Lost { count, t }]);
+        if self.emitter.end_at_loss(t) {
+            let text = "memory calls were lost, because the program made them faster than they could be read: \
+                        the trace ends there, and nothing after it is compared (tracing loses none)";
+            let note = Event::Note(text.to_owned());
+            self.timeline.push(t, vec![note]);
+            (self.progress)(Progress::Note(text.to_owned()));
+            self.notes.push(text.to_owned());
+        }
     }
 }
 

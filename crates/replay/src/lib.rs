@@ -23,6 +23,7 @@ mod decode;
 pub mod files;
 pub mod import;
 mod known;
+pub mod log;
 pub mod machine;
 mod overlapping;
 mod own_policies;
@@ -62,6 +63,8 @@ pub struct Options {
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
     pub shown: MostShown,
+    /// If true, the replay keeps a log, which the caller empties by [`Replayer::take_log`].
+    pub log: bool,
 }
 
 /// Reason why a trace cannot be replayed.
@@ -104,6 +107,7 @@ pub struct Replayer {
     /// True if samples were lost during the recording.
     lossy: bool,
     counterfactual: counterfactual::Shared,
+    attempts: log::Attempts,
     /// Number of deferred calls in all address spaces together.
     waiting: usize,
     rights: Rights,
@@ -134,17 +138,22 @@ impl Replayer {
             remarks.extend(named.note().map(str::to_owned));
         }
         let counterfactual = counterfactual::Shared::default();
+        let attempts = log::Attempts::default();
         let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();
+        let logged = options.log.then(|| attempts.clone());
         worlds[0]
             .space
-            .set_observer(counterfactual.observer(others));
+            .set_observer(counterfactual.observer(others, logged));
         worlds.extend(options.preventions.iter().map(|&prevention| {
             let mut world = World::new("linux", linux, system);
             world.changed = Some(Changed::new(prevention));
             world
         }));
-        let mut report = Report::default();
-        report.notes.extend(remarks);
+        let report = Report {
+            notes: remarks,
+            log: options.log.then(Vec::new),
+            ..Report::default()
+        };
         Ok(Replayer {
             worlds,
             files: Files::default(),
@@ -156,6 +165,7 @@ impl Replayer {
             shown: options.shown,
             lossy: false,
             counterfactual,
+            attempts,
             waiting: 0,
             rights: Rights::default(),
             watch: None,

@@ -35,6 +35,8 @@ ARROWS = {
     "vmarea-report": {"vmarea-explain", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-experiments": {"vmarea-linux-sys", "vmarea-oracle", "vmarea-process", "vmarea-range-tree", "vmarea-replay", "vmarea-sync", "vmarea-trace", "vmarea"},
     "vmarea-preload": {"vmarea-repair", "vmarea-test-support"},
+    "vmarea-tables": {"vmarea-replay", "vmarea-trace"},
+    "vmarea-python": {"vmarea-replay", "vmarea-tables", "vmarea-trace"},
     "vmarea-test-support": set(),
     "vmarea-cli": {
         "vmarea-conform",

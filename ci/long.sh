@@ -27,6 +27,7 @@ checks=(
     "tsan: ci/tsan.sh"
     "live: ci/live.sh"
     "explain: ci/explain.sh"
+    "alerts: ci/alerts.sh"
 )
 if [[ ${1-} == --list ]]; then
     printf '%s\n' "${checks[@]}"

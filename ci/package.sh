@@ -44,7 +44,7 @@ limit usr/lib/vmarea/libvmarea_preload.so "$OBJECT_LIMIT"
 [[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
 
-python3 ci/alerts.py packaging/alerts.yml "$target/release/vmarea"
+python3 ci/alerts.py "$target/release/vmarea"
 if command -v lintian >/dev/null; then
     lintian --allow-root --suppress-tags initial-upload-closes-no-bugs --fail-on error,warning "$package"
 else

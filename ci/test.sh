@@ -6,9 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ci/install.sh
-# Doc tests and the example run first, so that the last line is the summary of the other tests.
+# Doc tests and the example run first, so that the last line is the summary of the other tests. Tests run the other
+# examples, which the runners below do not build.
 cargo test --workspace --locked --quiet --doc
 cargo run --locked --quiet -p vmarea --example embed
+cargo build --workspace --locked --quiet --examples
 if cargo nextest --version >/dev/null 2>&1; then
     exec cargo nextest run --workspace --locked --no-tests pass --no-fail-fast "$@"
 fi

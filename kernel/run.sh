@@ -10,7 +10,8 @@
 #   --reclaim       swap out pages all the time, and not only when memory is short
 #   --policy NAME   the core's merge policy (linux-6.12)
 #   --lock KIND     the lock in each VMA: mmap (none), flagged, aligned or boxed, instead of Linux's since 6.15
-#   --icount        count instructions: one CPU, and time is the number of instructions
+#   --icount        count instructions: one CPU, and time is the number of instructions; the CPU lacks the fast
+#                   string instructions by bytes, so that every kernel clears and copies pages by words
 #   --widen N       wait N turns of a loop before each TLB flush, so that a late flush shows
 #   --flush-local   leave stale entries in the TLBs of other CPUs, so that a test of isolation fails
 #   --trace         print every system call
@@ -94,8 +95,11 @@ pack() {
 }
 pack "$@"
 
-machine=(-accel tcg,thread=multi -smp "$smp")
-[[ -z $icount ]] || machine=(-accel tcg,thread=single -icount shift=0,sleep=off -smp 1)
+machine=(-accel tcg,thread=multi -smp "$smp") cpu=max,la57=off,pku=off
+if [[ $icount ]]; then
+    machine=(-accel tcg,thread=single -icount shift=0,sleep=off -smp 1)
+    cpu+=,erms=off,fsrm=off
+fi
 append=${options[*]-}
 if [[ $linux ]]; then
     append="console=ttyS0 quiet panic=-1 mitigations=off nopti norandmaps vdso=0 transparent_hugepage=never"
@@ -129,7 +133,7 @@ backtrace() {
 
 ended=0
 {
-    timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu max,la57=off,pku=off -m "$memory" \
+    timeout --foreground "$seconds" qemu-system-x86_64 "${machine[@]}" -cpu "$cpu" -m "$memory" \
         -nodefaults -display none -no-reboot -device isa-debug-exit,iobase=0xf4,iosize=4 \
         -kernel "$image" -initrd "$work/initramfs" -append "$append" -serial stdio || echo $? >"$work/ended"
 } | show

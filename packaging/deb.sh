@@ -46,7 +46,7 @@ install -D -m 644 "$generated/completions/vmarea.fish" "$root/usr/share/fish/ven
 for unit in service timer; do
     install -D -m 644 "packaging/vmarea-metrics.$unit" "$root/lib/systemd/system/vmarea-metrics.$unit"
 done
-install -D -m 644 packaging/alerts.yml "$root/usr/share/vmarea/alerts.yml"
+install -D -m 644 -t "$root/usr/share/vmarea" packaging/rules.yml packaging/alerts.yml packaging/dashboard.json
 install -D -m 644 crates/preload/include/vmarea_repair.h "$root/usr/include/vmarea_repair.h"
 install -D -m 644 -t "$root/usr/share/doc/vmarea/schemas" docs/schemas/*.json
 install -m 644 packaging/copyright "$root/usr/share/doc/vmarea/copyright"

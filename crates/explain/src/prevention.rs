@@ -79,7 +79,7 @@ pub(crate) fn replay(
 type CallSites = HashMap<Prevention, HashMap<(String, Option<u32>), u64>>;
 
 fn results(replayer: &Replayer, mut sites: CallSites) -> Vec<Prevented> {
-    let recorded = replayer.recorded_kernel().peak;
+    let recorded = replayer.recorded_kernel().report.vmas_peak_single;
     let results: Vec<_> = replayer.prevented().collect();
     // The first world has no change.
     let doubt = results.first().and_then(|baseline| {

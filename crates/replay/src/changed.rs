@@ -26,7 +26,7 @@ impl Replayer {
     pub fn prevented(&self) -> impl Iterator<Item = Prevented> {
         let changed = |world: &World| {
             let changed = world.changed.as_ref()?;
-            Some(changed.result(world.peak))
+            Some(changed.result(world.report.vmas_peak_single))
         };
         self.worlds.iter().filter_map(changed)
     }

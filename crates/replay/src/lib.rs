@@ -253,6 +253,11 @@ impl Replayer {
         &self.worlds[0]
     }
 
+    /// Returns all worlds; that of the recorded kernel's rules is the first.
+    pub fn worlds(&self) -> &[World] {
+        &self.worlds
+    }
+
     /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
         let of_policies = |world: &&mut World| world.changed.is_none();

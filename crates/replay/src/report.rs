@@ -70,6 +70,8 @@ pub struct Verify {
 pub struct PolicyReport {
     /// Peak number of VMAs in all live address spaces together.
     pub vmas_peak: u64,
+    /// Peak number of VMAs in a single address space, which `vm.max_map_count` limits.
+    pub vmas_peak_single: u64,
     /// Sum of the numbers of VMAs that the address spaces had when they ended.
     pub vmas_exit: u64,
     /// Number of merges, by kind.

@@ -31,8 +31,6 @@ pub struct World {
     check_paid: u64,
     /// Number of calls so far, if the policy has a merge collector.
     calls: u64,
-    /// Peak number of VMAs in one address space.
-    pub peak: u64,
     /// Change to the program, if the world has one.
     pub(crate) changed: Option<Changed>,
 }
@@ -56,7 +54,6 @@ impl World {
             total_live: 0,
             check_paid: 0,
             calls: 0,
-            peak: 0,
             changed: None,
         }
     }
@@ -242,12 +239,12 @@ impl World {
         let now = u64::from(r.state().map_count);
         let was = self.live.insert(mm, now).unwrap_or(0);
         self.total_live = self.total_live + now - was;
-        self.peak = self.peak.max(now);
+        self.report.vmas_peak_single = self.report.vmas_peak_single.max(now);
         self.report.vmas_peak = self.report.vmas_peak.max(self.total_live);
     }
 
     /// Returns the number of VMAs in an address space.
-    pub(crate) fn vmas(&self, mm: TraceMm) -> u64 {
+    pub fn vmas(&self, mm: TraceMm) -> u64 {
         self.live.get(&mm).copied().unwrap_or(0)
     }
 

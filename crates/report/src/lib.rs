@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod export;
 pub mod flags;
 pub mod graph;
 pub mod maps;
 pub mod shown;
 mod svg;
+pub mod timeline;

@@ -95,7 +95,8 @@ impl Mmu for Hardware {
         // ORDERING: SeqCst; a CPU that starts to run in the address space after this sees the entry.
         let old = entry.swap(bits, Ordering::SeqCst);
         debug_assert!(old & PRESENT == 0 || old & ADDRESS == page, "M1");
-        flush_page(addr);
+        // A TLB holds no entry that was not present. One that allowed less costs at most another
+        // page fault, after which the processor reads the tables again.
         Ok(())
     }
 
@@ -149,6 +150,8 @@ impl Mmu for Hardware {
             pages.for_each(flush_page);
         } else {
             x86_64::instructions::tlb::flush_all();
+            // ORDERING: Relaxed; a statistic.
+            WHOLE_FLUSHES.fetch_add(1, Ordering::Relaxed);
         }
         // ORDERING: SeqCst; after the entries were changed (M2).
         let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
@@ -181,7 +184,24 @@ pub fn flush_only_here() {
     LOCAL_ONLY.store(true, Ordering::Relaxed);
 }
 
+/// Number of translations that CPUs have removed from their own TLBs one by one.
+static FLUSHED_PAGES: AtomicU64 = AtomicU64::new(0);
+/// Number of times that a CPU has removed all translations from its own TLB.
+static WHOLE_FLUSHES: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how many translations CPUs have flushed from their own TLBs one by one, and how many
+/// times a CPU has flushed its own TLB as a whole, which includes each switch of address spaces.
+pub fn local_flushes() -> (u64, u64) {
+    // ORDERING: Relaxed; statistics.
+    (
+        FLUSHED_PAGES.load(Ordering::Relaxed),
+        WHOLE_FLUSHES.load(Ordering::Relaxed),
+    )
+}
+
 fn flush_page(addr: u64) {
+    // ORDERING: Relaxed; a statistic.
+    FLUSHED_PAGES.fetch_add(1, Ordering::Relaxed);
     // SAFETY: removes a translation; the tables remain.
     unsafe { core::arch::asm!("invlpg [{}]", in(reg) addr, options(nostack, preserves_flags)) };
 }
@@ -227,6 +247,8 @@ pub fn switch(to: Option<MmId>) {
     };
     // SAFETY: both kinds of tables map the kernel.
     unsafe { core::arch::asm!("mov cr3, {}", in(reg) root, options(nostack, preserves_flags)) };
+    // ORDERING: Relaxed; a statistic.
+    WHOLE_FLUSHES.fetch_add(1, Ordering::Relaxed);
     if let Some(mm) = from {
         // ORDERING: SeqCst; after the TLB was flushed (M2).
         SLOTS[mm.index()].active.fetch_and(!bit, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use crate::cpu::clock;
 use crate::failure::Failure;
 use crate::files::open::Generated;
 use crate::files::{Inode, OpenFile};
-use crate::memory::{frame_numbers, frames, swap};
+use crate::memory::{frame_numbers, frames, mmu, swap};
 use crate::process::{self, Process};
 use crate::space::mm::Usage;
 use crate::space::{Mm, background, space};
@@ -220,7 +220,11 @@ fn of_machine(path: &str) -> Result<String, Failure> {
         ),
         "vmstat" => {
             let (reads, writes) = swap::traffic();
-            format!("pswpin {reads}\npswpout {writes}\n")
+            let (pages, whole) = mmu::local_flushes();
+            format!(
+                "pswpin {reads}\npswpout {writes}\n\
+                 nr_tlb_local_flush_all {whole}\nnr_tlb_local_flush_one {pages}\n"
+            )
         }
         "uptime" => {
             let hundredths = clock::now() / 10_000_000;

@@ -69,6 +69,17 @@ impl Thread {
         set_of(&self.signals.lock().pending) | set_of(&self.process.pending.lock())
     }
 
+    /// True if the thread has anything to do before it returns to user mode: to end, to look at a
+    /// pending signal, or to restore its signal mask.
+    #[doc(alias = "TIF_SIGPENDING")]
+    pub fn has_work(&self) -> bool {
+        let signals = self.signals.lock();
+        !signals.pending.is_empty()
+            || signals.mask_after.is_some()
+            || !self.process.pending.lock().is_empty()
+            || self.is_ending()
+    }
+
     /// Removes and returns a pending signal in `wanted`; those sent to the thread itself come first.
     pub fn take_signal(&self, wanted: u64) -> Option<SigInfo> {
         let take_from = |pending: &mut Vec<SigInfo>| {

@@ -5,6 +5,7 @@ mod compare;
 mod conform;
 mod experiment;
 mod explain;
+mod export;
 mod keep_merged;
 mod merge;
 mod record;
@@ -45,6 +46,7 @@ pub enum Command {
     #[command(subcommand)]
     Bench(bench::Bench),
     Experiment(experiment::Experiment),
+    Export(export::Export),
     /// Inspect trace files, or convert other tools' logs to them
     #[command(subcommand)]
     Trace(trace::Trace),
@@ -72,6 +74,7 @@ impl Command {
             Self::Top(top) => top.run(console),
             Self::Bench(bench) => bench.run(console),
             Self::Experiment(experiment) => experiment.run(console),
+            Self::Export(export) => export.run(console),
             Self::Trace(trace) => trace.run(console),
         }
     }
@@ -88,7 +91,11 @@ impl Command {
             | Self::Top(_) => true,
             Self::Explain(explain) => !explain.reads_a_file(),
             Self::Show(show) => !show.reads_a_file(),
-            Self::Replay(_) | Self::Compare(_) | Self::Bench(_) | Self::Trace(_) => false,
+            Self::Replay(_)
+            | Self::Compare(_)
+            | Self::Bench(_)
+            | Self::Export(_)
+            | Self::Trace(_) => false,
         }
     }
 }

@@ -90,5 +90,8 @@ fn flags_in(world: &World, mm: MmId, range: VmRange) -> Option<Vec<(VmRange, VmF
     let locked = world.space.mmap_read_lock(world.existing(mm)?)?;
     let within = |part: VmRange| VmRange::new(part.start.max(range.start), part.end.min(range.end));
     let vmas = locked.vmas_in(range);
-    Some(vmas.map(|vma| (within(vma.range), vma.body.flags)).collect())
+    Some(
+        vmas.map(|vma| (within(vma.range), vma.body.flags))
+            .collect(),
+    )
 }

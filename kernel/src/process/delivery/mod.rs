@@ -22,6 +22,9 @@ pub fn deliver(registers: &mut Registers) {
     let interrupted =
         registers.vector == Registers::SYSTEM_CALL && registers.rax == (-i64::from(RESTART)) as u64;
     let mut repeat = interrupted;
+    if !interrupted && !current_thread().has_work() {
+        return;
+    }
     loop {
         let thread = current_thread();
         if thread.is_ending() {

@@ -6,6 +6,8 @@ pub(super) mod graph;
 mod maps;
 mod target;
 
+pub(super) use target::Source;
+
 use crate::console::Console;
 use crate::exit::Result;
 use clap::Subcommand;

@@ -1,0 +1,28 @@
+//! `vmarea export --folded`: the calls that made the mappings, as folded stacks.
+
+use crate::console::Console;
+use crate::exit::Result;
+use crate::outputs::{Output, Target};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use vmarea_explain::profile::Profile;
+use vmarea_explain::recorded::{CallStacks, at_peak};
+use vmarea_explain::stacks::Stacks;
+
+/// Writes the profile of a trace, which has no stacks of functions: each line is one call.
+///
+/// # Errors
+/// Fails if the trace cannot be replayed, or if the destination cannot be written.
+pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
+    let output = Output::open(target)?;
+    let open = || Ok(BufReader::new(File::open(trace)?));
+    let recorded = at_peak(open, CallStacks::default())?;
+    let profile = Profile {
+        recorded: &recorded,
+        stacks: &Stacks::default(),
+    };
+    let mut text = Vec::new();
+    profile.write_folded(&mut text)?;
+    output.write(console, &text)
+}

@@ -1,0 +1,48 @@
+//! `vmarea export`: a trace in the formats of other programs, one file here for each format.
+//!
+//! Each format is an option that names a file; several may be given, and each reads the trace
+//! by itself.
+
+mod folded;
+mod perfetto;
+
+use crate::console::Console;
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::Target;
+use anyhow::anyhow;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Write a trace in a format that other programs read.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// The trace file
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Write the calls, merges, splits and numbers of mappings over time in the Chrome trace
+    /// format, which Perfetto (ui.perfetto.dev), chrome://tracing and speedscope show
+    #[arg(long, value_name = "FILE|-")]
+    perfetto: Option<Target>,
+
+    /// Write the calls that made the mappings of the moment with the most, one line each with the
+    /// number of mappings, from which flame graphs can be drawn
+    #[arg(long, value_name = "FILE|-")]
+    folded: Option<Target>,
+}
+
+impl Export {
+    pub(super) fn run(&self, console: &Console) -> Result {
+        if self.perfetto.is_none() && self.folded.is_none() {
+            let missing = anyhow!("name a format: --perfetto FILE or --folded FILE");
+            return Err(Failure::new(Status::Usage, missing));
+        }
+        if let Some(target) = &self.perfetto {
+            perfetto::write(console, &self.trace, target)?;
+        }
+        if let Some(target) = &self.folded {
+            folded::write(console, &self.trace, target)?;
+        }
+        Ok(Exit::Ok)
+    }
+}

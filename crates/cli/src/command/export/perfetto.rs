@@ -1,0 +1,45 @@
+//! `vmarea export --perfetto`: a trace in the Chrome trace format.
+
+use crate::command::show::Source;
+use crate::console::Console;
+use crate::exit::Result;
+use crate::files::Draft;
+use crate::outputs::{Output, Target};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use vmarea_replay::{Options, Replayer};
+use vmarea_report::export::ChromeTrace;
+
+/// Replays a trace and writes what happened.
+///
+/// # Errors
+/// Fails if the trace cannot be replayed, or if the destination cannot be written.
+pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
+    match Output::open(target)? {
+        Output::Stdout => replay(console, trace, &mut BufWriter::new(console.data())),
+        Output::Draft(mut draft) => {
+            let written = replay(console, trace, &mut BufWriter::new(draft.file()));
+            Draft::keep(draft, console, written)
+        }
+    }
+}
+
+fn replay(console: &Console, trace: &Path, out: &mut dyn Write) -> Result<()> {
+    let source = Source::open(console, Some(trace), &[])?;
+    let policies = ["thesis", "vmarea"].iter().map(|name| name.parse());
+    let options = Options {
+        policies: policies
+            .collect::<std::result::Result<_, String>>()
+            .map_err(anyhow::Error::msg)?,
+        ..Options::default()
+    };
+    let mut replayer = Replayer::new(&source.header()?, &options)?;
+    let mut document = ChromeTrace::new(out)?;
+    source.events(console, |event| {
+        replayer.event(event)?;
+        document.event(event, &mut replayer)?;
+        Ok(true)
+    })?;
+    document.finish()?;
+    Ok(())
+}

@@ -6,7 +6,7 @@
 //! policy, it counts how many of these neighbours the policy would merge, and the policy's reasons
 //! for not merging the rest.
 
-use super::log::Attempts;
+use super::attempts::Attempts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -16,6 +16,7 @@
 
 pub mod action;
 pub mod apply;
+pub mod attempts;
 mod changed;
 pub mod compare;
 pub mod counterfactual;
@@ -107,7 +108,7 @@ pub struct Replayer {
     /// True if samples were lost during the recording.
     lossy: bool,
     counterfactual: counterfactual::Shared,
-    attempts: log::Attempts,
+    attempts: attempts::Attempts,
     /// Number of deferred calls in all address spaces together.
     waiting: usize,
     rights: Rights,
@@ -126,29 +127,18 @@ impl Replayer {
         if !["x86_64", ""].contains(&header.machine.as_str()) {
             return Err(Error::Machine(header.machine.clone()));
         }
-        let system = machine::system(header);
-        let (linux, note) = machine::policy(header);
-        let mut worlds = vec![World::new("linux", linux, system)];
-        let mut remarks: Vec<_> = note.into_iter().collect();
-        for named in &options.policies {
-            let policy = named.policy();
-            if worlds.iter().all(|world| world.name != policy.name) {
-                worlds.push(World::new(policy.name, policy, system));
-            }
-            remarks.extend(named.note().map(str::to_owned));
-        }
+        let (mut worlds, remarks) = worlds(header, options);
         let counterfactual = counterfactual::Shared::default();
-        let attempts = log::Attempts::default();
-        let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();
+        let attempts = attempts::Attempts::default();
+        let others = worlds
+            .iter()
+            .skip(1)
+            .filter(|world| world.changed.is_none());
+        let others = others.map(|world| *world.space.policy()).collect();
         let logged = options.log.then(|| attempts.clone());
         worlds[0]
             .space
             .set_observer(counterfactual.observer(others, logged));
-        worlds.extend(options.preventions.iter().map(|&prevention| {
-            let mut world = World::new("linux", linux, system);
-            world.changed = Some(Changed::new(prevention));
-            world
-        }));
         let report = Report {
             notes: remarks,
             log: options.log.then(Vec::new),
@@ -482,4 +472,25 @@ impl Replayer {
             self.rights.is_set(snapshot.mm);
         }
     }
+}
+
+/// Returns one world for each policy, then one for each prevention, with remarks about the policies.
+fn worlds(header: &Header, options: &Options) -> (Vec<World>, Vec<String>) {
+    let system = machine::system(header);
+    let (linux, note) = machine::policy(header);
+    let mut worlds = vec![World::new("linux", linux, system)];
+    let mut remarks: Vec<_> = note.into_iter().collect();
+    for named in &options.policies {
+        let policy = named.policy();
+        if worlds.iter().all(|world| world.name != policy.name) {
+            worlds.push(World::new(policy.name, policy, system));
+        }
+        remarks.extend(named.note().map(str::to_owned));
+    }
+    worlds.extend(options.preventions.iter().map(|&prevention| {
+        let mut world = World::new("linux", linux, system);
+        world.changed = Some(Changed::new(prevention));
+        world
+    }));
+    (worlds, remarks)
 }

@@ -27,12 +27,12 @@ pub struct Collector {
 impl Collector {
     /// Prepares these tables.
     pub fn new(tables: &[Table]) -> Self {
-        let wanted = |table| tables.contains(&table);
+        let wanted = |table: Table| tables.contains(&table).then(|| table.schema());
         Self {
-            events: wanted(Table::Events).then(Events::new),
-            vmas: wanted(Table::Vmas).then(Vmas::new),
-            merges: wanted(Table::Merges).then(Merges::new),
-            differences: wanted(Table::Differences).then(Differences::new),
+            events: wanted(Table::Events).map(Events::new),
+            vmas: wanted(Table::Vmas).map(Vmas::new),
+            merges: wanted(Table::Merges).map(Merges::new),
+            differences: wanted(Table::Differences).map(Differences::new),
             position: 0,
         }
     }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod collector;
+mod column;
 mod columns;
 mod differences;
 mod events;

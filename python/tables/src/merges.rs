@@ -1,11 +1,11 @@
 //! The table of merge attempts.
 
+use crate::column::Column;
 use crate::columns::{batch, strings};
-use crate::table::{Column, Table};
 use arrow_array::RecordBatch;
 use arrow_array::builder::{StringViewBuilder, UInt32Builder, UInt64Builder};
 use arrow_schema::{DataType, SchemaRef};
-use vmarea_replay::log::Attempted;
+use vmarea_replay::attempts::Attempted;
 
 pub(crate) const COLUMNS: [Column; 11] = [
     Column::always(
@@ -81,9 +81,9 @@ pub(crate) struct Merges {
 }
 
 impl Merges {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(schema: SchemaRef) -> Self {
         Self {
-            schema: Table::Merges.schema(),
+            schema,
             attempt: UInt64Builder::new(),
             event: UInt64Builder::new(),
             time: UInt64Builder::new(),

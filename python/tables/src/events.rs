@@ -1,7 +1,7 @@
 //! The table of events.
 
+use crate::column::Column;
 use crate::columns::{batch, strings};
-use crate::table::{Column, Table};
 use arrow_array::RecordBatch;
 use arrow_array::builder::{
     BooleanBuilder, Int32Builder, Int64Builder, StringViewBuilder, UInt32Builder, UInt64Builder,
@@ -158,9 +158,9 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(schema: SchemaRef) -> Self {
         Self {
-            schema: Table::Events.schema(),
+            schema,
             event: UInt64Builder::new(),
             kind: strings(),
             time: UInt64Builder::new(),
@@ -323,21 +323,6 @@ fn rare_row(event: &Event) -> Row<'_> {
             mm: Some(mm.0),
             ..Row::default()
         },
-        Event::TaskStart { tid, pid, mm, t } => Row {
-            kind: "task_start",
-            time: Some(*t),
-            mm: Some(mm.0),
-            tid: Some(tid.0),
-            pid: Some(pid.0),
-            ..Row::default()
-        },
-        Event::TaskEnd { tid, status, t } => Row {
-            kind: "task_end",
-            time: Some(*t),
-            tid: Some(tid.0),
-            status: Some(*status),
-            ..Row::default()
-        },
         Event::Inode(inode) => Row {
             kind: "inode",
             bytes: Some(inode.size),
@@ -362,7 +347,29 @@ fn rare_row(event: &Event) -> Row<'_> {
             status: Some(*status),
             ..Row::default()
         },
-        Event::Call(_) | Event::Fault(_) | Event::Touch(_) | Event::Snapshot(_) => Row::default(),
+        other => task_row(other),
+    }
+}
+
+fn task_row(event: &Event) -> Row<'_> {
+    match event {
+        Event::TaskStart { tid, pid, mm, t } => Row {
+            kind: "task_start",
+            time: Some(*t),
+            mm: Some(mm.0),
+            tid: Some(tid.0),
+            pid: Some(pid.0),
+            ..Row::default()
+        },
+        Event::TaskEnd { tid, status, t } => Row {
+            kind: "task_end",
+            time: Some(*t),
+            tid: Some(tid.0),
+            status: Some(*status),
+            ..Row::default()
+        },
+        // The other events have their rows above.
+        _ => Row::default(),
     }
 }
 

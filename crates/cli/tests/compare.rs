@@ -311,6 +311,54 @@ fn text_fits_eighty_columns() {
 }
 
 #[test]
+fn the_page_shows_both_policies_and_runs_no_markup_of_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder
+        .path()
+        .join("<script>alert(1)<\u{2044}script>&.vmtrace");
+    fs::copy(trace(), &odd).unwrap();
+    let odd = odd.display().to_string();
+    let output = vmarea(&[
+        "compare",
+        &odd,
+        "--policy",
+        "linux-5.10",
+        "--policy",
+        "vmarea",
+        "--html",
+        "-",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>"),
+        "{page}"
+    );
+    assert!(!page.contains("<script"), "{page}");
+    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    for part in [
+        "linux-5.10",
+        "vmarea",
+        "First difference: call ",
+        "<polyline class=\"B\" points=\"0.0,",
+    ] {
+        assert!(page.contains(part), "no {part}: {page}");
+    }
+    let full = vmarea(&[
+        "compare",
+        trace(),
+        "--policy",
+        "linux-5.10",
+        "--policy",
+        "vmarea",
+        "--html",
+        "/dev/full",
+    ]);
+    assert_eq!(full.status.code(), Some(1), "{full:?}");
+    assert!(said(&full).contains("cannot write /dev/full"), "{full:?}");
+}
+
+#[test]
 fn wrong_usage_is_refused() {
     for policies in [
         &["--policy", "linux"][..],

@@ -1,10 +1,11 @@
 //! `vmarea compare`: two policies on one or more traces.
 
+mod html;
 mod text;
 
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::JsonArg;
+use crate::outputs::{JsonArg, Output, Outputs, Target};
 use crate::progress::Meter;
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -39,6 +40,10 @@ pub struct Compare {
     /// Show N differences of each trace, the most frequent first
     #[arg(long, value_name = "N", default_value_t = 10)]
     differences: usize,
+
+    /// Write the result as a page to FILE, or with `-` to standard output in place of the text
+    #[arg(long, value_name = "FILE")]
+    html: Option<Target>,
 
     #[command(flatten)]
     json: JsonArg,
@@ -94,7 +99,9 @@ impl Compare {
                 "both policies have the same name: give two different ones",
             ));
         }
-        let outputs = self.json.open()?;
+        let html = self.html.as_ref();
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
+        let html = html.map(Output::open).transpose()?;
         let mut document = Document {
             schema: 1,
             policies: vec![a.to_string(), b.to_string()],
@@ -135,6 +142,9 @@ impl Compare {
         }
         let most = self.differences;
         outputs.write(console, &document, |out| text::write(out, &document, most))?;
+        if let Some(html) = html {
+            html.write(console, html::page(&document, most).as_bytes())?;
+        }
         match (last, document.failed.is_empty()) {
             (Some(why), _) => Err(anyhow!(why).into()),
             (None, true) => Ok(Exit::Ok),

@@ -5,6 +5,7 @@ use crate::console::Console;
 use crate::exit::Result;
 use crate::files::Draft;
 use crate::outputs::{Output, Target};
+use anyhow::Context;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use vmarea_replay::{Options, Replayer};
@@ -16,15 +17,21 @@ use vmarea_report::export::ChromeTrace;
 /// Fails if the trace cannot be replayed, or if the destination cannot be written.
 pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
     match Output::open(target)? {
-        Output::Stdout => replay(console, trace, &mut BufWriter::new(console.data())),
+        Output::Stdout => {
+            let out = &mut BufWriter::new(console.data());
+            replay(console, trace, out, "standard output")
+        }
         Output::Draft(mut draft) => {
-            let written = replay(console, trace, &mut BufWriter::new(draft.file()));
+            let name = draft.path().display().to_string();
+            let written = replay(console, trace, &mut BufWriter::new(draft.file()), &name);
             Draft::keep(draft, console, written)
         }
     }
 }
 
-fn replay(console: &Console, trace: &Path, out: &mut dyn Write) -> Result<()> {
+/// Replays a trace and writes it to `out`, which errors call `name`.
+fn replay(console: &Console, trace: &Path, out: &mut dyn Write, name: &str) -> Result<()> {
+    let cannot = || format!("cannot write {name}");
     let source = Source::open(console, Some(trace), &[])?;
     let policies = ["thesis", "vmarea"].iter().map(|name| name.parse());
     let options = Options {
@@ -34,12 +41,13 @@ fn replay(console: &Console, trace: &Path, out: &mut dyn Write) -> Result<()> {
         ..Options::default()
     };
     let mut replayer = Replayer::new(&source.header()?, &options)?;
-    let mut document = ChromeTrace::new(out)?;
+    let mut document = ChromeTrace::new(out).with_context(cannot)?;
     source.events(console, |event| {
         replayer.event(event)?;
-        document.event(event, &mut replayer)?;
+        let written = document.event(event, &mut replayer);
+        written.with_context(cannot)?;
         Ok(true)
     })?;
-    document.finish()?;
+    document.finish().with_context(cannot)?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange};
+use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
 use smallvec::SmallVec;
@@ -349,6 +349,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         };
         if !vma.body.flags.contains(VmFlags::SHARED | asked) {
             return Err(Errno::EACCES);
+        }
+        // In bytes, the offset of a file is signed (`vfs_fallocate`).
+        if (vma.pgoff_at(range.start).0 << PAGE_SHIFT).cast_signed() < 0 {
+            return Err(Errno::EINVAL);
         }
         // The file system of secret memory cannot punch holes.
         if vma.body.is_secret() {

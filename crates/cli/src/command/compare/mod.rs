@@ -108,25 +108,7 @@ impl Compare {
             vma_bytes: VMA_BYTES,
             ..Document::default()
         };
-        let traces = self.files(&mut document);
-        if !document.skipped.is_empty() {
-            console.note(&format!("not traces: {}", document.skipped.join(", ")));
-        }
-        for path in &traces {
-            let mut why = None;
-            match compared(console, path, [a, b], &mut why) {
-                Ok(compared) => document.traces.push(OfTrace {
-                    trace: path.display().to_string(),
-                    complete: why.is_none(),
-                    compared,
-                }),
-                Err(failure) => why = Some(failure.to_string()),
-            }
-            document.failed.extend(why.map(|why| Failed {
-                trace: path.display().to_string(),
-                why,
-            }));
-        }
+        self.compare(console, [a, b], &mut document);
         let line = |failed: &Failed| format!("{}: {}", failed.trace, failed.why);
         let (last, others) = match document.failed.split_last() {
             // If nothing was compared, the command fails with the last reason.
@@ -149,6 +131,29 @@ impl Compare {
             (Some(why), _) => Err(anyhow!(why).into()),
             (None, true) => Ok(Exit::Ok),
             (None, false) => Ok(Exit::Incomplete),
+        }
+    }
+
+    /// Compares the policies on all traces.
+    fn compare(&self, console: &Console, policies: [&PolicyName; 2], document: &mut Document) {
+        let traces = self.files(document);
+        if !document.skipped.is_empty() {
+            console.note(&format!("not traces: {}", document.skipped.join(", ")));
+        }
+        for path in &traces {
+            let mut why = None;
+            match compared(console, path, policies, &mut why) {
+                Ok(compared) => document.traces.push(OfTrace {
+                    trace: path.display().to_string(),
+                    complete: why.is_none(),
+                    compared,
+                }),
+                Err(failure) => why = Some(failure.to_string()),
+            }
+            document.failed.extend(why.map(|why| Failed {
+                trace: path.display().to_string(),
+                why,
+            }));
         }
     }
 

@@ -1,8 +1,8 @@
 //! The corpus: recorded programs, replayed under every preset and compared with golden files.
 //!
 //! `linux`, the rules of the recorded kernel, must give the kernel's results. The counts of every
-//! preset must be those of `corpus/golden`. Whoever changes a rule or a switch renews these files
-//! and reads the difference:
+//! preset must be those of `corpus/golden`. After a change of a rule or a switch, renew these files and
+//! read the difference:
 //! `VMAREA_RENEW=1 cargo test -p vmarea-replay --test corpus`.
 //!
 //! Replays are deterministic, so renewing twice changes nothing. What the table in

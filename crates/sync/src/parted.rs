@@ -21,7 +21,7 @@
 //! # Invariants
 //! - P1  the set of active parts changes only while `whole` is held for writing; a part is
 //!   activated or deactivated only while its own lock is held for writing, too
-//! - P2  whoever holds `whole` and has taken the active parts excludes every writer of a part
+//! - P2  a thread that holds `whole` and has taken the active parts excludes every writer of a part
 //!
 //! # Locking
 //! `whole` comes before every part, and the parts have ascending order, except that an inactive
@@ -103,7 +103,7 @@ impl<const N: usize, W: Wait> PartedLock<N, W> {
     /// Takes one part for writing; `None` if the part is inactive.
     #[inline]
     pub fn write_part(&self, part: usize) -> Option<WriteGuard<'_, W>> {
-        // Early check, so that nobody waits for the lock of an inactive part in vain.
+        // An early check saves the wait for the lock of an inactive part.
         if !self.is_active(part) {
             return None;
         }

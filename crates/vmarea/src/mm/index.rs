@@ -1,7 +1,7 @@
 //! The index of an address space's VMAs, in one tree or in one tree for each part.
 //!
-//! A VMA is in the tree of the part in which it starts. Whoever holds one part sees and changes only
-//! the VMAs of that part, and whoever holds all sees one ordered map. If the address space is not
+//! A VMA is in the tree of the part in which it starts. A thread that holds one part sees and
+//! changes only the VMAs of that part; a thread that holds all parts sees one ordered map. If the address space is not
 //! divided, every operation is that of the tree.
 //!
 //! # Picture

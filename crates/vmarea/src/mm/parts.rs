@@ -2,8 +2,8 @@
 //!
 //! A call that holds one part reads and writes the part's [`MmState`] as if it were that of the
 //! whole address space. Its counters start at those of the whole, and [`PartState::room`] limits by
-//! how much they may grow, so that all parts together stay within the limits. Whoever takes all
-//! parts first adds what each part has counted to the whole ([`PartState::settle`]), and finally
+//! how much they may grow, so that all parts together stay within the limits. A call that takes
+//! all parts first adds what each part has counted to the whole ([`PartState::settle`]), and finally
 //! gives each part a new copy with new room ([`PartState::renew`]). So the limits are exact: a call
 //! that could exceed its room takes all parts, and then sees the exact counters.
 //!

@@ -8,14 +8,17 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
+use vmarea_explain::spaces::Spaces;
 use vmarea_recorder::{
-    AttachBy, AttachOptions, Counts, Options, Outcome, Progress, RecordError, Sink, Stacks,
+    AttachBy, AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordError, Sink,
+    Stacks,
 };
+use vmarea_trace::event::{Event, Header};
 
 /// What to record, and in how much detail.
 #[derive(Debug, Args)]
@@ -73,9 +76,11 @@ pub fn record(
         ..Options::default()
     };
     let meter = Meter::beside_program(console, "recording");
-    with_progress(console, meter, |progress| {
+    let outcome = with_progress(console, meter, |progress| {
         vmarea_recorder::record(&options, sink, progress)
-    })
+    })?;
+    console.note(&format!("recorded {}", in_words(&outcome.counts)));
+    Ok(outcome)
 }
 
 /// Method of recording a running process.
@@ -127,9 +132,54 @@ pub fn attach(console: &Console, attached: Attached, sink: &mut dyn Sink) -> Res
         by: attached.by.into(),
         ..AttachOptions::new(attached.pid)
     };
-    with_progress(console, Meter::alone(console, "recording"), |progress| {
-        vmarea_recorder::attach(&options, sink, progress)
-    })
+    let mut sink = Following {
+        sink,
+        spaces: Spaces::default(),
+    };
+    let meter = Meter::alone(console, "recording");
+    let outcome = with_progress(console, meter, |progress| {
+        vmarea_recorder::attach(&options, &mut sink, progress)
+    })?;
+    let counts = Counts {
+        address_spaces: sink.spaces.count(),
+        ..outcome.counts
+    };
+    let mut said = format!("recorded {}", in_words(&counts));
+    if sink.spaces.restarts() > 0 {
+        let times = times(sink.spaces.restarts());
+        said += &format!("; the recording of an address space restarted {times}");
+    }
+    console.note(&said);
+    Ok(outcome)
+}
+
+/// Passes events on, and counts the address spaces.
+struct Following<'a> {
+    sink: &'a mut dyn Sink,
+    spaces: Spaces,
+}
+
+impl Sink for Following<'_> {
+    fn header(&mut self, header: &Header) -> io::Result<()> {
+        self.sink.header(header)
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.spaces.follow(event);
+        self.sink.event(event)
+    }
+
+    fn stack(&mut self, stack: &CallStack) {
+        self.sink.stack(stack);
+    }
+}
+
+/// Returns `once`, or the number of times.
+fn times(n: u64) -> String {
+    match n {
+        1 => "once".to_owned(),
+        n => format!("{} times", count(n)),
+    }
 }
 
 /// Records with `record`, and shows the progress.
@@ -146,9 +196,7 @@ fn with_progress(
         Progress::Note(_) => {}
     });
     drop(meter);
-    let outcome = outcome.map_err(failure)?;
-    console.note(&format!("recorded {}", in_words(&outcome.counts)));
-    Ok(outcome)
+    outcome.map_err(failure)
 }
 
 /// Records a command and returns the trace, rewound to the start.
@@ -194,6 +242,7 @@ fn failure(error: RecordError) -> Failure {
     let status = match &error {
         RecordError::TracingForbidden(_)
         | RecordError::Setuid(_)
+        | RecordError::TracedAlready { .. }
         | RecordError::NotPermitted { .. } => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,

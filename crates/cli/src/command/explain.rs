@@ -5,7 +5,7 @@ use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
-use crate::sink::TraceSink;
+use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -22,8 +22,7 @@ use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
-use vmarea_recorder::{CallStack, Sink, Stacks};
-use vmarea_trace::event::{Event, Header};
+use vmarea_recorder::Stacks;
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;
@@ -364,26 +363,6 @@ impl Explain {
             (None, _, _) => report.write_text(&mut out, &size)?,
         }
         Ok(())
-    }
-}
-
-/// Writes the trace, and collects the stacks of its calls.
-struct StackSink<'a> {
-    trace: TraceSink<'a>,
-    stacks: StackTable,
-}
-
-impl Sink for StackSink<'_> {
-    fn header(&mut self, header: &Header) -> io::Result<()> {
-        self.trace.header(header)
-    }
-
-    fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.trace.event(event)
-    }
-
-    fn stack(&mut self, stack: &CallStack) {
-        self.stacks.add(stack);
     }
 }
 

@@ -28,7 +28,10 @@ impl Replay {
         let cannot = || format!("cannot open {}", self.trace.display());
         let file = File::open(&self.trace).with_context(cannot)?;
         let named = |failure: Failure| failure.context(self.trace.display().to_string());
-        let replayed = self.replaying.replay(console, file, RecordedStacks::default());
-        self.replaying.print(console, outputs, &replayed.map_err(named)?)
+        let replayed = self
+            .replaying
+            .replay(console, file, RecordedStacks::default());
+        self.replaying
+            .print(console, outputs, &replayed.map_err(named)?)
     }
 }

@@ -184,7 +184,10 @@ impl ReplayingArgs {
     ) -> Result {
         let Replayed { report, page } = replayed;
         let without: Vec<_> = self.without().collect();
-        let Destinations { outputs, page: file } = destinations;
+        let Destinations {
+            outputs,
+            page: file,
+        } = destinations;
         outputs.write(console, report, |out| {
             policy_table::write(out, report, &without)
         })?;

@@ -4,11 +4,13 @@ use super::Pictures;
 use super::columns::column;
 use crate::timeline::{Kind, NONE, Timeline, reasons};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use vmarea_explain::stacks::Stacks;
 
 /// Size of a page of memory, in which the columns give addresses.
 const PAGE_SHIFT: u32 = 12;
+/// Number of functions of a stack that are shown, from the innermost one.
+const MOST_FRAMES: usize = 64;
 
 /// Names of functions for the stacks of a timeline.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -67,7 +69,7 @@ struct Data<'a> {
     reasons: Vec<[&'static str; 2]>,
     looks: Vec<(usize, &'a str, &'a str)>,
     sites: Vec<(&'a str, Option<u32>)>,
-    names: &'a Names,
+    names: Names,
     labels: &'a [String],
     chains: &'a [Vec<u32>],
     anons: [String; 2],
@@ -95,6 +97,7 @@ struct Space<'a> {
 /// `limit` is the largest number of mappings that a process may have.
 pub fn pictures(timeline: &Timeline, names: &Names, limit: Option<u64>) -> Pictures {
     let tables = &timeline.tables;
+    let (sites, names) = used_sites(timeline, names);
     let data = Data {
         policies: &timeline.policies,
         limit,
@@ -111,12 +114,7 @@ pub fn pictures(timeline: &Timeline, names: &Names, limit: Option<u64>) -> Pictu
             .iter()
             .map(|look| (look.kind as usize, look.perms.as_str(), look.name.as_str()))
             .collect(),
-        sites: tables
-            .sites
-            .values()
-            .iter()
-            .map(|site| (site.call.as_str(), site.stack))
-            .collect(),
+        sites,
         names,
         labels: tables.labels.values(),
         chains: tables.chains.values(),
@@ -133,6 +131,38 @@ pub fn pictures(timeline: &Timeline, names: &Names, limit: Option<u64>) -> Pictu
         // The data is inside of an element, which `</script` would end.
         data: text.replace('<', "\\u003c"),
     }
+}
+
+/// Returns the calls by number, with the stacks of those to which bands refer.
+fn used_sites<'a>(timeline: &'a Timeline, names: &Names) -> (Vec<(&'a str, Option<u32>)>, Names) {
+    let used: HashSet<u32> = timeline.bands.iter().map(|band| band.site).collect();
+    let mut kept = Names::default();
+    let mut numbers: HashMap<usize, usize> = HashMap::new();
+    let mut stacks: HashMap<u32, u32> = HashMap::new();
+    let sites = timeline.tables.sites.values().iter().zip(0..);
+    let sites = sites.map(|(site, number)| {
+        let known = site.stack.filter(|_| used.contains(&number));
+        let stack = known.and_then(|stack| {
+            let functions = names.stacks.get(stack as usize)?;
+            Some(*stacks.entry(stack).or_insert_with(|| {
+                let shown = functions.iter().rev().take(MOST_FRAMES).rev();
+                let stack = shown.map(|function| {
+                    let next = numbers.len();
+                    let new = *numbers.entry(*function).or_insert(next);
+                    if new == next {
+                        kept.functions.push(names.functions[*function].clone());
+                    }
+                    new
+                });
+                let stack = stack.collect();
+                kept.stacks.push(stack);
+                kept.stacks.len() as u32 - 1
+            }))
+        });
+        (site.call.as_str(), stack)
+    });
+    let sites = sites.collect();
+    (sites, kept)
 }
 
 fn spaces(timeline: &Timeline) -> Vec<Space<'_>> {
@@ -169,11 +199,21 @@ fn steps(timeline: &Timeline) -> [String; 4] {
 
 fn bands(timeline: &Timeline) -> [String; 11] {
     let bands = &timeline.bands;
-    let some = |number: u32| if number == NONE { 0 } else { u64::from(number) + 1 };
+    let some = |number: u32| {
+        if number == NONE {
+            0
+        } else {
+            u64::from(number) + 1
+        }
+    };
     [
         column(bands.iter().map(|band| band.space.into())),
         column(bands.iter().map(|band| band.start >> PAGE_SHIFT)),
-        column(bands.iter().map(|band| (band.end - band.start) >> PAGE_SHIFT)),
+        column(
+            bands
+                .iter()
+                .map(|band| (band.end - band.start) >> PAGE_SHIFT),
+        ),
         column(bands.iter().map(|band| band.from.into())),
         column(bands.iter().map(|band| band.to.into())),
         column(bands.iter().map(|band| band.look.into())),

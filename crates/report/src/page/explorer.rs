@@ -7,7 +7,11 @@ use maud::{Markup, html};
 
 /// Returns the map of the address space over time with its controls.
 pub(super) fn over_time(still: bool) -> Markup {
-    let heading = if still { "The address space" } else { "The address space over time" };
+    let heading = if still {
+        "The address space"
+    } else {
+        "The address space over time"
+    };
     html! {
         noscript { p.note { "The pictures need JavaScript. The tables are complete without it." } }
         section #over-time .scripted hidden {

@@ -68,7 +68,9 @@ impl<'a> Peak<'a> {
             entry.mappings += tally.mappings;
             entry.joinable += tally.joinable;
         }
-        let calls = calls.into_iter().map(|((call, function), tally)| (call, function, tally));
+        let calls = calls
+            .into_iter()
+            .map(|((call, function), tally)| (call, function, tally));
         let mut calls: Vec<_> = calls.collect();
         calls.sort_by_key(|(.., tally)| Reverse(tally.mappings));
         calls
@@ -80,7 +82,11 @@ impl<'a> Peak<'a> {
         let shown: u64 = calls.iter().map(|(.., tally)| tally.mappings).sum();
         let joinable: u64 = calls.iter().map(|(.., tally)| tally.joinable).sum();
         let space = self.space();
-        let what = if self.timeline.last > 0 { "mappings at the peak" } else { "mappings" };
+        let what = if self.timeline.last > 0 {
+            "mappings at the peak"
+        } else {
+            "mappings"
+        };
         html! {
             dl.tiles {
                 div {
@@ -114,7 +120,11 @@ impl<'a> Peak<'a> {
 
     fn process(&self) -> String {
         let space = self.space();
-        let name = if space.name.is_empty() { "a process" } else { &space.name };
+        let name = if space.name.is_empty() {
+            "a process"
+        } else {
+            &space.name
+        };
         match space.pid {
             Some(pid) => format!("{name} ({pid})"),
             None => name.to_owned(),
@@ -123,10 +133,18 @@ impl<'a> Peak<'a> {
 
     fn events(&self) -> Markup {
         let sum = |what: What| {
-            let marks = self.timeline.marks.iter().filter(move |mark| mark.what == what);
+            let marks = self
+                .timeline
+                .marks
+                .iter()
+                .filter(move |mark| mark.what == what);
             marks.map(|mark| mark.count).sum::<u64>()
         };
-        let first = self.timeline.marks.iter().find(|mark| mark.what == What::Merge);
+        let first = self
+            .timeline
+            .marks
+            .iter()
+            .find(|mark| mark.what == What::Merge);
         html! {
             div.wide {
                 dt { "merges" }

@@ -18,7 +18,9 @@ pub fn count(n: u64) -> String {
 /// Formats a share in percent, with a decimal below ten.
 pub fn percent(part: u64, whole: u64) -> String {
     let share = 100.0 * part as f64 / whole.max(1) as f64;
-    if share >= 10.0 || part == 0 {
+    if part > 0 && share < 0.05 {
+        "< 0.1 %".to_owned()
+    } else if share >= 10.0 || part == 0 {
         format!("{share:.0} %")
     } else {
         format!("{share:.1} %")
@@ -102,7 +104,10 @@ mod tests {
     fn names_with_markup_are_shown() {
         let rows = [vec![Cell::Code("<script>alert(1)</script>".to_owned())]];
         let text = table("<b>", &[("<i>", Align::Left)], &rows).into_string();
-        assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{text}");
+        assert!(
+            text.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
+            "{text}"
+        );
         assert!(!text.contains("<b>") && !text.contains("<i>"), "{text}");
     }
 
@@ -111,5 +116,6 @@ mod tests {
         assert_eq!(percent(1, 3), "33 %");
         assert_eq!(percent(1, 300), "0.3 %");
         assert_eq!(percent(0, 0), "0 %");
+        assert_eq!(percent(1, 100_000), "< 0.1 %");
     }
 }

@@ -69,7 +69,9 @@ impl Replayed<'_> {
         let left_out = self.timeline.left_out;
         let mut missing = Vec::new();
         if let Some(why) = self.torn {
-            missing.push(format!("The recording is torn: {why}. The page shows what comes before."));
+            missing.push(format!(
+                "The recording is torn: {why}. The page shows what comes before."
+            ));
         }
         match self.header.faults {
             FaultSource::Tracepoints => {}
@@ -84,7 +86,10 @@ impl Replayed<'_> {
             ),
         }
         if self.report.lost > 0 {
-            missing.push(format!("{} samples were lost during the recording.", count(self.report.lost)));
+            missing.push(format!(
+                "{} samples were lost during the recording.",
+                count(self.report.lost)
+            ));
         }
         if left_out.bands > 0 {
             missing.push(format!(
@@ -100,7 +105,10 @@ impl Replayed<'_> {
             ));
         }
         if left_out.spaces > 0 {
-            missing.push(format!("{} smaller address spaces are not drawn.", count(left_out.spaces)));
+            missing.push(format!(
+                "{} smaller address spaces are not drawn.",
+                count(left_out.spaces)
+            ));
         }
         missing
     }
@@ -148,13 +156,25 @@ fn by_name(
     report: &Report,
     counts: impl Fn(&PolicyReport) -> &BTreeMap<String, u64>,
 ) -> Markup {
-    let names: BTreeSet<&String> = report.policies.values().flat_map(|p| counts(p).keys()).collect();
+    let names: BTreeSet<&String> = report
+        .policies
+        .values()
+        .flat_map(|p| counts(p).keys())
+        .collect();
     let policies: Vec<_> = report.policies.iter().collect();
     let mut headings: Vec<Heading<'_>> = vec![("", Align::Left)];
-    headings.extend(policies.iter().map(|(name, _)| (name.as_str(), Align::Right)));
+    headings.extend(
+        policies
+            .iter()
+            .map(|(name, _)| (name.as_str(), Align::Right)),
+    );
     let row = |name: &String| {
-        let cells = policies.iter().map(|(_, policy)| Cell::Count(counts(policy).get(name).copied().unwrap_or(0)));
-        std::iter::once(Cell::Code(name.clone())).chain(cells).collect::<Vec<_>>()
+        let cells = policies
+            .iter()
+            .map(|(_, policy)| Cell::Count(counts(policy).get(name).copied().unwrap_or(0)));
+        std::iter::once(Cell::Code(name.clone()))
+            .chain(cells)
+            .collect::<Vec<_>>()
     };
     let rows: Vec<_> = names.into_iter().map(row).collect();
     html! { @if !rows.is_empty() { (table(caption, &headings, &rows)) } }
@@ -163,7 +183,10 @@ fn by_name(
 fn verified(report: &Report) -> Markup {
     let verify = &report.verify;
     let headings = [("difference", Align::Left), ("times", Align::Right)];
-    let rows = report.differences.iter().map(|group| vec![Cell::Text(group.cause.clone()), Cell::Count(group.count)]);
+    let rows = report
+        .differences
+        .iter()
+        .map(|group| vec![Cell::Text(group.cause.clone()), Cell::Count(group.count)]);
     html! {
         section #verified {
             h2 { "Compared with the kernel" }

@@ -22,8 +22,8 @@ pub struct Still<'a> {
     pub limit: u64,
     /// What the page cannot show, and why.
     pub missing: &'a [String],
-    /// Further text, in paragraphs: what to do about the mappings.
-    pub advice: &'a [String],
+    /// The report as text, with its advice.
+    pub text: Option<&'a str>,
 }
 
 impl Still<'_> {
@@ -38,8 +38,13 @@ impl Still<'_> {
             }
             @if let Some(peak) = &peak {
                 (peak.tiles())
-                (remarks("What to do", self.advice))
                 (remarks("What is missing", self.missing))
+                @if let Some(text) = self.text {
+                    section #report {
+                        h2 { "The report" }
+                        pre.scroll tabindex="0" { (text) }
+                    }
+                }
                 (explorer::over_time(true))
                 (explorer::apart(peak))
                 (explorer::who(peak, !self.names.is_empty(), true))

@@ -343,7 +343,12 @@ impl Collector {
     /// Thins what has been collected if there is too much of it.
     fn stay_small(&mut self) {
         if self.bands.len() > thin::MOST_COLLECTED {
-            let (gone, steps) = thin::bands(&mut self.bands, thin::MOST_COLLECTED / 2);
+            let spaces = &self.spaces;
+            let at_peak = |band: &Band| {
+                let peak = spaces[band.space as usize].space.peak_step;
+                (band.from..band.to).contains(&peak)
+            };
+            let (gone, steps) = thin::bands(&mut self.bands, thin::MOST_COLLECTED / 2, at_peak);
             self.left_out.bands += gone;
             self.left_out.steps = self.left_out.steps.max(steps);
         }

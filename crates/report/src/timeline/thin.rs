@@ -1,7 +1,8 @@
 //! Thinning: what is left out of a timeline that would be too large.
 //!
 //! Of the mappings, those that existed for the shortest time go first, so what stays is what a
-//! reader would see at most moments. Of marks, neighbours of one kind are joined into one mark
+//! reader would see at most moments; those of the moment with the most mappings stay as long as
+//! there is room, so that the page counts that moment exactly. Of marks, neighbours of one kind are joined into one mark
 //! with a count, so no merge, split or refusal disappears from the sums.
 
 use super::{Band, Mark};
@@ -13,23 +14,27 @@ pub const MOST_COLLECTED: usize = 4 * MOST_BANDS;
 /// Number of marks that a page shows.
 pub const MOST_MARKS: usize = 12_000;
 
-/// Keeps at most `most` bands, those that lasted longest; returns how many went, and for how many
-/// steps the longest of them lasted.
-pub fn bands(bands: &mut Vec<Band>, most: usize) -> (u64, u32) {
+/// Keeps at most `most` bands: the preferred ones, and those that lasted longest.
+///
+/// Returns how many went, and for how many steps the longest of them lasted.
+pub fn bands(bands: &mut Vec<Band>, most: usize, preferred: impl Fn(&Band) -> bool) -> (u64, u32) {
     let Some(surplus) = bands.len().checked_sub(most).filter(|n| *n > 0) else {
         return (0, 0);
     };
-    let mut lengths: Vec<u32> = bands.iter().map(|band| band.to - band.from).collect();
+    let wanted = bands.iter().filter(|band| preferred(band)).count();
+    let stays = |band: &Band| wanted <= most && preferred(band);
+    let length = |band: &Band| band.to - band.from;
+    let others = || bands.iter().filter(|band| !stays(band)).map(length);
+    let mut lengths: Vec<u32> = others().collect();
     let (_, &mut longest, _) = lengths.select_nth_unstable(surplus - 1);
-    let shorter = bands.iter().filter(|b| b.to - b.from < longest).count();
-    let equal = bands.iter().filter(|b| b.to - b.from == longest).count();
+    let shorter = others().filter(|length| *length < longest).count();
+    let equal = others().filter(|length| *length == longest).count();
     // Of the bands that lasted equally long, every n-th stays.
     let stay = equal - (surplus - shorter);
     let mut met = 0;
     bands.retain(|band| {
-        let length = band.to - band.from;
-        if length != longest {
-            return length > longest;
+        if stays(band) || length(band) != longest {
+            return stays(band) || length(band) > longest;
         }
         met += 1;
         met * stay / equal > (met - 1) * stay / equal
@@ -76,11 +81,20 @@ mod tests {
     #[test]
     fn the_bands_that_lasted_longest_stay() {
         let mut all: Vec<_> = (0..100).map(|n| band(n, n + 1 + n % 10)).collect();
-        assert_eq!(bands(&mut all, 25), (75, 8));
+        assert_eq!(bands(&mut all, 25, |_| false), (75, 8));
         assert_eq!(all.len(), 25);
         assert!(all.iter().all(|band| band.to - band.from >= 8));
         assert!(all.is_sorted_by_key(|band| band.from));
-        assert_eq!(bands(&mut all, 25), (0, 0));
+        assert_eq!(bands(&mut all, 25, |_| false), (0, 0));
+    }
+
+    #[test]
+    fn preferred_bands_stay_although_they_are_short() {
+        let mut all: Vec<_> = (0..100).map(|n| band(n, n + 1 + n % 10)).collect();
+        let short = |band: &Band| band.to - band.from == 1;
+        assert_eq!(bands(&mut all, 25, short), (75, 9));
+        assert_eq!(all.len(), 25);
+        assert_eq!(all.iter().filter(|band| short(band)).count(), 10);
     }
 
     #[test]

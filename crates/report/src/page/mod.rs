@@ -16,11 +16,13 @@ mod columns;
 mod data;
 mod explorer;
 mod facts;
+mod graph;
 pub mod parts;
 mod replayed;
 mod still;
 
 pub use data::Names;
+pub use graph::Related;
 pub use replayed::Replayed;
 pub use still::Still;
 
@@ -31,8 +33,14 @@ use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("style.css");
 
-/// The parts of the script, in the order in which they are run.
-const SCRIPT: [&str; 15] = [
+/// What every page runs: tables that can be sorted and copied.
+const TABLES: [&str; 2] = [
+    include_str!("script/dom.js"),
+    include_str!("script/tables.js"),
+];
+
+/// What pages with pictures run besides, in this order.
+const PICTURES: [&str; 15] = [
     include_str!("script/data.js"),
     include_str!("script/state.js"),
     include_str!("script/plot.js"),
@@ -46,27 +54,29 @@ const SCRIPT: [&str; 15] = [
     include_str!("script/apart.js"),
     include_str!("script/flame.js"),
     include_str!("script/graph.js"),
-    include_str!("script/tables.js"),
+    include_str!("script/list.js"),
     include_str!("script/main.js"),
 ];
 
-/// Script and data of a page with pictures.
+/// The data of a page with pictures, as JSON.
 #[derive(Clone, Debug)]
 pub struct Pictures {
-    /// The data as JSON.
     data: String,
 }
 
 /// Returns a whole page.
 pub fn document(title: &str, body: &Markup, pictures: Option<&Pictures>) -> String {
-    let script = format!("(() => {{\n'use strict';\n{}\n}})();", SCRIPT.join("\n"));
-    let allowed = match pictures {
-        Some(_) => format!("; script-src '{}'", hash(&script)),
-        None => String::new(),
+    let more = if pictures.is_some() {
+        &PICTURES[..]
+    } else {
+        &[]
     };
+    let parts = [&TABLES[..], more].concat().join("\n");
+    let script = format!("(() => {{\n'use strict';\n{parts}\n}})();");
     let policy = format!(
-        "default-src 'none'; style-src '{}'{allowed}; base-uri 'none'; form-action 'none'",
-        hash(STYLE)
+        "default-src 'none'; style-src '{}'; script-src '{}'; base-uri 'none'; form-action 'none'",
+        hash(STYLE),
+        hash(&script)
     );
     let page = html! {
         (DOCTYPE)
@@ -84,8 +94,8 @@ pub fn document(title: &str, body: &Markup, pictures: Option<&Pictures>) -> Stri
                 main #content { (body) }
                 @if let Some(Pictures { data }) = pictures {
                     script type="application/json" id="data" { (PreEscaped(data)) }
-                    script { (PreEscaped(&script)) }
                 }
+                script { (PreEscaped(&script)) }
             }
         }
     };

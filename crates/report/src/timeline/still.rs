@@ -1,7 +1,8 @@
-//! A timeline of one moment, from a list of mappings.
+//! A timeline of one moment, from a list of mappings or from a graph.
 
 use super::tables::{FIRST, Look, Site, Tables, reason_number};
 use super::{Anon, Band, NONE, Series, Space, Step, Timeline};
+use crate::graph::Graph;
 use vmarea_explain::origins::Origin;
 use vmarea_process::{Process, boundaries};
 
@@ -54,6 +55,58 @@ pub fn of_process(process: &Process, origins: &[Option<Origin>]) -> Timeline {
         tables,
         ..Timeline::default()
     })
+}
+
+/// Makes a timeline of the processes of a graph, which does not say why mappings are apart.
+pub fn of_graph(graph: &Graph) -> Timeline {
+    let mut tables = Tables::default();
+    tables.sites.number(unknown());
+    tables.labels.number("now".to_owned());
+    for anon in &graph.anon_vmas {
+        tables.anons.push(Anon {
+            parent: anon.parent.map_or(anon.root.0, |parent| parent.0) as u32,
+            root: anon.root.0 as u32,
+        });
+    }
+    let mut timeline = Timeline {
+        policies: vec!["linux".to_owned()],
+        steps: vec![Step::default()],
+        ..Timeline::default()
+    };
+    for (number, process) in (0u32..).zip(&graph.processes) {
+        let peak = process.vmas.len() as u64;
+        let mut counts = Series::default();
+        counts.push(0, peak);
+        timeline.spaces.push(Space {
+            mm: number + 1,
+            name: process.name.clone(),
+            parent: process.parent.map(|parent| parent as u32),
+            to: 1,
+            peak,
+            counts: vec![counts],
+            drawn: true,
+            ..Space::default()
+        });
+        let bands = process.vmas.iter().map(|vma| Band {
+            space: number,
+            start: vma.start,
+            end: vma.end,
+            to: 1,
+            look: tables.looks.number(Look::of_vma(vma)),
+            reason: FIRST,
+            anon: vma.own.map_or(NONE, |own| own.0 as u32),
+            chain: match vma.chain.as_slice() {
+                [] => NONE,
+                chain => tables
+                    .chains
+                    .number(chain.iter().map(|av| av.0 as u32).collect()),
+            },
+            ..Band::default()
+        });
+        timeline.bands.extend(bands.collect::<Vec<_>>());
+    }
+    timeline.tables = tables;
+    super::select::drawn(timeline)
 }
 
 fn unknown() -> Site {

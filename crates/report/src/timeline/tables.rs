@@ -1,10 +1,13 @@
 //! Tables of the values that many bands share, so that a band is a few numbers.
 
+use crate::graph::Vma;
 use std::collections::HashMap;
 use std::hash::Hash;
+use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::MapName;
 use vmarea_process::{Mapping, Reason};
+use vmarea_trace::event::Perms;
 
 /// Values in order of first occurrence, each with its number.
 #[derive(Clone, Debug)]
@@ -123,21 +126,51 @@ pub struct Look {
 impl Look {
     /// Returns the look of a mapping.
     pub fn of(mapping: &Mapping) -> Look {
-        let perms = mapping.entry.perms;
-        let letter = |set: bool, letter: char| if set { letter } else { '-' };
         Look {
             kind: Kind::of(mapping),
-            perms: [
-                letter(perms.read, 'r'),
-                letter(perms.write, 'w'),
-                letter(perms.exec, 'x'),
-                if perms.shared { 's' } else { 'p' },
-            ]
-            .iter()
-            .collect(),
+            perms: perms(mapping.entry.perms),
             name: mapping.entry.name.text(),
         }
     }
+
+    /// Returns the look of a VMA in a graph.
+    pub fn of_vma(vma: &Vma) -> Look {
+        let has = |flag| vma.flags.contains(flag);
+        let access = Perms {
+            read: has(VmFlags::READ),
+            write: has(VmFlags::WRITE),
+            exec: has(VmFlags::EXEC),
+            shared: has(VmFlags::MAYSHARE),
+        };
+        let kind = match vma.name.as_str() {
+            "[heap]" => Kind::Heap,
+            "[stack]" => Kind::Stack,
+            _ if !vma.flags.intersects(VmFlags::ACCESS) => Kind::Reserved,
+            _ if access.shared => Kind::Shared,
+            "" => Kind::Anonymous,
+            name if name.starts_with('[') => Kind::Kernel,
+            _ if access.exec => Kind::Code,
+            _ => Kind::File,
+        };
+        Look {
+            kind,
+            perms: perms(access),
+            name: vma.name.clone(),
+        }
+    }
+}
+
+/// Returns permissions as in `/proc/PID/maps`.
+fn perms(perms: Perms) -> String {
+    let letter = |set: bool, letter: char| if set { letter } else { '-' };
+    [
+        letter(perms.read, 'r'),
+        letter(perms.write, 'w'),
+        letter(perms.exec, 'x'),
+        if perms.shared { 's' } else { 'p' },
+    ]
+    .iter()
+    .collect()
 }
 
 /// Number of the pseudo-reason of the first mapping, which has no neighbour below it.

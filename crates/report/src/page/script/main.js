@@ -13,7 +13,6 @@ function later(kinds, draw) {
 }
 
 document.querySelectorAll('.scripted').forEach((part) => { part.hidden = false; });
-document.querySelectorAll('table.sortable').forEach(liven);
 fillSpaces();
 listenToControls();
 
@@ -29,11 +28,15 @@ follow('step space', describeMap);
 follow('step space', () => { byId('space').value = state.space; });
 follow('step space colour marked', drawLegend);
 follow('band', () => readOut(describeChosen()));
-later('space step size marked theme', drawStrip);
-later('space step size theme', drawSizes);
-later('space step', drawJoinable);
-later('space step view', drawFlame);
-later('marked', drawFlameMark);
+if (strip) {
+  later('space step size marked theme', drawStrip);
+  later('space step size theme', drawSizes);
+  later('space step', drawJoinable);
+}
+if (byId('flame')) {
+  later('space step view', drawFlame);
+  later('marked', drawFlameMark);
+}
 later('space step marked', drawGraph);
 later('space step', drawList);
 byId('find').addEventListener('input', drawList);

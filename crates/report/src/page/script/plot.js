@@ -65,15 +65,3 @@ function gutterText(context, text, y, left) {
   }
   context.fillText(shown, left - 8, y);
 }
-
-function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in made) made[name] = value;
-    else made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
-
-const byId = (id) => document.getElementById(id);

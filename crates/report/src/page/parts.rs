@@ -15,6 +15,12 @@ pub fn count(n: u64) -> String {
     text
 }
 
+/// Formats a number of things: `1 step`, `2 steps`.
+pub fn plural(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {what}{s}", count(n))
+}
+
 /// Formats a share in percent, with a decimal below ten.
 pub fn percent(part: u64, whole: u64) -> String {
     let share = 100.0 * part as f64 / whole.max(1) as f64;

@@ -2,7 +2,7 @@
 
 use super::data::{Names, pictures};
 use super::facts::Peak;
-use super::parts::{Align, Cell, Heading, count, percent, remarks, table};
+use super::parts::{Align, Cell, Heading, count, percent, plural, remarks, table};
 use super::{document, explorer};
 use crate::timeline::Timeline;
 use maud::{Markup, html};
@@ -39,7 +39,7 @@ impl Replayed<'_> {
                 p.note {
                     "Linux " (self.header.kernel_release) ", " (self.header.machine) "; "
                     (count(self.report.calls)) " calls and " (count(self.report.faults)) " page faults in "
-                    (count(self.report.verify.processes)) " address spaces"
+                    (plural(self.report.verify.processes, "address space"))
                 }
             }
             @if let Some(peak) = &peak {
@@ -93,9 +93,9 @@ impl Replayed<'_> {
         }
         if left_out.bands > 0 {
             missing.push(format!(
-                "Thinned: {} mappings that existed for at most {} calls are not drawn. All counts over time include them.",
+                "Thinned: {} mappings that existed for at most {} are not drawn. All counts over time include them.",
                 count(left_out.bands),
-                count(left_out.steps.into())
+                plural(left_out.steps.into(), "step")
             ));
         }
         if left_out.marks > 0 {

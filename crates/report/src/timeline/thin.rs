@@ -7,8 +7,8 @@
 
 use super::{Band, Mark};
 
-/// Number of mappings that a page shows; one more than the default limit of a process.
-pub const MOST_BANDS: usize = 66_000;
+/// Number of mappings that a page shows; more than the default limit of a process.
+pub const MOST_BANDS: usize = 100_000;
 /// Number of ended mappings that are kept while the recording is replayed.
 pub const MOST_COLLECTED: usize = 4 * MOST_BANDS;
 /// Number of marks that a page shows.

@@ -50,7 +50,7 @@ fn experiment(report: &Report) -> Markup {
                 h3 { (table.title) }
                 p.note { (table.source) }
                 @for paragraph in &table.about { p { (paragraph) } }
-                (drawing(table))
+                (drawings(table))
                 (figures(table))
             }
             (list("Left out", &report.missing))
@@ -142,39 +142,45 @@ fn text(figure: &Figure, with_means: bool) -> String {
 
 /// A paper's figure and ours for the same thing.
 struct Pair {
-    name: String,
+    row: String,
     paper: [f64; 2],
     ours: [f64; 2],
     shown: [String; 2],
 }
 
-/// Returns the figures of a table that both the paper and we have.
-fn pairs(of: &Table) -> Vec<Pair> {
-    let mut pairs = Vec::new();
-    for row in &of.rows {
-        let (Some(paper), Some(ours)) = (row.paper.first(), row.ours.first()) else {
-            continue;
-        };
-        for (column, (theirs, our)) in of.columns.iter().zip(paper.cells.iter().zip(&ours.cells)) {
-            if let (Some(theirs), Some(our)) = (theirs, our)
-                && theirs.unit == our.unit
-            {
-                let ends = our.ends();
-                pairs.push(Pair {
-                    name: format!("{} {column}", row.label).trim().to_owned(),
-                    paper: [theirs.low, theirs.high],
-                    ours: [ends.low, ends.high],
-                    shown: [theirs.to_string(), our.unit.format(our.median)],
-                });
-            }
+/// Returns the figures of a column that both the paper and we have.
+///
+/// Figures of a very different size are left out: one of them would be a dot at zero.
+fn pairs(of: &Table, column: usize) -> Vec<Pair> {
+    let pair = |row: &Row| {
+        let theirs = row.paper.first()?.cells.get(column)?.as_ref()?;
+        let ours = row.ours.first()?.cells.get(column)?.as_ref()?;
+        let ratio = ours.median / theirs.high;
+        if theirs.unit != ours.unit || !(0.02..=50.0).contains(&ratio) {
+            return None;
         }
-    }
-    pairs
+        let ends = ours.ends();
+        Some(Pair {
+            row: row.label.clone(),
+            paper: [theirs.low, theirs.high],
+            ours: [ends.low, ends.high],
+            shown: [theirs.to_string(), ours.unit.format(ours.median)],
+        })
+    };
+    of.rows.iter().filter_map(pair).collect()
 }
 
-/// Draws the paper's figures above ours, each table with one scale from zero.
-fn drawing(of: &Table) -> Markup {
-    let pairs = pairs(of);
+/// Draws the paper's figures above ours, one drawing with a scale from zero for each column.
+fn drawings(of: &Table) -> Markup {
+    html! {
+        @for (number, column) in of.columns.iter().enumerate() {
+            @let pairs = pairs(of, number);
+            @if !pairs.is_empty() { (drawing(column, &pairs)) }
+        }
+    }
+}
+
+fn drawing(column: &str, pairs: &[Pair]) -> Markup {
     let shown = &pairs[..pairs.len().min(MOST_LINES)];
     let ends = shown
         .iter()
@@ -190,26 +196,25 @@ fn drawing(of: &Table) -> Markup {
     let described = shown.iter().map(|pair| {
         format!(
             "{}: paper {}, ours {}",
-            pair.name, pair.shown[0], pair.shown[1]
+            pair.row, pair.shown[0], pair.shown[1]
         )
     });
     let described: Vec<_> = described.collect();
     html! {
-        @if !shown.is_empty() {
-            figure {
-                svg.dots viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(described.join("; ")) {
-                    line.axis x1=(x(0.0)) x2=(x(0.0)) y1="0" y2=(height) {}
-                    @for (i, pair) in shown.iter().enumerate() {
-                        @let y = LINE * i as f64 + 14.0;
-                        text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (shortened(&pair.name)) }
-                        (dot("A", x(pair.paper[0]), x(pair.paper[1]), y - 4.0))
-                        (dot("B", x(pair.ours[0]), x(pair.ours[1]), y + 5.0))
-                    }
+        figure {
+            svg.dots viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(described.join("; ")) {
+                line.axis x1=(x(0.0)) x2=(x(0.0)) y1="0" y2=(height) {}
+                @for (i, pair) in shown.iter().enumerate() {
+                    @let y = LINE * i as f64 + 14.0;
+                    text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (shortened(&pair.row)) }
+                    (dot("A", x(pair.paper[0]), x(pair.paper[1]), y - 4.0))
+                    (dot("B", x(pair.ours[0]), x(pair.ours[1]), y + 5.0))
                 }
-                figcaption {
-                    span.A { "paper (above)" } ", " span.B { "ours (below)" } ", with the interval where there is one"
-                    @if pairs.len() > shown.len() { "; the first " (shown.len()) " of " (pairs.len()) }
-                }
+            }
+            figcaption {
+                b { (column) } ": " span.A { "paper (above)" } ", " span.B { "ours (below)" }
+                ", with the interval where there is one; the line at the left is zero"
+                @if pairs.len() > shown.len() { "; the first " (shown.len()) " of " (pairs.len()) }
             }
         }
     }

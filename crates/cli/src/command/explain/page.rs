@@ -3,6 +3,7 @@
 use super::Explained;
 use crate::console::Console;
 use crate::exit::Result;
+use anstream::adapter::strip_str;
 use vmarea_process::Source;
 use vmarea_report::page::{Names, Still};
 use vmarea_report::timeline::still;
@@ -21,6 +22,8 @@ pub(super) fn page(console: &Console, explained: &Explained) -> Result<String> {
     let size = |bytes| console.size(bytes).to_string();
     let mut text = Vec::new();
     report.write_text(&mut text, &size)?;
+    let text = String::from_utf8_lossy(&text);
+    let text = strip_str(&text).to_string();
     let names = Names::of(stacks);
     let name = match process.pid {
         Some(pid) => format!("process {pid} ({})", process.name),
@@ -33,7 +36,7 @@ pub(super) fn page(console: &Console, explained: &Explained) -> Result<String> {
         names: &names,
         limit: process.limit,
         missing: &missing(explained),
-        text: Some(&String::from_utf8_lossy(&text)),
+        text: Some(&text),
     };
     Ok(page.page())
 }

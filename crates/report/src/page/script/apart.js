@@ -6,7 +6,7 @@ const MOST_PLACES = 200;
 
 const reasonColour = (reason) => REASON_COLOURS[data.reasons[reason][0]] ?? OTHER;
 
-// Each mapping is equally wide; of several in a pixel, the most frequent reason is drawn.
+// Each mapping is equally wide; of several in a pixel, each reason gets its share of the height.
 function drawStrip() {
   const context = strip.begin();
   const here = bandsAt(state.space, state.step);
@@ -18,9 +18,7 @@ function drawStrip() {
     });
   } else {
     for (let x = 0; x < strip.width; x++) {
-      const part = here.slice(Math.floor(x / width), Math.ceil((x + 1) / width));
-      context.fillStyle = stripColour(mostFrequent(part, (band) => bands.reason[band]));
-      context.fillRect(x, 0, 1, strip.height);
+      drawShares(context, x, here.slice(Math.floor(x / width), Math.ceil((x + 1) / width)));
     }
   }
   const found = tally(here);
@@ -33,16 +31,16 @@ function stripColour(band) {
   return cssColour(reasonColour(bands.reason[band]));
 }
 
-// One of the bands with the most frequent value.
-function mostFrequent(some, value) {
+// One column of pixels for several bands, the most frequent colour at the bottom.
+function drawShares(context, x, some) {
   const counted = new Map();
-  let best = some[0];
-  for (const band of some) {
-    const n = (counted.get(value(band)) ?? 0) + 1;
-    counted.set(value(band), n);
-    if (n > (counted.get(value(best)) ?? 0)) best = band;
+  for (const band of some) counted.set(stripColour(band), (counted.get(stripColour(band)) ?? 0) + 1);
+  let y = 0;
+  for (const [shade, n] of [...counted].sort((a, b) => a[1] - b[1])) {
+    context.fillStyle = shade;
+    context.fillRect(x, y, 1, strip.height - y);
+    y += Math.max(2, n / some.length * strip.height);
   }
-  return best;
 }
 
 // Reasons with their numbers of bands, most first.

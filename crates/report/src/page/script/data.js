@@ -1,5 +1,6 @@
 // The data of the page, decoded once. Addresses are in pages of 4 KiB.
 
+performance.mark('script');
 const data = JSON.parse(document.getElementById('data').textContent);
 const PAGE = 4096;
 const NONE = 0;
@@ -38,6 +39,7 @@ const anons = columns(['parent', 'root'], data.anons);
 const bands = columns(
   ['space', 'start', 'pages', 'from', 'to', 'look', 'site', 'reason', 'joinable', 'anon', 'chain'], data.bands);
 data.steps = data.marks = data.anons = data.bands = null;
+performance.mark('decoded');
 
 // A page of one moment has no time.
 const STILL = data.last === 0;

@@ -69,6 +69,7 @@ function drawFlame() {
   const height = 1 + Math.max(0, ...frames.map((frame) => frame.depth));
   box.style.height = `${height * 26}px`;
   box.replaceChildren(...frames.map((frame) => frameButton(frame, root.count)));
+  box.firstChild.tabIndex = 0;
   const drawn = frames.length;
   byId('flame-text').textContent = `${count(root.count)} mappings, ${count(drawn)} frames`
     + (root.left ? `; frames of less than ${SMALLEST * 100} % are left out` : '');
@@ -93,7 +94,7 @@ function place(frame, left, width, depth, path, frames) {
 
 function frameButton({ frame, left, width, depth, label }, total) {
   const text = `${frame.name}: ${count(frame.count)} mappings, ${percent(frame.count, total)}`;
-  const button = element('button', { type: 'button', className: 'frame', title: text }, frame.name);
+  const button = element('button', { type: 'button', className: 'frame', title: text, tabIndex: -1 }, frame.name);
   button.setAttribute('aria-label', `${text}, level ${depth + 1}`);
   const marked = state.marked?.label === `frame ${label}`;
   button.setAttribute('aria-pressed', String(marked));
@@ -107,6 +108,28 @@ function frameButton({ frame, left, width, depth, label }, total) {
   button.addEventListener('focus', () => { byId('flame-text').textContent = text; });
   button.addEventListener('mouseenter', () => { byId('flame-text').textContent = text; });
   return button;
+}
+
+// Arrow keys move between frames: down to the largest one that was called, left and right along a
+// row. The Tab key reaches the graph once.
+function onFlameKey(event) {
+  const box = byId('flame'), here = document.activeElement;
+  const of = (button) => ({ left: parseFloat(button.style.left), top: parseFloat(button.style.top),
+    right: parseFloat(button.style.left) + parseFloat(button.style.width) });
+  if (here.parentElement !== box) return;
+  const at = of(here), all = [...box.children];
+  const nearest = { ArrowDown: (o) => o.top > at.top && o.left >= at.left - 1e-6 && o.left < at.right,
+    ArrowUp: (o) => o.top < at.top && o.left <= at.left + 1e-6 && o.right > at.left,
+    ArrowRight: (o) => o.top === at.top && o.left > at.left, ArrowLeft: (o) => o.top === at.top && o.left < at.left }[event.key];
+  if (!nearest) return;
+  event.preventDefault();
+  const found = all.filter((button) => nearest(of(button)));
+  const away = (button) => Math.abs(of(button).top - at.top) * 100 + Math.abs(of(button).left - at.left);
+  const next = found.sort((a, b) => away(a) - away(b))[0];
+  if (!next) return;
+  here.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
 }
 
 // A warm colour that depends on the name, so that a function has the same one everywhere.

@@ -107,7 +107,7 @@ function drawFamily(members, all, title) {
   }));
   rows.forEach((band, i) => picture.append(
     svg('rect', { x: 2, y: middle(i) - 9, width: 148, height: 18, rx: 3, class: 'vma' }),
-    svg('text', { x: 8, y: middle(i) + 4 }, shortened(vmaName(band), 22))));
+    svg('text', { x: 8, y: middle(i) + 4 }, shortened(vmaName(band), 24))));
   nodes.forEach((anon, i) => picture.append(
     svg('rect', { x: nodeX(anon), y: middle(i) - 9, width: 56, height: 18, rx: 9, class: 'anon' }),
     svg('text', { x: nodeX(anon) + 28, y: middle(i) + 4, 'text-anchor': 'middle' }, `A${anon + 1}`)));

@@ -29,6 +29,10 @@ function drawList() {
   });
   byId('found').textContent = `${count(found.length)} of ${count(here.length)} mappings`
     + (found.length > rows.length ? `; the first ${ROWS_SHOWN} are shown` : '');
+  const headings = ['address', 'size', 'rights', 'mapping', 'made by', 'apart from the one below because', 'could be merged'];
+  // A column in which nothing is known is left out.
+  const known = headings.map((_, i) => i < 4 || rows.some((row) => row[i] && row[i] !== 'not known'));
+  const kept = (row) => row.filter((_, i) => known[i]);
   byId('list').replaceChildren(dataTable(`Mappings of ${spaceName(state.space)}, ${describeStep(state.step)}`,
-    ['address', 'size', 'rights', 'mapping', 'made by', 'apart from the one below because', 'could be merged'], rows));
+    kept(headings), rows.map(kept)));
 }

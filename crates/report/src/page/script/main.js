@@ -34,6 +34,7 @@ if (strip) {
   later('space step', drawJoinable);
 }
 if (byId('flame')) {
+  byId('flame').addEventListener('keydown', onFlameKey);
   later('space step view', drawFlame);
   later('marked', drawFlameMark);
 }

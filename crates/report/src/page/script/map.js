@@ -41,14 +41,34 @@ function drawNames(context, frame) {
     gutterText(context, runName(run), middle, frame.left);
     free = middle - 14;
   }
+  if (STILL) drawBandTexts(context, frame, axis);
 }
 
-// The most telling name in a run: a file or `[heap]`, else the kind of most of its bands.
+// Without time, there is room for a text beside each band that is high enough.
+function drawBandTexts(context, frame, axis) {
+  context.textAlign = 'left';
+  context.textBaseline = 'middle';
+  context.fillStyle = colour('--text');
+  let free = MAP_HEIGHT - 6;
+  for (const band of bandsAt(state.space, 0)) {
+    const low = yOf(axis.low[band - axis.begin]), high = yOf(axis.high[band - axis.begin]);
+    const middle = (Math.min(low, MAP_HEIGHT) + Math.max(high, 0)) / 2;
+    if (low < 0 || high > MAP_HEIGHT || low - high < 5 || middle > free || middle < 6) continue;
+    context.fillText(`${lookOf(band).perms} ${size(bands.pages[band])} ${nameOf(band)}`, frame.right + 8, middle);
+    free = middle - 13;
+  }
+}
+
+// The most telling name in a run: `[heap]` or `[stack]`, else what takes most of its addresses.
 function runName(run) {
   run.name ??= (() => {
-    const named = run.bands.find((band) => lookOf(band).name.startsWith('['))
-      ?? run.bands.find((band) => lookOf(band).name);
-    return nameOf(named ?? run.bands[0]);
+    const sums = new Map();
+    for (const band of run.bands) {
+      const name = nameOf(band);
+      const extra = name === '[heap]' || name === '[stack]' ? 1e9 : 1;
+      sums.set(name, (sums.get(name) ?? 0) + bands.pages[band] * (bands.to[band] - bands.from[band]) * extra);
+    }
+    return [...sums].reduce((best, next) => (next[1] > best[1] ? next : best))[0];
   })();
   return run.name;
 }
@@ -91,48 +111,50 @@ function drawChosen(context, frame) {
   context.fill();
 }
 
-// Marks at their addresses; of several in one cell of 10 pixels, the first is drawn.
+// Marks at their addresses; of several in one cell of 10 pixels, the first is drawn. The more there
+// are, the smaller they become.
 function drawGlyphs(context, frame) {
   const axis = axisOf(state.space, state.axis);
-  const taken = new Set();
+  const taken = new Map();
   for (const what of [0, 3, 1]) {
     for (let i = 0; i < marks.length; i++) {
       if (marks.what[i] !== what || marks.space[i] !== state.space) continue;
       const x = xOf(marks.step[i], frame), y = yOf(axis.place(marks.page[i]));
       if (x < frame.left || x > frame.right || y < 0 || y > MAP_HEIGHT) continue;
       const cell = `${Math.floor(x / 10)} ${Math.floor(y / 10)}`;
-      if (taken.has(cell)) continue;
-      taken.add(cell);
-      glyph(context, what, x, y);
+      if (!taken.has(cell)) taken.set(cell, [what, x, y]);
     }
   }
+  const scale = Math.max(0.35, Math.min(1, Math.sqrt(120 / taken.size)));
+  for (const [what, x, y] of taken.values()) glyph(context, what, x, y, scale);
 }
 
 const GLYPH_COLOURS = ['--merge', '--split', '--refusal', '--failure'];
 
 // A triangle for a merge, a bar for a split, a circle for a refusal, a cross for a failed call.
-function glyph(context, what, x, y) {
+function glyph(context, what, x, y, scale) {
+  const s = (n) => n * scale;
   context.beginPath();
   if (what === 0) {
-    context.moveTo(x, y - 5);
-    context.lineTo(x + 5, y + 4);
-    context.lineTo(x - 5, y + 4);
+    context.moveTo(x, y - s(5));
+    context.lineTo(x + s(5), y + s(4));
+    context.lineTo(x - s(5), y + s(4));
     context.closePath();
   } else if (what === 1) {
-    context.rect(x - 1.5, y - 4, 3, 8);
+    context.rect(x - s(1.5), y - s(4), s(3), s(8));
   } else if (what === 2) {
-    context.arc(x, y, 3, 0, 2 * Math.PI);
+    context.arc(x, y, s(3), 0, 2 * Math.PI);
   } else {
-    context.moveTo(x - 4, y - 4);
-    context.lineTo(x + 4, y + 4);
-    context.moveTo(x + 4, y - 4);
-    context.lineTo(x - 4, y + 4);
+    context.moveTo(x - s(4), y - s(4));
+    context.lineTo(x + s(4), y + s(4));
+    context.moveTo(x + s(4), y - s(4));
+    context.lineTo(x - s(4), y + s(4));
   }
   context.strokeStyle = colour('--surface');
-  context.lineWidth = 3;
+  context.lineWidth = s(3);
   context.stroke();
   context.fillStyle = context.strokeStyle = colour(GLYPH_COLOURS[what]);
-  context.lineWidth = 2;
+  context.lineWidth = s(2);
   if (what === 3) context.stroke();
   else context.fill();
 }

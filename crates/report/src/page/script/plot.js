@@ -32,7 +32,8 @@ function plot(id, height) {
 // Horizontal measures of the plots, which share their time axis.
 function frameOf(plotted) {
   const left = GUTTER();
-  return { left, right: plotted.width - EDGE, width: plotted.width - EDGE - left };
+  const right = STILL ? left + (plotted.width - left) * 0.6 : plotted.width - EDGE;
+  return { left, right, width: right - left };
 }
 
 function xOf(step, frame) {

@@ -1,35 +1,44 @@
 // Draws the bands of an address space into an image, in time that depends on the pixels.
 //
 // A band that is at least a pixel high is filled. Of lower ones, those in the same row of pixels
-// are counted in each column, and the pixel gets the most frequent colour, stronger the more there
-// are. So 60,000 mappings cost a few additions each, however large or small they are drawn.
+// are summed in each column, and the pixel gets the colour of the largest part, stronger the more
+// bands there are. So 60,000 mappings cost a few additions each, however large or small they are drawn.
 
 const COLOURS = OTHER + 2;   // one more for bands that are not marked
 const FADED = OTHER + 1;
 
-// Counts of thin bands in one row of pixels.
+// Thin bands in one row of pixels: their number, and the height of each colour, as differences
+// from one column to the next.
 class Row {
   constructor(width) {
     this.width = width;
-    this.differences = Array.from({ length: COLOURS }, () => new Int32Array(width + 1));
+    this.heights = Array.from({ length: COLOURS }, () => new Int32Array(width + 1));
+    this.counts = new Int32Array(width + 1);
     this.used = new Uint8Array(COLOURS);
     this.clear();
   }
 
   clear() {
     for (let c = 0; c < COLOURS; c++) {
-      if (this.used[c]) this.differences[c].fill(0);
+      if (this.used[c]) this.heights[c].fill(0);
     }
+    this.counts.fill(0);
     this.used.fill(0);
     this.left = this.width;
     this.right = 0;
     this.number = -1;
   }
 
-  add(number, x0, x1) {
-    this.used[number] = 1;
-    this.differences[number][x0]++;
-    this.differences[number][x1]--;
+  // Adds a band whose height is a part of a pixel.
+  add(colour, { x0, x1, top, bottom }) {
+    const height = 1 + Math.round((bottom - top) * 1024);
+    this.used[colour] = 1;
+    this.heights[colour][x0] += height;
+    this.heights[colour][x1] -= height;
+    if (colour !== FADED) {
+      this.counts[x0]++;
+      this.counts[x1]--;
+    }
     this.left = Math.min(this.left, x0);
     this.right = Math.max(this.right, x1);
   }
@@ -40,14 +49,17 @@ class Row {
     const colours = [...this.used.keys()].filter((c) => this.used[c]);
     const sums = new Int32Array(COLOURS);
     const row = this.number * this.width;
+    let total = 0;
     for (let x = this.left; x < this.right; x++) {
-      let total = 0, best = -1;
+      let best = -1, height = 0;
+      total += this.counts[x];
       for (const c of colours) {
-        sums[c] += this.differences[c][x];
-        total += c === FADED ? 0 : sums[c];
+        sums[c] += this.heights[c][x];
+        height += sums[c];
         if (sums[c] > 0 && (best < 0 || best === FADED || (c !== FADED && sums[c] > sums[best]))) best = c;
       }
-      if (best >= 0) pixels[row + x] = shades[best][Math.min(7, 32 - Math.clz32(total))];
+      // What takes less than half of the pixel does not hide a higher band.
+      if (best >= 0 && (height >= 512 || !pixels[row + x])) pixels[row + x] = shades[best][Math.min(7, 32 - Math.clz32(total))];
     }
   }
 }
@@ -97,7 +109,7 @@ function raster(context, width, height) {
         row.clear();
         row.number = y;
       }
-      row.add(number, place.x0, place.x1);
+      row.add(number, place);
     } else {
       fill(pixels, width, height, place, shades[number]);
     }

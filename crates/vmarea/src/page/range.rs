@@ -1,4 +1,5 @@
-//! Operations on the pages in a range: zap, write-protect, copy for a fork, change the owner.
+//! Operations on the pages in a range: zap, copy for a fork, change the owner. `protect` changes
+//! their protection.
 //!
 //! A huge page that lies entirely inside the range is handled as a whole. A huge page that lies
 //! only partly inside the range is split first.
@@ -8,7 +9,7 @@
 //! finds a page either under the old anon_vma or under the new one.
 //!
 //! # Linux
-//! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
+//! `mm/memory.c` `zap_page_range_single`, `copy_page_range`.
 
 use super::entry::Pte;
 use super::gather::{Gather, READ_ONLY};
@@ -20,9 +21,8 @@ use super::tables::PageTables;
 use super::thp::huge_page_addr;
 use crate::Space;
 use crate::policy::SharingCheck;
-use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange};
+use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use vmarea_merge::GivenUp;
@@ -69,22 +69,6 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
                 HugeFate::Gone
             }
         }
-    }
-}
-
-struct WriteProtector<'a, E: Environment>(&'a Space<E>);
-
-impl<E: Environment> Visitor for WriteProtector<'_, E> {
-    fn page(&mut self, _: u64, entry: &mut Pte) {
-        *entry = entry.write_protected();
-    }
-
-    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
-        if cover == Cover::Part {
-            return self.0.huge_split(huge);
-        }
-        huge.write_protect();
-        HugeFate::Keep
     }
 }
 
@@ -374,29 +358,6 @@ impl<E: Environment> PageTables<'_, E> {
     pub(crate) fn zap(&self, range: VmRange, zap: Zap) {
         let gather = Gather::new(self.space, self.table);
         self.table.visit(range, &mut Zapper { gather, zap });
-    }
-
-    /// Removes write permission from every entry in `range`; a fault can restore the permission.
-    pub(crate) fn write_protect(&self, range: VmRange) {
-        self.table.visit(range, &mut WriteProtector(self.space));
-    }
-
-    /// Adapts the entries in `range` to a VMA whose flags have changed from `old` to `new`.
-    ///
-    /// If the VMA has gained a permission, each entry gets the permission at its next fault.
-    pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
-        let PageTables { space, table } = *self;
-        if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
-            self.write_protect(range);
-        }
-        if !E::Mmu::PRESENT {
-            return;
-        }
-        if (old ^ new).intersects(VmFlags::PKEY) {
-            space.clear_flush(table, range);
-        } else if (old - new).intersects(VmFlags::ACCESS) {
-            space.restrict_flush(table, range, new);
-        }
     }
 
     /// Copies the entries in `range` to the page table `to`, and write-protects both copies.

@@ -147,7 +147,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let body = VmaBody { flags, ..vma.body };
         self.call = CallKind::Mprotect;
         let id = self.charged(charge, |w| w.modify(vma, range, body))?;
-        self.page_tables().change_protection(range, old, flags);
+        let anon_vma = self.space.vma(id).anon_vma();
+        self.page_tables()
+            .change_protection(range, (old, flags), anon_vma);
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }

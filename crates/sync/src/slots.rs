@@ -96,6 +96,36 @@ struct Slot<T> {
     value: T,
 }
 
+/// The value of a slot that was in use with some key when it was found.
+#[derive(Debug)]
+pub struct Found<'a, T> {
+    slot: &'a Slot<T>,
+    generation: u32,
+}
+
+impl<T> Clone for Found<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Found<'_, T> {}
+
+impl<'a, T> Found<'a, T> {
+    /// Returns the value, which lives as long as the table.
+    #[inline]
+    pub fn value(self) -> &'a T {
+        &self.slot.value
+    }
+
+    /// Returns true if the slot is still in use with the same key.
+    #[inline]
+    pub fn is_current(self) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `insert`.
+        self.slot.generation.load(Ordering::Acquire) == self.generation
+    }
+}
+
 /// Table whose slots keep their address and type for as long as the table lives.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
@@ -173,9 +203,16 @@ impl<T> Slots<T> {
     /// Returns the value of a slot, or `None` if the key is stale.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
+        self.find(key).map(Found::value)
+    }
+
+    /// Like [`get`](Self::get), for a caller that checks the key again later.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<Found<'_, T>> {
         let slot = self.slot(key.index)?;
-        // ORDERING: Acquire, pairs with the Release in `insert`.
-        (slot.generation.load(Ordering::Acquire) == key.generation).then_some(&slot.value)
+        let generation = key.generation;
+        let found = Found { slot, generation };
+        found.is_current().then_some(found)
     }
 
     /// Returns the key of the slot at `index` (see [`Key::index`]) if the slot is in use.

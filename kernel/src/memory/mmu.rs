@@ -170,7 +170,12 @@ impl Mmu for Hardware {
         for _ in 0..WINDOW.load(Ordering::Relaxed) {
             core::hint::spin_loop();
         }
-        if range.end - range.start <= FLUSH_ONE_BY_ONE {
+        // ORDERING: SeqCst; after the entries were changed (M2).
+        let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
+        let here = 1 << cpu::number();
+        if active & here == 0 {
+            // This CPU has left the address space, which is ending (M2).
+        } else if range.end - range.start <= FLUSH_ONE_BY_ONE {
             let pages = (range.start..range.end).step_by(PAGE_SIZE as usize);
             pages.for_each(flush_page);
         } else {
@@ -178,11 +183,9 @@ impl Mmu for Hardware {
             // ORDERING: Relaxed; a statistic.
             WHOLE_FLUSHES.fetch_add(1, Ordering::Relaxed);
         }
-        // ORDERING: SeqCst; after the entries were changed (M2).
-        let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
         // ORDERING: Relaxed; does not change.
         if !LOCAL_ONLY.load(Ordering::Relaxed) {
-            flush_others(active & !(1 << cpu::number()));
+            flush_others(active & !here);
         }
     }
 }

@@ -7,8 +7,8 @@
 //! back.
 //!
 //! The hardware's entries move with the core's, so that the next access does not fault. The TLBs are
-//! flushed before the page-table locks are released, because a concurrent reverse-map walk that
-//! unmaps a moved page flushes only the new address.
+//! flushed before a concurrent reverse-map walk can find a moved page, because a walk that unmaps
+//! the page flushes only the new address.
 //!
 //! # Locking
 //! The locks of the old and the new page table are held together while entries move.
@@ -60,6 +60,8 @@ struct Move<'a, E: Environment> {
     new_start: u64,
     way: Way,
     owner: Option<NewOwner<'a>>,
+    /// The old addresses of moved entries that TLBs may still contain.
+    unflushed: VmRange,
 }
 
 impl<E: Environment> PageTables<'_, E> {
@@ -94,6 +96,7 @@ impl<E: Environment> PageTables<'_, E> {
             range,
             new_start,
             way: Way::Forth,
+            unflushed: VmRange::new(0, 0),
             owner: becomes
                 .map(|becomes| NewOwner::new((table, range.start), (was, becomes), &mut none)),
         }
@@ -106,6 +109,7 @@ impl<E: Environment> PageTables<'_, E> {
                 range: place,
                 new_start: range.start,
                 way: Way::Back,
+                unflushed: VmRange::new(0, 0),
                 owner: becomes.map(|becomes| {
                     NewOwner::new((table, new_start), (was, becomes), &mut none_back)
                 }),
@@ -121,6 +125,12 @@ impl<E: Environment> PageTables<'_, E> {
 
 impl<E: Environment> Move<'_, E> {
     fn all(mut self) -> Result<(), Kept> {
+        let moved = self.slots();
+        self.space.flush(self.table, self.unflushed);
+        moved
+    }
+
+    fn slots(&mut self) -> Result<(), Kept> {
         let mut slots = slots_of(self.range);
         // If the pages move up, highest slot first, in the order in which Linux creates tables.
         let up = self.new_start > self.range.start;
@@ -295,15 +305,25 @@ impl<E: Environment> Move<'_, E> {
     }
 
     /// Makes the hardware's entries in `range` follow those that have just moved.
-    fn move_hardware(&self, range: VmRange) {
-        if E::Mmu::PRESENT
-            && !range.is_empty()
-            && let Some(mm) = self.table.owner()
-        {
-            let mmu = &self.space.mmu;
-            mmu.move_entries(mm, range, self.new_addr(range.start));
-            mmu.flush(mm, range);
+    ///
+    /// If nobody but a reverse-map walk from an anon_vma could find the pages, one flush at the end
+    /// of the whole move suffices, because such a walk waits for the family lock.
+    fn move_hardware(&mut self, range: VmRange) {
+        if !E::Mmu::PRESENT || range.is_empty() {
+            return;
         }
+        if let Some(mm) = self.table.owner() {
+            let to = self.new_addr(range.start);
+            self.space.mmu.move_entries(mm, range, to);
+        }
+        if !self.is_plain() {
+            return self.space.flush(self.table, range);
+        }
+        let all = &mut self.unflushed;
+        *all = match all.is_empty() {
+            true => range,
+            false => VmRange::new(all.start.min(range.start), all.end.max(range.end)),
+        };
     }
 }
 

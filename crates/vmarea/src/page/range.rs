@@ -364,6 +364,10 @@ impl<E: Environment> PageTables<'_, E> {
     ///
     /// Pinned pages in the parent keep their frames and permissions; for each, `to` gets a copy in
     /// a frame from `copies`, owned by the child's own anon_vma.
+    ///
+    /// The parent's TLBs may still allow writes to the other pages. The caller must call
+    /// [`flush`](Self::flush) before a thread of the parent can take `mmap_lock` or handle a fault
+    /// in the VMA, and before the child runs.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(
         &self,
@@ -380,10 +384,15 @@ impl<E: Environment> PageTables<'_, E> {
             result: Ok(()),
         };
         self.table.visit(range, &mut copier);
-        space.restrict_flush(self.table, range, READ_ONLY);
+        space.restrict(self.table, range, READ_ONLY);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
         copier.result
+    }
+
+    /// Removes the translations in `range` that have changed from all TLBs.
+    pub(crate) fn flush(&self, range: VmRange) {
+        self.space.flush(self.table, range);
     }
 
     /// Transfers the pages of `range`, part of one VMA, to another anon_vma without moving them.

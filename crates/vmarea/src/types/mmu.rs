@@ -11,6 +11,7 @@
 //! protect   core adds write permission ──▶ allow_writes          (entries locked)
 //! unmap     clear ──▶ core's entry is removed ──▶ flush ──▶ the frame's map count falls, free
 //! protect   core removes permissions ──▶ restrict ──▶ flush      (mmap_lock held for writing)
+//! fork      the same, with one flush after all VMAs             (mmap_lock held for writing)
 //! move      core moves the entries ──▶ move_entries ──▶ flush    (old and new entries locked)
 //! ```
 //! The map count of a frame decides whether a copy-on-write fault may write to the frame in place.

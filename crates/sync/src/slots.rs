@@ -175,12 +175,11 @@ impl<T: Default> Default for Slots<T> {
 
 #[inline]
 fn place(index: u32) -> (usize, usize) {
-    let n = index / FIRST + 1;
-    let chunk = n.ilog2();
-    (
-        chunk as usize,
-        (index - FIRST * ((1 << chunk) - 1)) as usize,
-    )
+    // Chunk `k` has the numbers from `FIRST << k` up to `FIRST << (k + 1)`. There are fewer than 2³².
+    let number = index + FIRST;
+    // The lowest bit shows the compiler that the number is not zero.
+    let bits = (number | 1).ilog2();
+    ((bits - FIRST.ilog2()) as usize, (number ^ 1 << bits) as usize)
 }
 
 /// Converts a lane number from a caller to the index of a lane other than lane 0.
@@ -328,9 +327,12 @@ impl<T> Slots<T> {
             return None;
         }
         let (chunk, at) = place(index);
+        debug_assert!(chunk < CHUNKS);
+        // SAFETY: by S3 the chunk exists, so its number is less than `CHUNKS`.
+        let chunk = unsafe { self.chunks.get_unchecked(chunk) };
         // ORDERING: Relaxed; published with `ready`.
-        let base = self.chunks.get(chunk)?.load(Ordering::Relaxed);
-        // SAFETY: by S3 the chunk exists, never moves, and the slot in it is initialized.
+        let base = chunk.load(Ordering::Relaxed);
+        // SAFETY: by S3 the chunk never moves, and the slot in it is initialized.
         Some(unsafe { &*base.add(at) })
     }
 }

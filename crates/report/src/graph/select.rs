@@ -63,7 +63,11 @@ impl LeftOut {
         let parts = [
             (self.processes, "process", "processes"),
             (self.vmas, "VMA with an anon_vma", "VMAs with an anon_vma"),
-            (self.vmas_without, "VMA without one", "VMAs without one"),
+            (
+                self.vmas_without,
+                "VMA without an anon_vma",
+                "VMAs without an anon_vma",
+            ),
             (self.anon_vmas, "anon_vma", "anon_vmas"),
         ];
         let said: Vec<_> = parts

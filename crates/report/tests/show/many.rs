@@ -128,7 +128,8 @@ fn a_drawing_of_twelve_of_sixty_thousand_vmas_says_so() {
     let (part, left_out) = live(&mappings).select(DRAWN);
     // What is drawn are neighbours, not the lowest VMAs.
     assert_eq!(part.processes[0].vmas[0].start, START + 10 * PAGE);
-    let said = "left out: 19,991 VMAs with an anon_vma, 40,008 VMAs without one, 19,991 anon_vmas";
+    let said =
+        "left out: 19,991 VMAs with an anon_vma, 40,008 VMAs without an anon_vma, 19,991 anon_vmas";
     assert_eq!(left_out.text().as_deref(), Some(said));
     let mut dot = Vec::new();
     part.write_dot(&mut dot, &left_out).unwrap();

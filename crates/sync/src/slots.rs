@@ -6,10 +6,10 @@
 //!
 //! Threads that use different lanes never write to the same cache line: each lane has its own free
 //! list, and takes about a page of unused slots at a time from the table. A lane that runs out of
-//! slots takes those freed to other lanes before the table grows. The memory of a chunk is not
-//! touched until its slots are needed. The lane that takes slots initializes them without a lock,
-//! in parallel with other lanes; a lane waits for other lanes only because `ready` must advance in
-//! order.
+//! slots after its first page takes those freed to other lanes before the table grows. The memory
+//! of a chunk is not touched until its slots are needed. The lane that takes slots initializes them
+//! without a lock, in parallel with other lanes; a lane waits for other lanes only because `ready`
+//! must advance in order.
 //!
 //! # Picture
 //! ```text
@@ -351,8 +351,11 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
+        // A lane without slots of its own does not take those of others: they are next to slots
+        // that others use, on the same cache lines. Lane 0 has no slots of its own.
+        let had_own = end != 0 || number == 0;
         // While this thread waited, a slot may have been freed to this lane or to another lane.
-        if let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
+        if had_own && let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }
         let (first, end) = self.grow(if number == 0 { 1 } else { Self::BATCH })?;

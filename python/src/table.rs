@@ -6,7 +6,7 @@ use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{IntoPyDict, PyCapsule, PyDict};
 use vmarea_tables::{DESCRIPTION, type_name};
 
 /// A table in memory.
@@ -52,23 +52,18 @@ impl Table {
 
     /// Meaning of each column, by its name.
     #[getter]
-    fn descriptions(&self) -> std::collections::BTreeMap<&str, &str> {
+    fn descriptions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = self.schema.fields().iter();
-        fields
-            .filter_map(|field| {
-                let about = field.metadata().get(DESCRIPTION)?;
-                Some((field.name().as_str(), about.as_str()))
-            })
-            .collect()
+        let about = fields.map(|field| (field.name(), field.metadata().get(DESCRIPTION)));
+        about.into_py_dict(py)
     }
 
     /// Type of each column, by its name, as Arrow's documentation writes it.
     #[getter]
-    fn types(&self) -> std::collections::BTreeMap<&str, String> {
+    fn types<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let fields = self.schema.fields().iter();
-        fields
-            .map(|field| (field.name().as_str(), type_name(field.data_type())))
-            .collect()
+        let types = fields.map(|field| (field.name(), type_name(field.data_type())));
+        types.into_py_dict(py)
     }
 
     /// Size in bytes of the table's buffers.

@@ -74,13 +74,13 @@ def test_a_running_process_is_recorded_and_left_running(tmp_path):
 
 
 CODE = """
-import sys, vmarea
+import signal, sys, vmarea
 try:
     vmarea.record(["sleep", "30"], sys.argv[1])
 except KeyboardInterrupt:
-    print("interrupted")
+    print("interrupted", flush=True)
 try:
-    while True: pass
+    signal.pause()
 except KeyboardInterrupt:
     print("again")
 """

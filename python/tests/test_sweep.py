@@ -158,8 +158,14 @@ def test_results_belong_to_one_list_of_policies(traces, tmp_path):
     assert sweep(traces, "--out", tmp_path / "out")[0] == 0
     status, _, err = sweep(traces, "--out", tmp_path / "out", "--compare")
     assert status == 1 and "contains the results of another sweep" in err
-    status, _, err = sweep(traces, "--out", tmp_path / "new", "--policies", "no-such-policy")
-    assert list((tmp_path / "new").rglob("*.parquet")), "the reason is a row"
+
+
+def test_a_wrong_policy_is_refused_before_anything_is_done(traces, tmp_path):
+    for policy in ["no-such-policy", "linux+either_survives"]:
+        status, _, err = sweep(traces, "--out", tmp_path / "out", "--policies", policy)
+        assert status == 2
+        assert err.startswith("vmarea-sweep: invalid value") and policy in err and "more information" not in err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,16 @@ def run(*arguments, incomplete=None):
         return json.loads(done.stdout), done.stderr
     if done.returncode < 0:
         raise OSError(f"vmarea was killed by signal {-done.returncode} (out of memory?)")
-    said = done.stderr.strip().removeprefix("vmarea: ").removeprefix("error: ")
+    said = done.stderr.split("\n\nFor more information")[0].strip().removeprefix("vmarea: ").removeprefix("error: ")
     raise (WrongPolicy if done.returncode == 2 else BadTrace)(said or f"vmarea has ended with status {done.returncode}")
+
+
+def check(policies):
+    """Raises `WrongPolicy` if a policy has no meaning, which is noticed before a trace is read."""
+    try:
+        run("replay", os.devnull, "--json", *flags(policies))
+    except BadTrace:
+        pass
 
 
 def flags(policies):

@@ -93,8 +93,9 @@ def sweep(args):
     policies = tuple(name for given in args.policies for name in given.split(",") if name)
     try:
         job = plan.Job(args.out, policies, args.compare, binary.version())
+        binary.check(policies)
         found = plan.find(job, args.traces)
-    except ValueError as error:
+    except (ValueError, binary.WrongPolicy) as error:
         return say(error, USAGE)
     except binary.Missing as missing:
         return say(missing, ERROR)

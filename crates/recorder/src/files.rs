@@ -11,7 +11,7 @@
 //! number, on the device that all unnamed shared memory uses; the name of the mapping distinguishes
 //! the segment from other files.
 
-use super::mapped_files::{MappedFiles, Range};
+use super::mapped_files::{MappedFiles, Range, RangeChange};
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
@@ -126,6 +126,9 @@ pub(crate) struct Files {
     next_file: u32,
     /// Maximum number of duplicates to keep open.
     most: usize,
+    /// Changes of the mapped ranges that the stream has not reached; `None` if they are made at
+    /// once.
+    later: Option<Vec<(MmId, RangeChange)>>,
 }
 
 impl Files {
@@ -147,8 +150,19 @@ impl Files {
             mapped: MappedFiles::default(),
             descriptions: HashMap::new(),
             next_file: 0,
+            later: None,
             most: usize::try_from(most).unwrap_or(usize::MAX),
         }
+    }
+
+    /// From now on, keeps the changes of mapped ranges for [`Files::take_changes`].
+    pub(crate) fn change_later(&mut self) {
+        self.later = Some(Vec::new());
+    }
+
+    /// Returns the changes of mapped ranges that the caller must make when the stream reaches them.
+    pub(crate) fn take_changes(&mut self) -> Vec<(MmId, RangeChange)> {
+        self.later.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the data of an inode.
@@ -291,7 +305,10 @@ impl Files {
             _ => true,
         };
         if unknown || !itself {
-            self.mapped.unmap(at.mm, &range);
+            match &mut self.later {
+                Some(later) => later.push((at.mm, RangeChange::Unmap(range))),
+                None => self.mapped.unmap(at.mm, &range),
+            }
             return if unknown {
                 FileId::UNKNOWN
             } else {
@@ -305,7 +322,15 @@ impl Files {
             file
         });
         let ino = opened.stat.st_ino;
-        self.mapped.map(at.mm, range, file, || (opened.fd, ino));
+        let Some(later) = &mut self.later else {
+            self.mapped.map(at.mm, range, file, || (opened.fd, ino));
+            return file;
+        };
+        // The recorder may let go of the description only after the program has done so.
+        let harmless = opened.flags & OFlags::RWMODE == OFlags::RDONLY;
+        let duplicate = || (harmless.then_some(opened.fd), ino);
+        self.mapped.will_map(at.mm, file, duplicate);
+        later.push((at.mm, RangeChange::Map(range, file)));
         file
     }
 

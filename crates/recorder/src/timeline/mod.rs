@@ -165,6 +165,11 @@ impl Timeline {
         self.shared.insert(mm, Nanos::MAX);
     }
 
+    /// True if several tasks use `mm`, or have used it.
+    pub(crate) fn is_shared(&self, mm: MmId) -> bool {
+        self.shared.contains_key(&mm)
+    }
+
     /// Records that `mm` ended at `t`.
     pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
         self.shared.entry(mm).and_modify(|ended| *ended = t);
@@ -236,6 +241,12 @@ impl Timeline {
         self.take_samples(Nanos::MAX);
         self.place_calls(Nanos::MAX);
         self.emit_until(Nanos::MAX, out);
+    }
+
+    /// Returns the memory of what waits for its position, in bytes, without what it refers to.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        const ITEM: usize = size_of::<Key>() + size_of::<Item>() + size_of::<Event>();
+        self.items.len() * ITEM + self.samples.len() * size_of::<Sample>()
     }
 
     fn place(&mut self, t: Nanos, mut item: Item) -> Key {

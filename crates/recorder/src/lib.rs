@@ -42,6 +42,7 @@ mod calls;
 mod clock;
 mod clone_untraced;
 mod command;
+mod creation;
 mod deferral;
 mod emitter;
 mod files;

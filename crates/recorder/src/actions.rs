@@ -5,7 +5,7 @@
 use super::CallStack;
 use super::mapped_files::RangeChange;
 use super::timeline::{Alone, Ended, Flight};
-use std::collections::HashMap;
+use foldhash::HashMap;
 use vmarea_trace::event::{Event, MmId, Snapshot};
 
 /// A call that has ended.
@@ -55,37 +55,35 @@ pub(crate) enum Action {
 
 /// Threads inside calls that change an address space, in the order of the stream.
 #[derive(Debug, Default)]
-pub(crate) struct Concurrent(HashMap<MmId, HashMap<i32, Alone>>);
+pub(crate) struct Concurrent(HashMap<MmId, Vec<(i32, Alone)>>);
 
 impl Concurrent {
     /// Records that a thread enters a call.
     pub(super) fn enters(&mut self, mm: MmId, tid: i32) {
         let inside = self.0.entry(mm).or_default();
-        inside.remove(&tid);
+        inside.retain(|(other, _)| *other != tid);
         let alone = match inside.is_empty() {
             true => Alone::Yes,
             false => Alone::No,
         };
-        inside.values_mut().for_each(|other| *other = Alone::No);
-        inside.insert(tid, alone);
+        inside.iter_mut().for_each(|(_, other)| *other = Alone::No);
+        inside.push((tid, alone));
     }
 
     /// Records that a thread is no longer inside a call. Returns whether another call overlapped.
     pub(super) fn leaves(&mut self, mm: MmId, tid: i32) -> Alone {
-        let Some(inside) = self.0.get_mut(&mm) else {
-            return Alone::Yes;
-        };
-        let alone = inside.remove(&tid);
-        if inside.is_empty() {
-            self.0.remove(&mm);
-        }
-        alone.unwrap_or(Alone::Yes)
+        let inside = self.0.get_mut(&mm);
+        let left = inside.and_then(|inside| {
+            let at = inside.iter().position(|(other, _)| *other == tid)?;
+            Some(inside.swap_remove(at).1)
+        });
+        left.unwrap_or(Alone::Yes)
     }
 
     /// Forgets a thread whose call has no effect.
     pub(super) fn forget(&mut self, tid: i32) {
         self.0.retain(|_, inside| {
-            inside.remove(&tid);
+            inside.retain(|(other, _)| *other != tid);
             !inside.is_empty()
         });
     }

@@ -6,7 +6,8 @@ use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use super::call_table::{self, CallRule};
 use crate::samples::{SamplesError, default_ring_bytes};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use foldhash::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::BorrowedFd;
 use vmarea_linux_sys::call_trace::CallFilter;
@@ -77,9 +78,9 @@ impl ObservedCalls {
             sequence: 0,
             watermark: 0,
             reached: 0,
-            entered: HashMap::new(),
-            foreign: HashSet::new(),
-            changed: HashMap::new(),
+            entered: HashMap::default(),
+            foreign: HashSet::default(),
+            changed: HashMap::default(),
             is_behind: false,
         })
     }
@@ -97,10 +98,10 @@ impl ObservedCalls {
 
     /// Empties the rings. Returns the time before which all calls are known.
     pub(crate) fn read(&mut self) -> Nanos {
-        let mut records = Vec::new();
         let before = self.watermark;
-        self.watermark = self.rings.drain(&mut records);
-        self.extend(records);
+        let known = self.records.len();
+        self.watermark = self.rings.drain(&mut self.records);
+        self.count_stacks(known);
         if self.rings.overflowed() {
             // A full ring reports a loss late. It began after the rings were emptied the last time.
             let at = self.records.partition_point(|record| record.t < before);
@@ -115,15 +116,16 @@ impl ObservedCalls {
     /// # Errors
     /// The errors of [`CallRings::finish`].
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let mut records = Vec::new();
-        let finished = self.rings.finish(&mut records);
-        self.extend(records);
+        let known = self.records.len();
+        let finished = self.rings.finish(&mut self.records);
+        self.count_stacks(known);
         finished
     }
 
-    fn extend(&mut self, records: Vec<Record>) {
-        self.stack_bytes += records.iter().map(stack_len).sum::<usize>();
-        self.records.extend(records);
+    /// Counts the stacks in all records but the first ones.
+    fn count_stacks(&mut self, known: usize) {
+        let new = self.records.range(known..);
+        self.stack_bytes += new.map(stack_len).sum::<usize>();
     }
 
     /// Returns the memory that the waiting records need, in bytes.

@@ -125,7 +125,7 @@ impl CallRings {
     /// Appends all settled records to `out`, in order of time.
     ///
     /// Returns a watermark: later calls of this method return no record with an earlier time.
-    pub(crate) fn drain(&mut self, out: &mut Vec<Record>) -> Nanos {
+    pub(crate) fn drain(&mut self, out: &mut impl Extend<Record>) -> Nanos {
         let watermark = clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
         self.watermark = self.watermark.max(watermark);
@@ -139,10 +139,11 @@ impl CallRings {
     /// # Errors
     /// Fails if the kernel does not return its counters; `out` then contains all records from the
     /// rings.
-    pub(crate) fn finish(&mut self, out: &mut Vec<Record>) -> io::Result<()> {
+    pub(crate) fn finish(&mut self, out: &mut impl Extend<Record>) -> io::Result<()> {
         self.trace = None;
         std::thread::sleep(SETTLE);
         self.collect();
+        let last = self.held.iter().map(|record| record.t).max();
         self.give(Nanos::MAX, out);
         let events = |cpu: &Cpu| -> io::Result<u64> {
             Ok(cpu.records.lost()? + cpu.calls[0].lost()? + cpu.calls[1].lost()?)
@@ -150,9 +151,9 @@ impl CallRings {
         let lost = self.cpus.iter().map(events).sum::<io::Result<u64>>()?;
         let count = self.decoder.missing(lost);
         if count != 0 {
-            let t = out.last().map_or(self.watermark, |record| record.t);
+            let t = last.unwrap_or(self.watermark);
             let what = Observed::Lost { count };
-            out.push(Record { t, what });
+            out.extend([Record { t, what }]);
         }
         Ok(())
     }
@@ -171,7 +172,7 @@ impl CallRings {
         }
     }
 
-    fn give(&mut self, until: Nanos, out: &mut Vec<Record>) {
+    fn give(&mut self, until: Nanos, out: &mut impl Extend<Record>) {
         // Each ring is a sorted run, which makes the stable sort fast.
         self.held.sort_by_key(|record| record.t);
         let ready = self.held.partition_point(|record| record.t < until);

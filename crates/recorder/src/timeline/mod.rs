@@ -28,8 +28,9 @@ mod overlap;
 use super::call_range::CallRange;
 use super::residence::{Place, Residence};
 use crate::samples::Sample;
+use foldhash::HashMap;
 use overlap::{Window, Windows, mark_overlapping};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
 /// Maximum time for which an in-flight call may hold back the stream.
@@ -376,17 +377,21 @@ impl Timeline {
         let Some(calls) = self.unplaced.get_mut(&tid) else {
             return;
         };
-        let over = calls.iter().take_while(|u| u.call.exit < t).count();
-        let over: Vec<Unplaced> = calls.drain(..over).collect();
-        if calls.is_empty() {
-            self.unplaced.remove(&tid);
+        if calls.front().is_none_or(|first| first.call.exit >= t) {
+            return;
         }
-        for call in over {
+        // The queue is empty meanwhile and is put back, because most threads make calls again.
+        let mut calls = std::mem::take(calls);
+        while calls.front().is_some_and(|first| first.call.exit < t)
+            && let Some(call) = calls.pop_front()
+        {
             self.place_call(tid, call);
         }
+        self.unplaced.insert(tid, calls);
     }
 
     fn place_calls(&mut self, ready: Nanos) {
+        self.unplaced.retain(|_, calls| !calls.is_empty());
         let tids: Vec<i32> = self.unplaced.keys().copied().collect();
         for tid in tids {
             self.place_calls_of(tid, ready);

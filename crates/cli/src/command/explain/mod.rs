@@ -35,6 +35,8 @@ const TEXT_BYTES: u64 = 1 << 30;
 ///
 /// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
 /// says how many could be merged and how, and advises what to do. Changes nothing in the process.
+/// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, including
+/// those that are not safe; the first line, each reason and each function count the same mappings.
 /// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
 /// depend on data which /proc does not show are only likely.
 #[derive(Debug, Args)]
@@ -287,8 +289,14 @@ impl Explain {
         }
         console.note(&format!(
             "{} recorded; this is the one that had the most mappings",
-            address_spaces(recorded.address_spaces)
+            address_spaces(recorded.spaces.count())
         ));
+        if recorded.spaces.restarts() > 0 {
+            console.note(
+                "the recording restarted: mappings from before the restart count as older than the \
+                 recording",
+            );
+        }
         let profile = Profile {
             recorded: &recorded,
             stacks: &stacks,

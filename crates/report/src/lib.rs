@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod apart;
 pub mod export;
 pub mod flags;
 pub mod graph;

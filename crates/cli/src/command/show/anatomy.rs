@@ -8,12 +8,13 @@ use crate::exit::{Exit, Result};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
 use clap::Args;
 use vmarea_process::mappings::Smaps;
-use vmarea_report::anatomy::{self, Fold};
+use vmarea_report::anatomy::{self, Fold, Symbols};
 
 /// Draw the layout of a process: binary image, variables, heap, mappings, stack.
 ///
 /// The drawing goes from high addresses to low ones. It shows sizes and gaps, and the addresses of
-/// functions, constants and variables of each kind, labelled with their symbol names.
+/// functions, constants and variables of each kind, labelled with their symbol names. Beside it are
+/// the reasons why neighbouring mappings are apart, and the number of mappings by size.
 #[derive(Debug, Args)]
 pub struct Anatomy {
     #[command(flatten)]
@@ -22,6 +23,10 @@ pub struct Anatomy {
     /// Show each mapping with its flags, even if there are many
     #[arg(long)]
     all: bool,
+
+    /// Do not read the program's file: a recording then gives the same drawing on every machine
+    #[arg(long)]
+    no_symbols: bool,
 
     /// Write a drawing to FILE, or with `-` to standard output
     #[arg(long, value_name = "FILE|-")]
@@ -44,8 +49,12 @@ impl Anatomy {
             true => (Fold::None, Smaps::WithoutView),
             false => (Fold::Small, Smaps::Never),
         };
+        let symbols = match self.no_symbols {
+            true => Symbols::Skip,
+            false => Symbols::Read,
+        };
         let shown = self.target.shown(console, smaps)?;
-        let anatomy = anatomy::Anatomy::new(&shown, fold);
+        let anatomy = anatomy::Anatomy::new(&shown, fold, symbols);
         let size = |bytes| console.size(bytes).to_string();
         if let Some(svg) = svg {
             svg.write(console, anatomy.svg(&size).as_bytes())?;

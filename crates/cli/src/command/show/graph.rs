@@ -130,8 +130,8 @@ impl Graph {
         if let Some(dot) = dot {
             let mut text = Vec::new();
             // The first graph is the complete one; programs that read this file expect one graph.
-            if let Some((graph, _)) = self.parts(&report, usize::MAX, usize::MAX).first() {
-                graph.write_dot(&mut text)?;
+            if let Some((graph, left_out)) = self.parts(&report, usize::MAX, usize::MAX).first() {
+                graph.write_dot(&mut text, left_out)?;
             }
             dot.write(console, &text)?;
         }
@@ -214,16 +214,12 @@ impl Graph {
 
     fn drawing(&self, report: &Report) -> String {
         let parts = self.parts(report, DRAWN_PROCESSES, DRAWN_VMAS);
-        let parts: Vec<_> = parts.iter().map(|(graph, left)| (graph, *left)).collect();
         svg::sheet(&parts, report.remark().as_deref())
     }
 
     fn write_text(&self, mut out: &mut dyn Write, report: &Report) -> io::Result<()> {
         for (graph, left_out) in self.parts(report, usize::MAX, usize::MAX) {
-            graph.write_text(&mut out)?;
-            if let Some(text) = left_out.text() {
-                writeln!(out, "{text}")?;
-            }
+            graph.write_text(&mut out, &left_out)?;
             writeln!(out)?;
         }
         match report.remark() {

@@ -59,7 +59,7 @@ def perfetto(browser, vizviewer, out):
         until(browser, "return document.body.innerText.includes('process ')", "a process in Perfetto")
         browser.settle()
         browser.screenshot(out / "perfetto.png")
-        shown = [line for line in browser.ask("return document.body.innerText").splitlines() if "rocess " in line]
+        shown = [line for line in browser.ask("return document.body.innerText").splitlines() if "process " in line.lower()]
         assert not any("Process 0" in line for line in shown), shown
         print(f"viewers: Perfetto shows {', '.join(shown)}")
     finally:

@@ -214,27 +214,7 @@ impl Explain {
         let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
         let mut explained = if self.command.is_empty() && self.record.is_none() {
-            let mut process = self.process()?;
-            for note in &process.notes {
-                console.note(note);
-            }
-            if let Some(Range(range)) = self.range {
-                process.narrow(range);
-                if process.mappings.is_empty() {
-                    let nothing = anyhow!(
-                        "there is no mapping between {:x} and {:x}",
-                        range.start,
-                        range.end
-                    );
-                    return Err(Failure::new(Status::NothingToDo, nothing));
-                }
-            }
-            Explained {
-                report: explain(&process, self.list()),
-                process,
-                origins: Vec::new(),
-                stacks: stacks::Stacks::default(),
-            }
+            self.of_list(console)?
         } else {
             self.of_recording(console)?
         };
@@ -266,6 +246,31 @@ impl Explain {
 
     fn list(&self) -> List {
         if self.all { List::All } else { List::Summary }
+    }
+
+    /// Explains the mappings of a running process or of a file.
+    fn of_list(&self, console: &Console) -> Result<Explained> {
+        let mut process = self.process()?;
+        for note in &process.notes {
+            console.note(note);
+        }
+        if let Some(Range(range)) = self.range {
+            process.narrow(range);
+            if process.mappings.is_empty() {
+                let nothing = anyhow!(
+                    "there is no mapping between {:x} and {:x}",
+                    range.start,
+                    range.end
+                );
+                return Err(Failure::new(Status::NothingToDo, nothing));
+            }
+        }
+        Ok(Explained {
+            report: explain(&process, self.list()),
+            process,
+            origins: Vec::new(),
+            stacks: stacks::Stacks::default(),
+        })
     }
 
     /// Records the program to its end, or the process for a while, and explains the recording.

@@ -35,6 +35,23 @@ use crate::{Rank, Spin, Wait};
 
 /// Lock of an address space that is divided into `N` parts, at most 64; see the module
 /// documentation.
+///
+/// ```
+/// use vmarea_sync::{Nesting, PartedLock, Rank};
+///
+/// let lock = PartedLock::<4>::with_rank(Rank::NONE);
+/// assert!(lock.write_part(2).is_none(), "no part is active yet");
+/// let mut all = lock.write_all(Nesting::First);
+/// all.part_mut(2);
+/// drop(all);
+///
+/// // Two writers of different parts could now run at once.
+/// let part = lock.write_part(2).expect("active");
+/// assert!(lock.read_part(3).is_none());
+/// drop(part);
+/// lock.write_all(Nesting::First).deactivate();
+/// assert!(lock.write_part(2).is_none());
+/// ```
 #[derive(Debug)]
 pub struct PartedLock<const N: usize, W: Wait = Spin> {
     whole: CachePaddedLock<W>,

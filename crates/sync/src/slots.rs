@@ -103,6 +103,24 @@ struct Slot<T> {
 /// value is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
 /// A slot is used at most 2³¹ times and is then retired, so a key never becomes valid again.
+///
+/// ```
+/// use core::sync::atomic::{AtomicU64, Ordering};
+/// use vmarea_sync::{Key, Slots};
+///
+/// let slots = Slots::<AtomicU64>::new();
+/// let key = slots.insert()?;
+/// slots.get(key).expect("in use").store(7, Ordering::Relaxed);
+/// assert_eq!(Key::from_bits(key.to_bits()), Some(key));
+/// assert_eq!(slots.key_at(key.index()), Some(key));
+///
+/// assert!(slots.remove(key));
+/// assert!(slots.get(key).is_none(), "a stale key finds nothing");
+/// // Threads with lanes of their own do not disturb each other.
+/// let next = slots.insert_in(3)?;
+/// assert!(next != key && slots.remove_in(next, 3));
+/// # Ok::<(), vmarea_sync::OutOfMemory>(())
+/// ```
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],

@@ -70,6 +70,7 @@ extern crate std;
 
 mod balance;
 mod gap;
+mod join;
 #[cfg(all(test, loom))]
 mod models;
 mod node;

@@ -11,5 +11,7 @@ pub mod export;
 pub mod flags;
 pub mod graph;
 pub mod maps;
+pub mod page;
 pub mod shown;
 mod svg;
+pub mod timeline;

@@ -8,7 +8,9 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import sys
+import threading
 from dataclasses import asdict
 
 from . import binary, local, plan, storage, task
@@ -23,21 +25,65 @@ class Lost(ConnectionError):
     """The cluster has gone away; the text is for the user."""
 
 
-def connect(address):
-    """Connects to a cluster: the given one, that of RAY_ADDRESS, one on this machine, or else a new one."""
+def connect(address, seconds):
+    """Connects to a cluster: the given one, that of RAY_ADDRESS, one on this machine, or else a new one.
+
+    Raises `Refused`, or ends this process, if there is none or if it does not answer within so many seconds.
+    """
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", UNREACHABLE)
+    address = address or os.environ.get("RAY_ADDRESS")
+    name = address or "the default address"
+    probe(address, seconds)
     import ray
 
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=None if address else False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise plan.Refused(f"no Ray cluster at {address or 'the default address'}: {error}") from error
+    with limit(seconds, f"no Ray cluster at {name}: no answer within {seconds} s (see --connect-timeout)"):
+        try:
+            ray.init(
+                address=address, log_to_driver=False, logging_level="error", include_dashboard=None if address else False
+            )
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            raise plan.Refused(f"no Ray cluster at {name}: {first_line(error)}{advice(error)}") from error
     return ray
 
 
-def run(job, batches, address):
+def probe(address, seconds):
+    """Checks that something accepts connections at HOST:PORT; Ray itself would wait for minutes, or for ever."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or "/" in address or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except OSError as error:
+        raise plan.Refused(f"no Ray cluster at {address}: {error}") from error
+
+
+@contextlib.contextmanager
+def limit(seconds, message):
+    """Ends this process with a message if the body takes longer; Ray's calls cannot be interrupted."""
+
+    def give_up():
+        print(f"vmarea-sweep: {message}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def advice(error):
+    """Returns what to do if the cluster wants a token: Ray uses none for an explicit address by itself."""
+    if "oken" not in str(error) and "UNAUTHENTICATED" not in str(error).upper():
+        return ""
+    return " (set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token)"
+
+
+def run(job, batches, address, seconds):
     """Yields the outcome of each batch, in any order. Raises `Lost` if the cluster goes away."""
-    ray = connect(address)
+    ray = connect(address, seconds)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     try:

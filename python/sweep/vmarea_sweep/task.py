@@ -95,14 +95,14 @@ def rows_of(job, trace):
     """Replays a trace and returns its rows; an error becomes a row."""
     try:
         with local_copy(trace) as path:
-            header = binary.run("trace", "info", path, "--json")[0]["header"]
+            header = binary.run("trace", "info", path, "--json", incomplete=1)[0]["header"]
             replayed, notes = binary.run("replay", path, "--json", *binary.flags(job.policies))
             ends = [line for line in notes.splitlines() if "only the events before it are usable" in line]
             compared = {}
             if job.compare:
                 first, *others = job.policies
                 for other in others:
-                    both, _ = binary.run("compare", path, "--json", *binary.flags([first, other]))
+                    both, _ = binary.run("compare", path, "--json", *binary.flags([first, other]), incomplete=6)
                     compared[both["policies"][1]] = both["traces"][0]
         return rows.of_replay(trace, header, replayed, ends[0] if ends else None, compared)
     except (OSError, MemoryError) as error:

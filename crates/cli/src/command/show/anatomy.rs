@@ -1,6 +1,8 @@
 //! `vmarea show anatomy`: locations of the parts of a process.
 
+use super::page;
 use super::target::TargetArgs;
+use crate::command::page::PageArg;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
@@ -32,12 +34,17 @@ pub struct Anatomy {
 
     #[command(flatten)]
     json: JsonArg,
+
+    #[command(flatten)]
+    page: PageArg,
 }
 
 impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
-        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref()])?;
+        let html = self.page.html.as_ref();
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref(), html])?;
+        let html = html.map(Output::open).transpose()?;
         let (fold, smaps) = match self.all {
             true => (Fold::None, Smaps::WithoutView),
             false => (Fold::Small, Smaps::Never),
@@ -51,6 +58,9 @@ impl Anatomy {
         let size = |bytes| console.size(bytes).to_string();
         if let Some(svg) = svg {
             svg.write(console, anatomy.svg(&size).as_bytes())?;
+        }
+        if let Some(html) = html {
+            html.write(console, page::page(&shown).as_bytes())?;
         }
         outputs.write(console, &anatomy, |out| anatomy.write_text(out, &size))?;
         Ok(Exit::Ok)

@@ -133,24 +133,6 @@ impl<'a, T> Found<'a, T> {
 /// value is created by `Default`, once per slot, and is not dropped when the slot is freed.
 ///
 /// A slot is used at most 2³¹ times and is then retired, so a key never becomes valid again.
-///
-/// ```
-/// use core::sync::atomic::{AtomicU64, Ordering};
-/// use vmarea_sync::{Key, Slots};
-///
-/// let slots = Slots::<AtomicU64>::new();
-/// let key = slots.insert()?;
-/// slots.get(key).expect("in use").store(7, Ordering::Relaxed);
-/// assert_eq!(Key::from_bits(key.to_bits()), Some(key));
-/// assert_eq!(slots.key_at(key.index()), Some(key));
-///
-/// assert!(slots.remove(key));
-/// assert!(slots.get(key).is_none(), "a stale key finds nothing");
-/// // Threads with lanes of their own do not disturb each other.
-/// let next = slots.insert_in(3)?;
-/// assert!(next != key && slots.remove_in(next, 3));
-/// # Ok::<(), vmarea_sync::OutOfMemory>(())
-/// ```
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
@@ -197,7 +179,10 @@ fn place(index: u32) -> (usize, usize) {
     let number = index + FIRST;
     // The lowest bit shows the compiler that the number is not zero.
     let bits = (number | 1).ilog2();
-    ((bits - FIRST.ilog2()) as usize, (number ^ 1 << bits) as usize)
+    (
+        (bits - FIRST.ilog2()) as usize,
+        (number ^ 1 << bits) as usize,
+    )
 }
 
 /// Converts a lane number from a caller to the index of a lane other than lane 0.

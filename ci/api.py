@@ -24,6 +24,8 @@ CRATES = {
     "vmarea_merge": "crates/merge",
     "vmarea": "crates/vmarea",
 }
+# The version of rustdoc's JSON that this script reads.
+VERSION = 57
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NO_RUST = re.compile(r"\b(text|sh|toml|json|console|c|ignore|sql)\b")
 
@@ -151,6 +153,9 @@ def main():
     used, missing = collections.Counter(), []
     for name, source in CRATES.items():
         document = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        if document["format_version"] != VERSION:
+            print(f"api: skipped: rustdoc writes version {document['format_version']} of its JSON, not {VERSION}")
+            return
         crate = Crate(name, document, elsewhere(source))
         without = [item for item in crate.items if not crate.has_example(item)]
         why = [(item, reason(item, reasons)) for item in without]

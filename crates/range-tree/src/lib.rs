@@ -13,10 +13,10 @@
 //!
 //! # Examples
 //! ```
-//! use vmarea_range_tree::{Entry, RangeTree};
+//! use vmarea_range_tree::{Entry, RangeTree, Writer};
 //!
 //! let tree = RangeTree::new();
-//! let mut writer = tree.write();
+//! let mut writer: Writer<'_> = tree.write();
 //! // The changes below cannot fail, because their memory is reserved.
 //! writer.reserve(3)?;
 //! writer.insert(Entry { start: 0x1000, end: 0x3000, value: 7 });
@@ -33,7 +33,17 @@
 //! assert_eq!(tree.gap_lowest(0x1000, 0x10000, 0x2000), Some((0x3000, 0x8000)));
 //! assert_eq!(tree.gap_highest(0x1000, 0x10000, 0x2000), Some((0xa000, 0x10000)));
 //!
-//! assert_eq!(tree.write().remove(0x1000).map(|gone| gone.value), Some(7));
+//! let [below, above] = tree.touching(0x3000, 0x8000);
+//! assert_eq!((below, above), (tree.get(0x1000), tree.get(0x8000)));
+//!
+//! // One range becomes two, and these become one again.
+//! let mut writer = tree.write();
+//! writer.reserve(1)?;
+//! let upper = Entry { start: 0x2000, end: 0x3000, value: 9 };
+//! writer.cut(0x1000, &[Entry { start: 0x1000, end: 0x2000, value: 7 }, upper]);
+//! assert_eq!(tree.get(0x2000), Some(upper));
+//! writer.absorb(0x1000, 0x1000, 0x3000);
+//! assert_eq!(writer.remove(0x1000).map(|gone| gone.value), Some(7));
 //! assert_eq!(tree.len(), 1);
 //! # Ok::<(), vmarea_range_tree::OutOfMemory>(())
 //! ```

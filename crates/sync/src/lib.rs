@@ -18,7 +18,7 @@
 //! # Examples
 //! ```
 //! use core::sync::atomic::{AtomicU64, Ordering};
-//! use vmarea_sync::{Key, Slots};
+//! use vmarea_sync::{Found, Key, Slots};
 //!
 //! let slots = Slots::<AtomicU64>::new();
 //! let key = slots.insert()?;
@@ -26,7 +26,11 @@
 //! assert_eq!(Key::from_bits(key.to_bits()), Some(key));
 //! assert_eq!(slots.key_at(key.index()), Some(key));
 //!
+//! let found: Found<'_, _> = slots.find(key).expect("in use");
+//! assert_eq!(found.value().load(Ordering::Relaxed), 7);
+//!
 //! assert!(slots.remove(key));
+//! assert!(!found.is_current());
 //! assert!(slots.get(key).is_none(), "a stale key finds nothing");
 //! // Threads with lanes of their own do not disturb each other.
 //! let next = slots.insert_in(3)?;

@@ -134,15 +134,15 @@ macro_rules! settings {
 ///
 /// ```
 /// use vmarea_merge::policy::Policy;
-/// use vmarea_merge::policy::setting::{names, rules, switches, without_effect};
+/// use vmarea_merge::policy::setting::{Setting, names, rules, switches, without_effect};
 ///
 /// let mut policy = Policy::LINUX;
-/// for mut setting in switches(&mut policy) {
-///     if setting.name == "different_anon_vmas" {
-///         assert!(setting.set("on"));
-///         assert_eq!(setting.get(), "on");
-///     }
-/// }
+/// let is_wanted = |setting: &&mut Setting<'_>| setting.name == "different_anon_vmas";
+/// let mut all = switches(&mut policy);
+/// let setting = all.iter_mut().find(is_wanted).expect("a switch");
+/// assert!(setting.set("on") && !setting.set("perhaps"));
+/// assert_eq!(setting.get(), "on");
+/// drop(all);
 /// assert!(policy.merging.different_anon_vmas);
 /// assert!(names(rules).contains(&"brk_joins_next"));
 /// assert!(without_effect(&Policy::VMAREA).is_empty());

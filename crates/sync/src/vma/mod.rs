@@ -173,7 +173,7 @@ fn owner(word: &AtomicU64) -> Option<LockId> {
 /// The body of a VMA and the lock that guards it; see the module documentation.
 ///
 /// ```
-/// use vmarea_sync::{Lock, VmaCell};
+/// use vmarea_sync::{Lock, Subclass, VmaCell};
 ///
 /// let lock = Lock::new();
 /// let vma = VmaCell::<u64>::default();
@@ -187,7 +187,11 @@ fn owner(word: &AtomicU64) -> Option<LockId> {
 /// assert_eq!(*vma.start_read(&lock).expect("attached"), 7);
 /// // Or it takes `mmap_lock` first.
 /// assert_eq!(*vma.get(&lock.read()), 7);
-/// assert_eq!(*vma.start_read_locked(&lock.read()).expect("attached"), 7);
+/// let guard = lock.read();
+/// assert_eq!(*vma.start_read_locked(&guard).expect("attached"), 7);
+/// let nested = vma.start_read_locked_nested(&guard, Subclass::SINGLE_DEPTH);
+/// assert_eq!(*nested.expect("attached"), 7);
+/// drop(guard);
 ///
 /// let mut guard = lock.write();
 /// vma.start_write(&mut guard);

@@ -21,6 +21,7 @@
 //! # Examples
 //! ```
 //! use vmarea::prelude::*;
+//! use vmarea::mm::Retained;
 //! use vmarea::page::swap::SwapMap;
 //!
 //! let system = System { swap: true, swap_slots: 16, ..System::default() };
@@ -56,6 +57,12 @@
 //! let pin = space.pin_page(mm, at)?;
 //! assert_eq!(space.swap_out(mm, at), Err(Errno::EBUSY));
 //! space.unpin_page(pin);
+//! let frame = frame_of(at).expect("present");
+//! // A page that was accessed gets a second chance.
+//! assert!(matches!(space.reclaim_frame(frame), Err(Retained::Accessed)));
+//! assert!(space.reclaim_frame(frame).is_ok());
+//! space.fault(mm, at, Access::Write)?;
+//! space.swap_out_frame(frame_of(at).expect("present"))?;
 //! space.validate_all().expect("sound");
 //! # Ok::<(), Errno>(())
 //! ```

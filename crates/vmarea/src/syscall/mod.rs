@@ -36,6 +36,21 @@
 //!
 //! let next = space.predict_mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
 //! assert_eq!(space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?, next);
+//! let grow = MremapRequest {
+//!     addr: next,
+//!     old_len: PAGE_SIZE,
+//!     new_len: 2 * PAGE_SIZE,
+//!     flags: MremapFlags::MAYMOVE,
+//!     ..MremapRequest::default()
+//! };
+//! let moved = space.predict_mremap(mm, &grow)?;
+//! assert_eq!(space.mremap(mm, &grow)?, moved);
+//! let low = MmapRequest {
+//!     addr: 0x2000_0000,
+//!     flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+//!     ..MmapRequest::anonymous(PAGE_SIZE)
+//! };
+//! assert_eq!(space.mmap(mm, &low)?, low.addr);
 //! assert_eq!(space.brk(mm, layout.brk + PAGE_SIZE)?, layout.brk + PAGE_SIZE);
 //! space.mlockall(mm, MclFlags::FUTURE)?;
 //! space.munlockall(mm)?;

@@ -14,11 +14,12 @@
 //! # Examples
 //! ```
 //! use vmarea::prelude::*;
+//! use vmarea::types::call_flags::Pkey;
 //!
 //! let system = System { protection_keys: true, ..System::default() };
 //! let space = Space::new(Policy::LINUX, system);
 //! let mm = space.mm_create(Layout::default(), Limits::default())?;
-//! let key = space.pkey_alloc(mm, 0, 0)?;
+//! let key: Pkey = space.pkey_alloc(mm, 0, 0)?;
 //! space.pkey_free(mm, key)?;
 //! assert_eq!(space.pkey_free(mm, key), Err(Errno::EINVAL));
 //! # Ok::<(), Errno>(())

@@ -8,6 +8,7 @@
 //! # Examples
 //! ```
 //! use vmarea::prelude::*;
+//! use vmarea::mm::Mdwe;
 //! use vmarea::types::prctl::PrctlOption;
 //!
 //! let space = Space::new(Policy::LINUX, System::default());
@@ -19,6 +20,12 @@
 //!     ..MmapRequest::anonymous(PAGE_SIZE)
 //! };
 //! assert_eq!(space.mmap(mm, &request), Err(Errno::EACCES));
+//! let layout = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?.state().layout;
+//! assert_eq!(layout.mdwe, Mdwe::Refused);
+//! // A program that is started by `execve` is refused the same.
+//! let mut next = Layout::default();
+//! next.inherit(&layout);
+//! assert_eq!(next.mdwe, Mdwe::Refused);
 //! assert_eq!(space.personality(mm, 0)?, 0);
 //! # Ok::<(), Errno>(())
 //! ```

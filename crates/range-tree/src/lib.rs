@@ -43,6 +43,7 @@ extern crate std;
 
 mod balance;
 mod gap;
+mod join;
 #[cfg(all(test, loom))]
 mod models;
 mod node;

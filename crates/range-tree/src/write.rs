@@ -188,7 +188,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the path, leaf and row of the range that starts at `start`.
-    fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
+    pub(crate) fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
         let mut path = Path::new();
         let mut node = self.tree.node(self.tree.root())?;
         loop {
@@ -275,7 +275,7 @@ impl<'a> Writer<'a> {
     ///
     /// The change leaves the rows below `from` alone. `apply` returns the new number of rows, the largest gap that the change removed or shrank,
     /// and the largest gap that it created.
-    fn change_leaf(
+    pub(crate) fn change_leaf(
         &self,
         path: &Path<'a>,
         (leaf, from): (&Leaf, usize),
@@ -301,7 +301,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Runs a change, and forces concurrent searches that visit several nodes to retry.
-    fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
+    pub(crate) fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
         let changes = &self.tree.changes;
         let before = changes.load(Ordering::Relaxed);
         changes.store(before + 1, Ordering::Relaxed);
@@ -312,7 +312,7 @@ impl<'a> Writer<'a> {
         changes.store(before + 2, Ordering::Release);
     }
 
-    fn count(&mut self, more: isize) {
+    pub(crate) fn count(&mut self, more: isize) {
         // ORDERING: Relaxed; the count publishes no other data, and only the writer changes it.
         let now = self.tree.ranges.load(Ordering::Relaxed);
         let then = now.wrapping_add_signed(more);
@@ -385,13 +385,13 @@ pub(crate) fn propagate_span(path: &Path<'_>, mut span: Span) {
 }
 
 /// Returns the end of the range to the left of the path's leaf.
-fn left_end(path: &Path<'_>) -> Option<u64> {
+pub(crate) fn left_end(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| Some(inner.end_of(row.checked_sub(1)?)))
 }
 
 /// Returns the start of the range to the right of the path's leaf.
-fn right_start(path: &Path<'_>) -> Option<u64> {
+pub(crate) fn right_start(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| (row + 1 < inner.len()).then(|| inner.start(row + 1)))
 }

@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 
 pub mod anatomy;
+pub mod apart;
 pub mod export;
 pub mod flags;
 pub mod graph;
 pub mod maps;
+pub mod page;
 pub mod shown;
 mod svg;
+pub mod timeline;

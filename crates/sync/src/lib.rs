@@ -49,7 +49,7 @@ pub use lock::{
 };
 pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
 pub use rank::{Rank, Subclass};
-pub use slots::{Key, OutOfMemory, Slots};
+pub use slots::{Found, Key, OutOfMemory, Slots};
 pub use spin::{SpinGuard, SpinLock};
 pub use vma::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, ReadWrite, Refused,

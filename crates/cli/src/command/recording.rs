@@ -53,6 +53,14 @@ impl RecordingArgs {
     pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
         record(console, &self.command, self.checkpoint, Stacks::Skip, sink)
     }
+
+    /// Runs the program like [`RecordingArgs::record`], and also passes the stacks of its calls.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RecordingArgs::record`].
+    pub fn record_stacks(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
+        record(console, &self.command, self.checkpoint, Stacks::Copy, sink)
+    }
 }
 
 /// Runs a program to its end and passes every event to `sink`.

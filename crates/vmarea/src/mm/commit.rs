@@ -23,6 +23,15 @@ use vmarea_range_tree::Entry;
 /// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
+/// Other VMAs in the new bounds of a VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Others {
+    /// There are none.
+    None,
+    /// The VMA takes their place in the map; they are detached.
+    Absorbed,
+}
+
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Carries out the plan. The target gets `flags`, plus the sticky flags of every merged VMA.
     ///
@@ -30,9 +39,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// The reason why the merge had to be given up; nothing has changed then.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
-        let givers = plan.givers();
-        for id in &givers {
-            self.start_write(*id);
+        for id in plan.givers() {
+            self.start_write(id);
         }
         self.start_write(plan.target);
         if let Some((_, range, _)) = plan.shrink {
@@ -45,7 +53,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let mut spare = spare.map_err(|_| GivenUp::Memory)?;
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
-        let mut root_locks = self.root_locks_of(plan, &givers);
+        let mut root_locks = self.root_locks_of(plan);
         // Computed before any change: if the target gets another anon_vma, its pages must change
         // too.
         let changes = self.changes(plan);
@@ -72,10 +80,22 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some((id, range, pgoff)) = plan.shrink {
             self.set_range_held(id, (range, pgoff), &mut root_locks);
         }
-        for id in plan.remove.into_iter().flatten() {
-            self.forget_held(id, &mut root_locks);
+        let whole = (plan.range, plan.pgoff);
+        if space.lookup_observer.is_some() || plan.remove == [None; 2] {
+            // An observer of lookups is told of each change by itself.
+            for id in plan.remove.into_iter().flatten() {
+                self.forget_held(id, &mut root_locks);
+            }
+            self.set_range_held(plan.target, whole, &mut root_locks);
+        } else {
+            for id in plan.remove.into_iter().flatten() {
+                self.detach(id);
+            }
+            self.set_range_among(plan.target, whole, Others::Absorbed, &mut root_locks);
+            for id in plan.remove.into_iter().flatten() {
+                self.release_vma_held(id, &mut root_locks);
+            }
         }
-        self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
         Ok(plan.target)
     }
@@ -97,16 +117,31 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
 
     /// Locks the anon_vma roots that a plan affects. If the plan only moves the target's end, locks
     /// none: `set_range_held` decides later whether to lock.
-    fn root_locks_of(&self, plan: &Plan, givers: &[VmaId]) -> AnonVmaRootLocks<'s, E> {
+    fn root_locks_of(&self, plan: &Plan) -> AnonVmaRootLocks<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         let target = space.vma(plan.target);
+        let [one, other] = plan.remove;
+        let alone = [one, other, plan.shrink.map(|(id, ..)| id), holder];
         let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
-        if stays && holder.is_none() && givers.is_empty() {
+        if stays && alone == [None; 4] {
             return AnonVmaRootLocks::none();
         }
-        let all = givers.iter().copied().chain(holder).chain([plan.target]);
-        space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
+        let mut anon_vmas: SmallVec<[AnonVmaId; 5]> = SmallVec::new();
+        anon_vmas.extend(target.anon_vma());
+        for id in alone.into_iter().flatten() {
+            if let Some(anon_vma) = space.vma(id).anon_vma()
+                && anon_vmas.last() != Some(&anon_vma)
+            {
+                anon_vmas.push(anon_vma);
+            }
+        }
+        if let [only] = anon_vmas[..] {
+            let mut root_locks = AnonVmaRootLocks::none();
+            root_locks.of(space, only);
+            return root_locks;
+        }
+        space.lock_anon_vma_roots(anon_vmas)
     }
 
     /// Gives the target a copy of the chain of the VMA whose anon_vma survives. Returns the
@@ -192,16 +227,21 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let Some(survivor) = holder.and_then(Vma::anon_vma) else {
             return changes;
         };
-        for id in plan.givers().into_iter().chain([plan.target]) {
+        let base = |pgoff: Pgoff, start| pgoff.0.wrapping_sub(Pgoff::of_addr(start).0);
+        let becomes = base(plan.pgoff, plan.range.start);
+        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let [one, other] = plan.remove;
+        for id in [one, other, shrinks, Some(plan.target)].into_iter().flatten() {
             let vma = self.space.vma(id);
             let Some(was) = vma.anon_vma() else { continue };
+            if was == survivor && base(vma.pgoff(), vma.start()) == becomes {
+                continue;
+            }
             let range = VmRange::new(vma.start(), vma.end());
             let taken = range.clip(plan.range);
             let first = plan.pgoff.plus_bytes(taken.start - plan.range.start);
             let lies = vma.pgoff().plus_bytes(taken.start - range.start);
-            if lies != first || was != survivor {
-                changes.push((taken, ((was, lies), (survivor, first))));
-            }
+            changes.push((taken, ((was, lies), (survivor, first))));
         }
         changes
     }
@@ -219,7 +259,17 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     pub(crate) fn set_range_held(
         &mut self,
         id: VmaId,
+        place: (VmRange, Pgoff),
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
+        self.set_range_among(id, place, Others::None, root_locks);
+    }
+
+    fn set_range_among(
+        &mut self,
+        id: VmaId,
         (range, pgoff): (VmRange, Pgoff),
+        others: Others,
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         self.start_write(id);
@@ -240,7 +290,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         vma.set_range(range, pgoff);
         if !unchanged {
             self.rehome(vma, old_start, range.start);
-            self.index().resize(old_start, range.start, range.end);
+            match others {
+                Others::None => self.index().resize(old_start, range.start, range.end),
+                Others::Absorbed => self.index().absorb(old_start, range.start, range.end),
+            }
             self.lookups().note_change(|| Change::Resized {
                 vma: id,
                 start: old_start,
@@ -282,10 +335,16 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             vma: id,
             prev: self.prev(vma.start()).map(|v| v.id),
         });
-        vma.body.detach(self.guard_at(vma.start()));
+        self.detach(id);
         self.index().remove(vma.start());
-        self.state_mut().map_count -= 1;
         self.release_vma_held(id, root_locks);
+    }
+
+    /// Keeps faults out of a VMA that is about to be removed from the map.
+    fn detach(&mut self, id: VmaId) {
+        let vma = self.space.vma(id);
+        vma.body.detach(self.guard_at(vma.start()));
+        self.state_mut().map_count -= 1;
     }
 
     /// Frees a VMA that has been removed from the map or was never inserted.
@@ -293,7 +352,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.release_vma_held(id, &mut AnonVmaRootLocks::none());
     }
 
-    fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
+    pub(crate) fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let vma = self.space.vma(id);
         self.space.unlink_anon_vmas(vma, root_locks);
         let start = vma.start();

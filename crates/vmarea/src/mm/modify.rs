@@ -96,22 +96,28 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         range: VmRange,
         body: VmaBody,
     ) -> Result<VmaId, Errno> {
-        let proposal = Proposal {
-            range,
-            pgoff: vma.pgoff_at(range.start),
-            body,
-            anon_vma: vma.anon_vma,
-            middle: Some(*vma),
-            copied_from: None,
-        };
-        if let Some(id) = self.merge(&proposal, MergeScope::Both)? {
-            return Ok(id);
+        let inside = vma.range.start < range.start && range.end < vma.range.end;
+        // A range without neighbours does not merge, but an observer is told so.
+        if !inside || self.space.observer.is_some() {
+            let proposal = Proposal {
+                range,
+                pgoff: vma.pgoff_at(range.start),
+                body,
+                anon_vma: vma.anon_vma,
+                middle: Some(*vma),
+                copied_from: None,
+            };
+            if let Some(id) = self.merge(&proposal, MergeScope::Both)? {
+                return Ok(id);
+            }
         }
-        if vma.range.start < range.start {
-            self.split(vma.id, range.start, NewHalf::Below)?;
-        }
-        if vma.range.end > range.end {
-            self.split(vma.id, range.end, NewHalf::Above)?;
+        if !inside || !self.split_both(vma, range) {
+            if vma.range.start < range.start {
+                self.split(vma.id, range.start, NewHalf::Below)?;
+            }
+            if vma.range.end > range.end {
+                self.split(vma.id, range.end, NewHalf::Above)?;
+            }
         }
         self.set_body(vma.id, body);
         Ok(vma.id)
@@ -230,10 +236,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// are not even read, to avoid contention with concurrent faults, which write to the locks in
     /// them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
-        let tree = self.index();
-        let below = tree.prev(range.start).filter(|e| e.end == range.start);
-        let above = tree.find(range.end).filter(|e| e.start == range.end);
-        [below, above].map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))
+        let touching = self.index().touching(range.start, range.end);
+        touching.map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))
     }
 
     fn decide_between(

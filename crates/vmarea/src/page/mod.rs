@@ -9,7 +9,8 @@
 //!         huge ─────────────────▶ 512 frames mapped as a whole     `huge`, `thp`
 //! `shard`  part of a page table   `references` what entries hold   `sorted_map` maps that may fail
 //! `tables` range operations on one page table, as the system calls use them
-//! `range`  zap, protect, copy, change the owner of a range    `moving`  moves entries for mremap
+//! `range`  zap, copy, change the owner of a range             `moving`  moves entries for mremap
+//! `protect` changes the protection of a range                 `pair`    two tables, locked together
 //! `clean`  write-protects file pages before they are written back
 //! `gather` removed entries, whose frames are released after the TLB flush
 //! `rmap_walk` finds the entries that map a frame
@@ -25,7 +26,9 @@ pub(crate) mod huge;
 pub mod ksm;
 pub mod migrate;
 pub mod moving;
+mod pair;
 pub mod pin;
+mod protect;
 pub mod range;
 mod references;
 pub mod rmap_walk;

@@ -22,5 +22,6 @@ pub mod anon_vma;
 pub mod interval;
 pub(crate) mod root_locks;
 pub(crate) mod span;
+mod treap;
 
 pub use anon_vma::{AnonVma, AnonVmaView};

@@ -1,11 +1,14 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
+mod page;
+
+use super::page::PageArg;
 use super::recording::{self, Attached, Method};
 use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
-use crate::sink::TraceSink;
+use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -15,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use vmarea::types::VmRange;
+use vmarea_explain::origins::Origin;
 use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
@@ -22,8 +26,7 @@ use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
-use vmarea_recorder::{CallStack, Sink, Stacks};
-use vmarea_trace::event::{Event, Header};
+use vmarea_recorder::Stacks;
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;
@@ -105,6 +108,9 @@ pub struct Explain {
     #[command(flatten)]
     json: JsonArg,
 
+    #[command(flatten)]
+    page: PageArg,
+
     /// Write comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -116,6 +122,15 @@ pub struct Explain {
     /// Run and record a program, and explain its mappings at the moment when it had the most
     #[arg(last = true, value_name = "COMMAND", group = "process")]
     command: Vec<OsString>,
+}
+
+/// A process with its explanation.
+struct Explained {
+    report: Report,
+    process: Process,
+    /// Calls that made the mappings, if the process was recorded.
+    origins: Vec<Option<Origin>>,
+    stacks: stacks::Stacks,
 }
 
 /// A range of addresses.
@@ -189,11 +204,13 @@ impl Explain {
                 anyhow!("stacks need a recording: add --record 30s, or give a command after --");
             return Err(Failure::new(Status::Usage, missing));
         }
-        let profiles = [self.folded.as_ref(), self.pprof.as_ref()];
-        let outputs = Outputs::open_beside(self.json.json.as_ref(), &profiles)?;
+        let html = self.page.html.as_ref();
+        let others = [self.folded.as_ref(), self.pprof.as_ref(), html];
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
+        let html = html.map(Output::open).transpose()?;
         let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
-        let mut report = if self.command.is_empty() && self.record.is_none() {
+        let mut explained = if self.command.is_empty() && self.record.is_none() {
             let mut process = self.process()?;
             for note in &process.notes {
                 console.note(note);
@@ -209,22 +226,30 @@ impl Explain {
                     return Err(Failure::new(Status::NothingToDo, nothing));
                 }
             }
-            explain(&process, self.list())
+            Explained {
+                report: explain(&process, self.list()),
+                process,
+                origins: Vec::new(),
+                stacks: stacks::Stacks::default(),
+            }
         } else {
             self.of_recording(console)?
         };
+        let report = &mut explained.report;
         if let Some(earlier) = earlier {
-            let mut now = Moment::from(&report);
+            let mut now = Moment::from(&*report);
             if let (None, Some(path)) = (now.taken_unix_ms, &self.from) {
                 now.taken_unix_ms = time_of(path);
             }
             report.since = Some(growth(&earlier, &now));
         }
-        outputs.write(console, &report, |out| {
-            self.write_text(console, out, &report)
-        })?;
+        let report = &explained.report;
+        outputs.write(console, report, |out| self.write_text(console, out, report))?;
+        if let Some(html) = html {
+            html.write(console, page::page(console, &explained)?.as_bytes())?;
+        }
         match self.fail_above {
-            Some(threshold) if threshold.is_exceeded(&report) => {
+            Some(threshold) if threshold.is_exceeded(report) => {
                 console.note(&format!(
                     "{} mappings are {:.1} % of the limit: more than --fail-above allows",
                     report.mappings,
@@ -241,7 +266,7 @@ impl Explain {
     }
 
     /// Records the program to its end, or the process for a while, and explains the recording.
-    fn of_recording(&self, console: &Console) -> Result<Report> {
+    fn of_recording(&self, console: &Console) -> Result<Explained> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
         let folded = self.folded.as_ref().map(Output::open).transpose()?;
         let pprof = self.pprof.as_ref().map(Output::open).transpose()?;
@@ -277,7 +302,12 @@ impl Explain {
             profile.write_pprof(&mut text)?;
             output.write(console, &text)?;
         }
-        Ok(explain_recorded(&recorded, &stacks, self.list()))
+        Ok(Explained {
+            report: explain_recorded(&recorded, &stacks, self.list()),
+            process: recorded.process,
+            origins: recorded.origins,
+            stacks,
+        })
     }
 
     /// True if the stacks of the calls are shown or written.
@@ -295,7 +325,7 @@ impl Explain {
             trace: TraceSink::nameless(file),
             stacks: StackTable::default(),
         };
-        let stacks = if self.needs_stacks() {
+        let stacks = if self.needs_stacks() || self.page.html.is_some() {
             Stacks::Copy
         } else {
             Stacks::Skip
@@ -364,26 +394,6 @@ impl Explain {
             (None, _, _) => report.write_text(&mut out, &size)?,
         }
         Ok(())
-    }
-}
-
-/// Writes the trace, and collects the stacks of its calls.
-struct StackSink<'a> {
-    trace: TraceSink<'a>,
-    stacks: StackTable,
-}
-
-impl Sink for StackSink<'_> {
-    fn header(&mut self, header: &Header) -> io::Result<()> {
-        self.trace.header(header)
-    }
-
-    fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.trace.event(event)
-    }
-
-    fn stack(&mut self, stack: &CallStack) {
-        self.stacks.add(stack);
     }
 }
 

@@ -3,7 +3,7 @@
 mod page;
 
 use super::page::PageArg;
-use super::recording::{self, Attached, Method};
+use super::recording::{self, Attached, Method, Started};
 use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
@@ -91,14 +91,8 @@ pub struct Explain {
           conflicts_with_all = ["range", "rss", "no_bpf"])]
     record: Option<Duration>,
 
-    /// With --record: method of recording
-    #[arg(
-        long,
-        value_name = "METHOD",
-        value_enum,
-        default_value_t,
-        requires = "record"
-    )]
+    /// With a command or --record: method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     by: Method,
 
     /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
@@ -199,9 +193,16 @@ impl Explain {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
-        if self.needs_stacks() && self.command.is_empty() && self.record.is_none() {
+        let records = self.record.is_some() || !self.command.is_empty();
+        let what = match (self.needs_stacks(), self.by) {
+            _ if records => None,
+            (true, _) => Some("stacks need"),
+            (false, Method::Auto) => None,
+            (false, _) => Some("--by needs"),
+        };
+        if let Some(what) = what {
             let missing =
-                anyhow!("stacks need a recording: add --record 30s, or give a command after --");
+                anyhow!("{what} a recording: add --record 30s, or give a command after --");
             return Err(Failure::new(Status::Usage, missing));
         }
         let html = self.page.html.as_ref();
@@ -341,7 +342,15 @@ impl Explain {
                 };
                 recording::attach(console, attached, &mut sink)?
             }
-            None => recording::record(console, &self.command, None, stacks, &mut sink)?,
+            None => {
+                let started = Started {
+                    command: &self.command,
+                    checkpoint: None,
+                    stacks,
+                    by: self.by,
+                };
+                recording::record(console, started, &mut sink)?
+            }
         };
         for note in &outcome.notes {
             console.note(note);

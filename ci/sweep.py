@@ -246,7 +246,10 @@ def main():
         again = sweep(source, work / "local")
         if again["skipped"] != copies + 1:
             sys.exit(f"sweep: started again: only {again['skipped']} of {copies + 1} skipped")
-    print(f"sweep: ok, {copies + 1} traces, of which starting again skips all")
+        seconds = again["wall_seconds"]
+        files = [path.stat().st_size for path in (work / "local").rglob("*.parquet")]
+        print(f"sweep: results: {len(files)} files, {sum(files) / copies:.0f} bytes a trace; all skipped in {seconds:.1f} s")
+    print(f"sweep: ok, {copies + 1} traces")
 
 
 main()

@@ -1,7 +1,8 @@
 """Sweeps copies of the corpus by a plain loop, by local processes, and by a Ray cluster of two nodes on loopback.
 
 A node is killed in the middle, and the rows of Ray must equal those of `local`. All runs follow each other, and the
-figures of each are printed as a row of a table: traces per second and core, cost beside the plain loop, peak memory.
+figures of each are printed as a row of a table: traces per second and core, processor time for each trace beside that
+of the plain loop, which other work on the machine hardly changes, and peak memory.
 
 A fifth of the traces is enough for the rates. At the end, the whole cluster is ended in the middle of a sweep, which
 then goes on without it.
@@ -53,23 +54,25 @@ def sweep(source, out, *more):
 
 
 def loop(source, out, most):
-    """Replays traces one after another in this process, without an engine; returns the seconds for each."""
+    """Replays traces one after another in this process, without an engine.
+
+    Returns the traces per second, and the seconds of processor time for each.
+    """
     job = plan.Job(str(out), tuple(POLICIES.split(",")), False, "plain")
     found = plan.find(job, str(source))[:most]
-    begun = time.monotonic()
+    begun, before = time.monotonic(), task.processor_time()
     for batch in plan.batches(found, BATCH):
         task.run(job, batch)
-    return (time.monotonic() - begun) / len(found)
+    return len(found) / (time.monotonic() - begun), (task.processor_time() - before) / len(found)
 
 
-def say(name, workers, summary, plain, out):
-    """Prints the figures of a run. The work alone is what tasks took, without the start and the end of an engine."""
+def say(name, workers, summary, spent, plain, out):
+    """Prints the figures of a run. The rate without start and end is that between the first and the last files."""
     made = summary["ok"] + summary["cut_off"] + summary["bad"]
     rate = made / summary["wall_seconds"] / workers
-    steady = steady_rate(out) / workers
     print(
-        f"sweep: | {name} | {made} | {summary['wall_seconds']:.0f} s | {rate:.1f} | {steady:.1f} | {steady * plain:.2f} "
-        f"| {summary['peak_bytes'] >> 20} MiB |",
+        f"sweep: | {name} | {made:,} | {summary['wall_seconds']:.0f} s | {rate:.1f} | {steady_rate(out) / workers:.1f} "
+        f"| {1e3 * spent / made:.1f} ms | {spent / made / plain:.2f} | {summary['peak_bytes'] >> 20} MiB |",
         flush=True,
     )
 
@@ -92,13 +95,18 @@ def node(*arguments):
 
 def end(started):
     """Kills a node with all its processes."""
-    listed = subprocess.run(["ps", "-o", "pid=", "-s", str(started.pid)], capture_output=True, text=True).stdout
-    for pid in listed.split():
+    for pid in members(started):
         try:
-            os.kill(int(pid), 9)
+            os.kill(pid, 9)
         except ProcessLookupError:
             pass
     started.wait()
+
+
+def members(started):
+    """Returns the processes of a node, which are those of its session."""
+    listed = subprocess.run(["ps", "-o", "pid=", "-s", str(started.pid)], capture_output=True, text=True).stdout
+    return [int(pid) for pid in listed.split()]
 
 
 def cluster(wanted):
@@ -166,22 +174,38 @@ def compare(work, one, other):
 
 def rates(work, source, copies):
     """Runs the plain loop, local sweeps with one and two workers, and Ray with one and two nodes on the same traces."""
-    plain = loop(source, work / "plain", min(copies, 500))
-    print(f"sweep: plain loop: {1 / plain:.1f} traces/s")
-    print("sweep: | engine | traces | time | traces/s and core, whole | without start and end | of the plain loop | peak |")
+    rate, plain = loop(source, work / "plain", min(copies, 500))
+    print("sweep: | engine | traces | time | rate for each core | without start and end | processor time | of the loop | peak |")
+    print(f"sweep: | plain loop | {min(copies, 500)} | | {rate:.1f} | | {1e3 * plain:.1f} ms | 1 | |", flush=True)
     for workers, name in [(1, "one"), (2, "two")]:
-        out = work / name
-        summary = sweep(source, out, "--workers", str(workers), "--batch", str(BATCH))
-        say(f"local, workers: {workers}", workers, summary, plain, out)
+        before = task.processor_time()
+        summary = sweep(source, work / name, "--workers", str(workers), "--batch", str(BATCH))
+        say(f"local, workers: {workers}", workers, summary, task.processor_time() - before, plain, work / name)
     for wanted in (1, 2):
         out = work / f"ray-{wanted}"
         nodes = cluster(wanted)
         try:
-            say(f"Ray, nodes: {wanted}", wanted, finished(on_ray(source, out)), plain, out)
+            before = task.processor_time() + of_nodes(nodes)
+            summary = finished(on_ray(source, out))
+            spent = task.processor_time() + of_nodes(nodes) - before
+            say(f"Ray, nodes: {wanted}", wanted, summary, spent, plain, out)
         finally:
             stop(nodes)
     for name in ("two", "ray-1", "ray-2"):
         compare(work, "one", name)
+
+
+def of_nodes(nodes):
+    """Returns the seconds of processor time that all processes of the nodes have used."""
+    spent = 0
+    for started in nodes:
+        for pid in members(started):
+            try:
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            except OSError:
+                continue
+            spent += sum(map(int, fields[11:15]))
+    return spent / os.sysconf("SC_CLK_TCK")
 
 
 def finished(running):

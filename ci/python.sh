@@ -37,7 +37,7 @@ export VMAREA=$target/release/vmarea
 install "$own/site"
 export PYTHONPATH=$own/site
 if [[ ${1-} == --share ]]; then
-    exec "$python" -m pytest -q -p no:cacheprovider python/tests
+    exec "$python" -m pytest -q -p no:cacheprovider -m 'not slow' python/tests
 fi
 
 (cd python && CARGO_TARGET_DIR=$own cargo test --locked --quiet --workspace --all-features)

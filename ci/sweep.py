@@ -1,17 +1,20 @@
 """Sweeps copies of the corpus by a plain loop, by local processes, and by a Ray cluster of two nodes on loopback.
 
 A node is killed in the middle, and the rows of Ray must equal those of `local`. All runs follow each other, and the
-figures of each are printed as a row of a table: traces per second and core, cost beside the plain loop, peak memory.
+figures of each are printed as a row of a table: traces per second and core, processor time for each trace beside that
+of the plain loop, which other work on the machine hardly changes, and peak memory.
 
-usage: ci/sweep.py COPIES [--gone]      VMAREA names the program
-       --gone: also ends the whole cluster in the middle of a sweep, which then goes on without it
+A fifth of the traces is enough for the rates. At the end, the whole cluster is ended in the middle of a sweep, which
+then goes on without it.
+
+usage: ci/sweep.py COPIES [--share]      VMAREA names the program
+       --share: only the sweep whose node is killed
 """
 
 import json
 import os
 import pathlib
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,23 +54,25 @@ def sweep(source, out, *more):
 
 
 def loop(source, out, most):
-    """Replays traces one after another in this process, without an engine; returns the seconds for each."""
+    """Replays traces one after another in this process, without an engine.
+
+    Returns the traces per second, and the seconds of processor time for each.
+    """
     job = plan.Job(str(out), tuple(POLICIES.split(",")), False, "plain")
     found = plan.find(job, str(source))[:most]
-    begun = time.monotonic()
+    begun, before = time.monotonic(), task.processor_time()
     for batch in plan.batches(found, BATCH):
         task.run(job, batch)
-    return (time.monotonic() - begun) / len(found)
+    return len(found) / (time.monotonic() - begun), (task.processor_time() - before) / len(found)
 
 
-def say(name, workers, summary, plain, out):
-    """Prints the figures of a run. The work alone is what tasks took, without the start and the end of an engine."""
+def say(name, workers, summary, spent, plain, out):
+    """Prints the figures of a run. The rate without start and end is that between the first and the last files."""
     made = summary["ok"] + summary["cut_off"] + summary["bad"]
     rate = made / summary["wall_seconds"] / workers
-    steady = steady_rate(out) / workers
     print(
-        f"sweep: | {name} | {made} | {summary['wall_seconds']:.0f} s | {rate:.1f} | {steady:.1f} | {steady * plain:.2f} "
-        f"| {summary['peak_bytes'] >> 20} MiB |",
+        f"sweep: | {name} | {made:,} | {summary['wall_seconds']:.0f} s | {rate:.1f} | {steady_rate(out) / workers:.1f} "
+        f"| {1e3 * spent / made:.1f} ms | {spent / made / plain:.2f} | {summary['peak_bytes'] >> 20} MiB |",
         flush=True,
     )
 
@@ -90,22 +95,28 @@ def node(*arguments):
 
 def end(started):
     """Kills a node with all its processes."""
-    listed = subprocess.run(["ps", "-o", "pid=", "-s", str(started.pid)], capture_output=True, text=True).stdout
-    for pid in listed.split():
+    for pid in members(started):
         try:
-            os.kill(int(pid), 9)
+            os.kill(pid, 9)
         except ProcessLookupError:
             pass
     started.wait()
 
 
-def cluster():
-    """Starts a head and a worker of one CPU each, and waits until both are there."""
+def members(started):
+    """Returns the processes of a node, which are those of its session."""
+    listed = subprocess.run(["ps", "-o", "pid=", "-s", str(started.pid)], capture_output=True, text=True).stdout
+    return [int(pid) for pid in listed.split()]
+
+
+def cluster(wanted):
+    """Starts a head, and a second node if two are wanted, of one CPU each, and waits until they are there."""
     nodes = [node("--head", f"--port={PORT}", "--include-dashboard=false")]
     try:
         wait(nodes, 1)
-        nodes.append(node(f"--address=127.0.0.1:{PORT}"))
-        wait(nodes, 2)
+        if wanted == 2:
+            nodes.append(node(f"--address=127.0.0.1:{PORT}"))
+            wait(nodes, 2)
     except BaseException:
         stop(nodes)
         raise
@@ -161,45 +172,69 @@ def compare(work, one, other):
             sys.exit(f"sweep: {differ} rows differ between {one} and {other}")
 
 
-def local(work, source, copies):
-    """Runs the plain loop, and local sweeps with one and two workers; returns the loop's seconds for a trace."""
-    plain = loop(source, work / "plain", min(copies, 500))
-    print(f"sweep: plain loop: {1 / plain:.1f} traces/s")
-    print("sweep: | engine | traces | time | traces/s and core, whole | without start and end | of the plain loop | peak |")
-    batch = ("--batch", str(BATCH))
-    say("local, one worker", 1, sweep(source, work / "one", "--workers", "1", *batch), plain, work / "one")
-    say("local, two workers", 2, sweep(source, work / "two", "--workers", "2", *batch), plain, work / "two")
-    compare(work, "one", "two")
-    return plain
+def rates(work, source, copies):
+    """Runs the plain loop, local sweeps with one and two workers, and Ray with one and two nodes on the same traces."""
+    rate, plain = loop(source, work / "plain", min(copies, 500))
+    print("sweep: | engine | traces | time | rate for each core | without start and end | processor time | of the loop | peak |")
+    print(f"sweep: | plain loop | {min(copies, 500)} | | {rate:.1f} | | {1e3 * plain:.1f} ms | 1 | |", flush=True)
+    for workers, name in [(1, "one"), (2, "two")]:
+        before = task.processor_time()
+        summary = sweep(source, work / name, "--workers", str(workers), "--batch", str(BATCH))
+        say(f"local, workers: {workers}", workers, summary, task.processor_time() - before, plain, work / name)
+    for wanted in (1, 2):
+        out = work / f"ray-{wanted}"
+        nodes = cluster(wanted)
+        try:
+            before = task.processor_time() + of_nodes(nodes)
+            summary = finished(on_ray(source, out))
+            spent = task.processor_time() + of_nodes(nodes) - before
+            say(f"Ray, nodes: {wanted}", wanted, summary, spent, plain, out)
+        finally:
+            stop(nodes)
+    for name in ("two", "ray-1", "ray-2"):
+        compare(work, "one", name)
 
 
-def ray(work, source, copies, plain):
-    """Runs a sweep on one node, on two nodes, and on two nodes of which one is killed."""
-    nodes = cluster()
+def of_nodes(nodes):
+    """Returns the seconds of processor time that all processes of the nodes have used."""
+    spent = 0
+    for started in nodes:
+        for pid in members(started):
+            try:
+                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            except OSError:
+                continue
+            spent += sum(map(int, fields[11:15]))
+    return spent / os.sysconf("SC_CLK_TCK")
+
+
+def finished(running):
+    """Waits for a sweep on the cluster; returns its summary."""
+    said, errors = running.communicate(timeout=7200)
+    if running.returncode:
+        sys.exit(f"sweep: Ray: status {running.returncode}: {errors}")
+    return json.loads(said.splitlines()[-1])
+
+
+def killed(work, source, copies):
+    """Sweeps all traces by local processes, and on two nodes of which one is killed; the rows must be equal."""
+    sweep(source, work / "local", "--batch", str(BATCH))
+    nodes = cluster(2)
     try:
-        if copies >= 1000:
-            running = on_ray(source, work / "both")
-            said, errors = running.communicate(timeout=7200)
-            if running.returncode:
-                sys.exit(f"sweep: Ray: {errors}")
-            say("Ray, two nodes", 2, json.loads(said.splitlines()[-1]), plain, work / "both")
-        status, said, errors = killed_in_the_middle(source, work / "ray", copies, nodes, 1)
+        begun = time.monotonic()
+        status, _, errors = killed_in_the_middle(source, work / "ray", copies, nodes, 1)
         if status:
             sys.exit(f"sweep: Ray, a node killed: status {status}: {errors}")
-        say("Ray, one of two nodes killed", 1, json.loads(said.splitlines()[-1]), plain, work / "ray")
-        compare(work, "two", "ray")
-        if copies >= 1000:
-            running = on_ray(source, work / "single")
-            said, errors = running.communicate(timeout=7200)
-            say("Ray, one node", 1, json.loads(said.splitlines()[-1]), plain, work / "single")
-            compare(work, "two", "single")
+        print(f"sweep: Ray: one of two nodes killed, {copies + 1} traces in {time.monotonic() - begun:.0f} s", flush=True)
     finally:
         stop(nodes)
+    compare(work, "local", "ray")
+    print("sweep: the rows of Ray equal those of local processes")
 
 
 def gone(work, source, copies):
     """Ends the whole cluster in the middle: the sweep says so, and goes on without it."""
-    nodes = cluster()
+    nodes = cluster(2)
     try:
         status, _, errors = killed_in_the_middle(source, work / "gone", copies, nodes, 2)
     finally:
@@ -211,7 +246,7 @@ def gone(work, source, copies):
     again = sweep(source, work / "gone", "--batch", str(BATCH))
     if not again["skipped"]:
         sys.exit("sweep: nothing was done before the cluster was gone")
-    compare(work, "two", "gone")
+    compare(work, "one", "gone")
     print(f"sweep: without the cluster: {again['skipped']} skipped, the rows are the same")
 
 
@@ -223,18 +258,22 @@ def main():
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     with tempfile.TemporaryDirectory(prefix="vmarea-sweep-") as name:
         work = pathlib.Path(name)
-        source = work / "traces"
-        source.mkdir()
-        traces(source, copies)
-        plain = local(work, source, copies)
-        ray(work, source, copies, plain)
-        if "--gone" in sys.argv:
-            gone(work, source, copies)
-        shutil.rmtree(work / "one")
-        again = sweep(source, work / "two")
+        source, few = work / "traces", work / "few"
+        for folder, count in [(source, copies), (few, copies // 5)]:
+            folder.mkdir()
+            traces(folder, count)
+        if "--share" not in sys.argv:
+            rates(work, few, copies // 5)
+        killed(work, source, copies)
+        if "--share" not in sys.argv:
+            gone(work, few, copies // 5)
+        again = sweep(source, work / "local")
         if again["skipped"] != copies + 1:
             sys.exit(f"sweep: started again: only {again['skipped']} of {copies + 1} skipped")
-    print(f"sweep: ok, {copies + 1} traces, Ray's rows equal local's")
+        seconds = again["wall_seconds"]
+        files = [path.stat().st_size for path in (work / "local").rglob("*.parquet")]
+        print(f"sweep: results: {len(files)} files, {sum(files) / copies:.0f} bytes a trace; all skipped in {seconds:.1f} s")
+    print(f"sweep: ok, {copies + 1} traces")
 
 
 main()

@@ -5,8 +5,8 @@
 #        ci/sweep.sh COPIES
 set -euo pipefail
 cd "$(dirname "$0")/.."
-arguments=("${1:-10000}" --gone)
-[[ ${1-} != --share ]] || arguments=(200)
+arguments=("${1:-10000}")
+[[ ${1-} != --share ]] || arguments=(200 --share)
 PACKAGES=procps ci/install.sh >&2
 cargo build --release --locked --quiet -p vmarea-cli
 VMAREA=$(realpath "${CARGO_TARGET_DIR:-target}/release/vmarea") "$(ci/venv.sh)/bin/python" ci/sweep.py "${arguments[@]}"

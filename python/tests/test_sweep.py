@@ -83,6 +83,7 @@ def test_bad_traces_are_rows_and_the_rest_is_done(traces, tmp_path):
     assert begun == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
 
 
+@pytest.mark.slow
 def test_a_comparison_covers_what_is_usable_of_a_torn_trace(traces, tmp_path):
     out = tmp_path / "out"
     status, summary, err = sweep(traces, "--out", out, "--json", "--compare")
@@ -93,6 +94,7 @@ def test_a_comparison_covers_what_is_usable_of_a_torn_trace(traces, tmp_path):
     assert by_name["regions.vmtrace"][0] > 0 and by_name["regions.vmtrace"][1] > 0
 
 
+@pytest.mark.slow
 def test_a_glob_can_name_other_files(traces, tmp_path):
     status, summary, _ = sweep(f"{traces}/**/*", "--out", tmp_path / "out", "--json")
     assert (status, summary["traces"], summary["bad"]) == (0, 9, 4)
@@ -101,7 +103,7 @@ def test_a_glob_can_name_other_files(traces, tmp_path):
 def test_an_interrupted_sweep_goes_on(corpus, tmp_path):
     folder = tmp_path / "traces"
     folder.mkdir()
-    for n in range(40):
+    for n in range(16):
         shutil.copy(corpus(NAMES[n % len(NAMES)]), folder / f"{n}.vmtrace")
     out, whole = tmp_path / "out", tmp_path / "whole"
     running = start(folder, "--out", out, "--json", "--workers", 1)
@@ -114,9 +116,9 @@ def test_an_interrupted_sweep_goes_on(corpus, tmp_path):
     assert running.returncode == 130
     assert "stopped: interrupted" in err and "start the same command again" in err
     done = len(list(out.rglob("part-*")))
-    assert 3 <= done < 40
+    assert 3 <= done < 16
     status, summary, _ = sweep(folder, "--out", out, "--json", "--batch", 3)
-    assert (status, summary["skipped"], summary["ok"]) == (0, done, 40 - done)
+    assert (status, summary["skipped"], summary["ok"]) == (0, done, 16 - done)
     assert sweep(folder, "--out", whole)[0] == 0
     assert rows(out) == rows(whole)
 
@@ -136,6 +138,7 @@ def test_a_full_disk_stops_the_sweep_and_leaves_nothing_torn(traces, tmp_path):
     assert (status, summary["skipped"], summary["ok"]) == (0, 0, 4)
 
 
+@pytest.mark.slow
 def test_a_trace_that_ends_its_worker_becomes_a_row(traces, tmp_path, binary):
     out = tmp_path / "out"
     shutil.copy(traces / "host=web1" / "gcc.vmtrace", traces / "poison.vmtrace")
@@ -192,7 +195,7 @@ def test_nothing_to_do_and_no_program(tmp_path, traces):
     assert status == 1 and "cannot run vmarea" in err
 
 
-@pytest.mark.parametrize("kind", ["refused", "silent"])
+@pytest.mark.parametrize("kind", ["refused", pytest.param("silent", marks=pytest.mark.slow)])
 def test_a_cluster_that_does_not_answer_is_given_up(kind, traces, tmp_path):
     pytest.importorskip("ray")
     with socket.socket() as listener:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import duckdb
+import pandas
 import polars
 import pyarrow
 import pytest
@@ -30,6 +31,8 @@ def test_every_reader_sees_the_same_rows(name, replay):
     assert len(table) == len(of_polars) == len(of_pyarrow)
     assert of_polars.rows() == [tuple(row.values()) for row in of_pyarrow.to_pylist()]
     assert duckdb.from_arrow(of_pyarrow).fetchall() == of_polars.rows()
+    of_pandas = pandas.DataFrame.from_arrow(table)
+    assert list(of_pandas.columns) == table.column_names and len(of_pandas) == len(table)
     assert [field.metadata[b"description"].decode() for field in of_pyarrow.schema] == [
         table.descriptions[column] for column in table.column_names
     ]

@@ -1,6 +1,5 @@
 import os
 from collections.abc import Iterable
-from typing import overload
 
 from ._errors import Error as Error
 from ._errors import NothingToDo as NothingToDo
@@ -18,26 +17,47 @@ from ._results import TraceComparison as TraceComparison
 from ._results import Verify as Verify
 from ._vmarea import Table as Table
 
-Path = str | os.PathLike[str]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Error",
+    "Explanation",
+    "NothingToDo",
+    "PermissionMissing",
+    "PolicyResult",
+    "Reason",
+    "Recording",
+    "Replay",
+    "Side",
+    "Table",
+    "TraceComparison",
+    "UsageError",
+    "Verify",
+    "compare",
+    "explain",
+    "export",
+    "record",
+    "replay",
+]
+
+_Path = str | os.PathLike[str]
 
 def replay(
-    path: Path,
+    path: _Path,
     policies: Iterable[str] = ...,
     *,
     tables: Iterable[str] = ...,
     differences: int | str = ...,
 ) -> Replay: ...
-def explain(what: int | Path, *, all: bool = ..., rss: bool = ..., bpf: bool = ...) -> Explanation: ...
-def compare(traces: Path | Iterable[Path], policies: Iterable[str]) -> Comparison: ...
-@overload
-def record(command: Iterable[Path], output: Path = ..., *, checkpoint: int | None = ...) -> Recording: ...
-@overload
+def explain(what: int | _Path, *, all: bool = ..., rss: bool = ..., bpf: bool = ...) -> Explanation: ...
+def compare(traces: _Path | Iterable[_Path], policies: Iterable[str]) -> Comparison: ...
 def record(
+    command: Iterable[_Path] | None = ...,
+    output: _Path = ...,
     *,
-    pid: int,
-    output: Path = ...,
+    pid: int | None = ...,
     seconds: float | None = ...,
     checkpoint: int | None = ...,
     by: str = ...,
 ) -> Recording: ...
-def export(path: Path, folder: Path, policies: Iterable[str] = ...) -> str | None: ...
+def export(path: _Path, folder: _Path, policies: Iterable[str] = ...) -> str | None: ...

@@ -2,15 +2,16 @@
 
 The tasks store their rows themselves; only counts flow through Ray. Ray repeats tasks whose worker or node has died.
 A batch that is lost all the same, because every attempt ends its worker, becomes rows at the end.
+
+Ray ends the process that is connected to a cluster if the cluster goes away, and its attempts to connect cannot be
+interrupted. So a process of its own is connected, and sends what it gets through a pipe (`run`, `drive`).
 """
 
-import contextlib
 import json
 import logging
+import multiprocessing
 import os
 import socket
-import sys
-import threading
 from dataclasses import asdict
 
 from . import binary, local, plan, storage, task
@@ -19,35 +20,67 @@ from . import binary, local, plan, storage, task
 RETRIES = 3
 # Seconds until a process that cannot reach the cluster's head any more gives up.
 UNREACHABLE = "20"
+# Seconds within which a process may take leave of the cluster.
+SHUTDOWN = 20
+# What a message through the pipe is.
+CONNECTED, OUTCOME, REFUSED, LOST, DONE = "connected", "outcome", "refused", "lost", "done"
 
 
 class Lost(ConnectionError):
     """The cluster has gone away; the text is for the user."""
 
 
-def connect(address, seconds):
-    """Connects to a cluster: the given one, that of RAY_ADDRESS, one on this machine, or else a new one.
+def run(job, batches, address, seconds):
+    """Yields the outcome of each batch, in any order.
 
-    Raises `Refused`, or ends this process, if there is none or if it does not answer within so many seconds.
+    Raises `Refused` if there is no cluster or if it does not answer within so many seconds, and `Lost` if it goes away.
     """
-    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", UNREACHABLE)
     address = address or os.environ.get("RAY_ADDRESS")
-    name = address or "the default address"
     probe(address, seconds)
-    import ray
-
-    with limit(seconds, f"no Ray cluster at {name}: no answer within {seconds} s (see --connect-timeout)"):
-        try:
-            ray.init(
-                address=address, log_to_driver=False, logging_level="error", include_dashboard=None if address else False
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    driver = context.Process(target=drive, args=(job, batches, address, send), daemon=True)
+    driver.start()
+    send.close()
+    try:
+        if not receive.poll(seconds):
+            raise plan.Refused(
+                f"no Ray cluster at {name_of(address)}: no answer within {seconds} s (see --connect-timeout)"
             )
-        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-            raise plan.Refused(f"no Ray cluster at {name}: {first_line(error)}{advice(error)}") from error
-    return ray
+        yield from received(receive)
+        # It takes the cluster down, if it has started one.
+        driver.join(SHUTDOWN)
+    finally:
+        end(driver)
+
+
+def end(driver):
+    """Ends a process, if need be without letting it take leave of the cluster."""
+    driver.terminate()
+    driver.join(SHUTDOWN)
+    driver.kill()
+    driver.join()
+
+
+def received(receive):
+    """Yields the outcomes from a pipe, until the message that it is done."""
+    while True:
+        try:
+            kind, content = receive.recv()
+        except EOFError:
+            raise Lost("the Ray cluster has gone away") from None
+        if kind == OUTCOME:
+            yield content
+        elif kind == REFUSED:
+            raise plan.Refused(content)
+        elif kind == LOST:
+            raise Lost(content)
+        elif kind == DONE:
+            return
 
 
 def probe(address, seconds):
-    """Checks that something accepts connections at HOST:PORT; Ray itself would wait for minutes, or for ever."""
+    """Checks that something accepts connections at HOST:PORT; Ray itself would try for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not colon or "/" in address or not port.isdigit():
         return
@@ -57,44 +90,57 @@ def probe(address, seconds):
         raise plan.Refused(f"no Ray cluster at {address}: {error}") from error
 
 
-@contextlib.contextmanager
-def limit(seconds, message):
-    """Ends this process with a message if the body takes longer; Ray's calls cannot be interrupted."""
+def name_of(address):
+    return address or "the default address"
 
-    def give_up():
-        print(f"vmarea-sweep: {message}", file=sys.stderr, flush=True)
-        os._exit(1)
 
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
+def drive(job, batches, address, send):
+    """Runs in a process of its own: connects to the cluster and sends the outcome of each batch."""
+    # Ctrl-C is for the process that waits for this one.
+    local.begin()
+    # Ray writes the reasons of its end here, where nobody looks for them; they are in its own log, too.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def advice(error):
-    """Returns what to do if the cluster wants a token: Ray uses none for an explicit address by itself."""
-    if "oken" not in str(error) and "UNAUTHENTICATED" not in str(error).upper():
-        return ""
-    return " (set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token)"
-
-
-def run(job, batches, address, seconds):
-    """Yields the outcome of each batch, in any order. Raises `Lost` if the cluster goes away."""
-    ray = connect(address, seconds)
-    logging.getLogger("ray").setLevel(logging.CRITICAL)
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+        ray = connect(address)
+    except plan.Refused as refused:
+        send.send((REFUSED, str(refused)))
+        return
+    send.send((CONNECTED, None))
     try:
-        yield from of_cluster(ray, job, batches)
+        for outcome in of_cluster(ray, job, batches):
+            send.send((OUTCOME, outcome))
+        send.send((DONE, None))
     except (ray.exceptions.RayError, ConnectionError) as error:
-        raise Lost(f"the Ray cluster has ended the sweep: {first_line(error)}") from error
+        send.send((LOST, f"the Ray cluster has ended the sweep: {first_line(error)}"))
     finally:
         ray.shutdown()
 
 
+def connect(address):
+    """Connects to a cluster: the given one, one on this machine, or else a new one. Raises `Refused`."""
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", UNREACHABLE)
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    dashboard = None if address else False
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error", include_dashboard=dashboard)
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        words = f"no Ray cluster at {name_of(address)}: {first_line(error)}{advice(error)}"
+        raise plan.Refused(words) from error
+    return ray
+
+
+def advice(error):
+    """Returns what to do if the cluster wants a token: Ray looks for none if an address is given."""
+    if "token" not in str(error).lower() and "unauthenticated" not in str(error).lower():
+        return ""
+    return " (set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token)"
+
+
 def of_cluster(ray, job, batches):
+    """Yields the outcome of each batch."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -102,7 +148,6 @@ def of_cluster(ray, job, batches):
     context.max_errored_blocks = -1
     items = [{"batch": encode(batch)} for batch in batches]
     data = ray.data.from_items(items, override_num_blocks=len(items))
-    # Ray would otherwise import these modules from the folder of this process, which other machines do not have.
     results = data.map_batches(
         in_worker, batch_size=None, fn_args=(encode_job(job),), num_cpus=1, max_retries=RETRIES
     )

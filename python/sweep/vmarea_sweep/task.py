@@ -46,7 +46,7 @@ class Outcome:
 
 def run(job, traces):
     """Replays a batch, stores its rows and returns its outcome. Every error is in the outcome."""
-    begun, cpu = time.monotonic(), time.process_time()
+    begun, cpu = time.monotonic(), processor_time()
     outcome = Outcome(traces=len(traces))
     try:
         system, _ = storage.resolve(job.out)
@@ -58,10 +58,15 @@ def run(job, traces):
             replay_all(job, traces, system, path, outcome)
     except OSError as error:
         outcome.unwritten = f"cannot write to {job.out}: {error}"
-    outcome.wall_seconds, outcome.cpu_seconds = time.monotonic() - begun, time.process_time() - cpu
+    outcome.wall_seconds, outcome.cpu_seconds = time.monotonic() - begun, processor_time() - cpu
     usage = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     outcome.peak_bytes = sum(usage) * 1024
     return outcome
+
+
+def processor_time():
+    """Returns the processor time in seconds of this process and of the programs that it has run."""
+    return sum(os.times()[:4])
 
 
 def stored(system, path):

@@ -179,7 +179,10 @@ fn place(index: u32) -> (usize, usize) {
     let number = index + FIRST;
     // The lowest bit shows the compiler that the number is not zero.
     let bits = (number | 1).ilog2();
-    ((bits - FIRST.ilog2()) as usize, (number ^ 1 << bits) as usize)
+    (
+        (bits - FIRST.ilog2()) as usize,
+        (number ^ 1 << bits) as usize,
+    )
 }
 
 /// Converts a lane number from a caller to the index of a lane other than lane 0.

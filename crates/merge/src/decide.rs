@@ -158,7 +158,7 @@ struct Case<'a> {
 impl Case<'_> {
     /// Returns the survivor of a merge with both neighbours if everything about the three parts is
     /// equal, so that every check of the general case succeeds.
-    fn all_alike(&mut self, prev: &VmaView, next: &VmaView) -> Option<Survivor> {
+    fn all_alike(&self, prev: &VmaView, next: &VmaView) -> Option<Survivor> {
         let (p, policy) = (self.p, self.policy);
         let base = PgoffBase::of(p.pgoff, p.range.start);
         let closes = |body: &VmaBody| body.has_close();
@@ -174,10 +174,13 @@ impl Case<'_> {
                     && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
             })
             && !closes(&p.body);
-        match alike {
-            true => self.chooser.survivor(p, Sides::Both(prev, next)).ok(),
-            false => None,
-        }
+        let merged = VmRange::new(prev.range.start, next.range.end);
+        // What `Chooser::survivor` returns if no page changes.
+        (alike && base.holds(merged)).then(|| Survivor {
+            holder: p.anon_vma.map(|_| prev.id),
+            base,
+            copies: 0,
+        })
     }
 
     /// Checks the range against one neighbour only.

@@ -12,6 +12,7 @@ use crate::page::{Kept, Owner};
 use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
 use crate::vma::merge::{GivenUp, Plan};
@@ -33,8 +34,9 @@ fn pgoff_base(pgoff: Pgoff, addr: u64) -> u64 {
 enum Others {
     /// There are none.
     None,
-    /// The VMA takes their place in the map; they are detached.
-    Absorbed,
+    /// The VMA takes their place in the map; they are detached. Their intervals in the interval
+    /// trees ended at or below `limit`, and so can the VMA's.
+    Absorbed { limit: u64 },
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
@@ -51,8 +53,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some((_, range, _)) = plan.shrink {
             self.put_to_use(range.start);
         }
-        let reserved = self.reserve_in_index(2, plan.range.start);
-        reserved.map_err(|_| GivenUp::Memory)?;
+        if E::Writers::PARTS > 0 {
+            // A VMA whose start moves to another part is inserted there.
+            let reserved = self.reserve_in_index(2, plan.range.start);
+            reserved.map_err(|_| GivenUp::Memory)?;
+        }
         let mut spare = Vec::new();
         if plan.copies > 0 {
             let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
@@ -98,10 +103,13 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             }
             self.set_range_held(plan.target, whole, &mut root_locks);
         } else {
+            let mut limit = 0;
             for id in plan.remove.into_iter().flatten() {
+                limit = space.vma(id).rmap_limit().max(limit);
                 self.detach(id);
             }
-            self.set_range_among(plan.target, whole, Others::Absorbed, &mut root_locks);
+            let others = Others::Absorbed { limit };
+            self.set_range_among(plan.target, whole, others, &mut root_locks);
             for id in plan.remove.into_iter().flatten() {
                 self.release_vma_held(id, &mut root_locks);
             }
@@ -306,7 +314,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         let vma = self.space.vma(id);
-        let (old_start, limit) = (vma.start(), vma.rmap_limit());
+        let (old_start, mut limit) = (vma.start(), vma.rmap_limit());
+        if let Others::Absorbed { limit: theirs } = others {
+            limit = limit.max(theirs);
+        }
         let unchanged = old_start == range.start && vma.end() == range.end;
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
@@ -324,7 +335,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             self.rehome(vma, old_start, range.start);
             match others {
                 Others::None => self.index().resize(old_start, range.start, range.end),
-                Others::Absorbed => self.index().absorb(old_start, range.start, range.end),
+                Others::Absorbed { .. } => self.index().absorb(old_start, range.start, range.end),
             }
             self.lookups().note_change(|| Change::Resized {
                 vma: id,

@@ -203,9 +203,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(plan) = verdict.plan {
             stats.merged(plan.kind);
         }
-        let flags = proposal.body.flags;
-        self.note_border(proposal.range.start, verdict.left, flags);
-        self.note_border(proposal.range.end, verdict.right, flags);
+        if self.space.policy.merging.collector {
+            let flags = proposal.body.flags;
+            self.note_border(proposal.range.start, verdict.left, flags);
+            self.note_border(proposal.range.end, verdict.right, flags);
+        }
     }
 
     /// Corrects the counts that [`count_attempt`](Self::count_attempt) incremented for a merge that

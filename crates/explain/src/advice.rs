@@ -58,8 +58,9 @@ impl Situation<'_> {
                 command: Some(self.plan.stopgap.command.clone()),
             };
         }
+        let nothing = if saved == 0 { "to do" } else { "urgent" };
         Advice {
-            text: format!("nothing to do: {little}, and the limit is far away"),
+            text: format!("nothing {nothing}: {little}, and the limit is far away"),
             command: None,
         }
     }
@@ -233,7 +234,7 @@ mod tests {
     fn nothing_is_advised_where_nothing_is_wrong() {
         let advice = advice(&[stage(&["merge"], 400, 397)], &[]);
         assert_eq!(advice.command, None);
-        assert!(advice.text.starts_with("nothing to do"), "{}", advice.text);
+        assert!(advice.text.starts_with("nothing urgent"), "{}", advice.text);
     }
 
     #[test]

@@ -35,7 +35,8 @@ impl Report {
 
     /// Names the programs and libraries whose functions have no names in the stacks.
     fn write_missing_symbols(&self, out: &mut dyn Write) -> io::Result<()> {
-        let stacks = self.made_from.iter().flat_map(|made| &made.stack);
+        let own = self.made_from.iter().filter(|made| !made.library);
+        let stacks = own.flat_map(|made| made.stack.iter().skip(made.own));
         let sites = self.prevention.iter().flat_map(|change| &change.site);
         let mut nameless: Vec<_> = stacks.chain(sites).filter_map(nameless).collect();
         nameless.sort_unstable();

@@ -215,6 +215,10 @@ impl Sink for Following<'_> {
         self.sink.event(event)
     }
 
+    fn tick(&mut self) -> io::Result<()> {
+        self.sink.tick()
+    }
+
     fn stack(&mut self, stack: &CallStack) {
         self.sink.stack(stack);
     }

@@ -328,8 +328,10 @@ fn append(lower: &mut Mapping, upper: &Mapping) {
         *a = b;
         (a.start, a.pgoff) = (start, pgoff);
     }
-    let flags = lower.flags() | (upper.flags() & VmFlags::STICKY);
-    lower.flags = lower.flags.map(|_| flags);
+    let sticky = upper.flags() & VmFlags::STICKY;
+    if lower.flags.is_some() || !sticky.is_empty() {
+        lower.flags = Some(lower.flags() | sticky);
+    }
     lower.resident = added(lower.resident, upper.resident);
     lower.entry.end = upper.entry.end;
     if let Some(vma) = lower.kernel.as_mut() {

@@ -218,7 +218,9 @@ fn measured(context: &Context<'_>, report: &mut Report) -> Result<Vec<f64>, Stri
                 && let Some(figure) = &cells[0]
             {
                 report.claims.push(Claim::by(
-                    format!("{label}: two writers in separate parts are {GOAL} times as fast as one"),
+                    format!(
+                        "{label}: two writers in separate parts are {GOAL} times as fast as one"
+                    ),
                     "goal of this project",
                     ("speed of two threads / speed of one, by the clock", figure),
                     Bound::AtLeast(GOAL),
@@ -242,11 +244,7 @@ fn measured(context: &Context<'_>, report: &mut Report) -> Result<Vec<f64>, Stri
 type Cells = [Option<Figure>; 3];
 
 /// Returns the length of a call of one thread in nanoseconds, and the speeds of two threads.
-fn compared(
-    who: &str,
-    work: Work,
-    (rounds, times): (usize, u64),
-) -> Result<(f64, Cells), String> {
+fn compared(who: &str, work: Work, (rounds, times): (usize, u64)) -> Result<(f64, Cells), String> {
     let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
     let mut length = Vec::new();
     for _ in 0..rounds {

@@ -36,7 +36,7 @@ pub struct Run {
     /// Do not record; keep the program's mappings merged while it has more than N mappings
     /// (default: half of vm.max_map_count). Needs permission to use userfaultfd, and Linux 6.8
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
-          conflicts_with_all = ["trace", "json", "html", "checkpoint"])]
+          conflicts_with_all = ["trace", "json", "html", "checkpoint", "by"])]
     keep_merged: Option<Option<u64>>,
 
     /// With --keep-merged: longest time for which a merge may block a thread's memory accesses:

@@ -3,7 +3,7 @@
 mod page;
 
 use super::page::PageArg;
-use super::recording::{self, Attached, Method};
+use super::recording::{self, Attached, Method, Started};
 use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
 use crate::exit::{Exit, Failure, Result, Status};
@@ -35,6 +35,8 @@ const TEXT_BYTES: u64 = 1 << 30;
 ///
 /// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
 /// says how many could be merged and how, and advises what to do. Changes nothing in the process.
+/// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, including
+/// those that are not safe; the first line, each reason and each function count the same mappings.
 /// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
 /// depend on data which /proc does not show are only likely.
 #[derive(Debug, Args)]
@@ -91,14 +93,8 @@ pub struct Explain {
           conflicts_with_all = ["range", "rss", "no_bpf"])]
     record: Option<Duration>,
 
-    /// With --record: method of recording
-    #[arg(
-        long,
-        value_name = "METHOD",
-        value_enum,
-        default_value_t,
-        requires = "record"
-    )]
+    /// With a command or --record: method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     by: Method,
 
     /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
@@ -199,9 +195,16 @@ impl Explain {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
-        if self.needs_stacks() && self.command.is_empty() && self.record.is_none() {
+        let records = self.record.is_some() || !self.command.is_empty();
+        let what = match (self.needs_stacks(), self.by) {
+            _ if records => None,
+            (true, _) => Some("stacks need"),
+            (false, Method::Auto) => None,
+            (false, _) => Some("--by needs"),
+        };
+        if let Some(what) = what {
             let missing =
-                anyhow!("stacks need a recording: add --record 30s, or give a command after --");
+                anyhow!("{what} a recording: add --record 30s, or give a command after --");
             return Err(Failure::new(Status::Usage, missing));
         }
         let html = self.page.html.as_ref();
@@ -291,8 +294,14 @@ impl Explain {
         }
         console.note(&format!(
             "{} recorded; this is the one that had the most mappings",
-            address_spaces(recorded.address_spaces)
+            address_spaces(recorded.spaces.count())
         ));
+        if recorded.spaces.restarts() > 0 {
+            console.note(
+                "the recording restarted: mappings from before the restart count as older than the \
+                 recording",
+            );
+        }
         let profile = Profile {
             recorded: &recorded,
             stacks: &stacks,
@@ -346,7 +355,15 @@ impl Explain {
                 };
                 recording::attach(console, attached, &mut sink)?
             }
-            None => recording::record(console, &self.command, None, stacks, &mut sink)?,
+            None => {
+                let started = Started {
+                    command: &self.command,
+                    checkpoint: None,
+                    stacks,
+                    by: self.by,
+                };
+                recording::record(console, started, &mut sink)?
+            }
         };
         for note in &outcome.notes {
             console.note(note);

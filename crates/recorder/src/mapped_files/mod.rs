@@ -25,6 +25,10 @@
 //! H1  A duplicate exists only while at least one range is recorded for its description.
 //! H2  Ranges of one address space do not overlap, and none is empty.
 
+mod later;
+
+use later::Awaited;
+pub(crate) use later::RangeChange;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use vmarea_trace::event::{FileId, MmId};
@@ -60,6 +64,7 @@ pub(crate) struct MappedFiles {
     duplicates: usize,
     /// Descriptions ordered by age, including some that are no longer mapped.
     by_age: VecDeque<FileId>,
+    awaited: Awaited,
 }
 
 impl MappedFiles {
@@ -73,12 +78,19 @@ impl MappedFiles {
         self.descriptions.contains_key(&file)
     }
 
-    /// True if `mm` maps the description `file` and the duplicate of that description was closed
-    /// early.
+    /// True if `mm` maps the description `file`, or is about to, and the duplicate of that
+    /// description was closed early.
     pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
         let lost = self.is_mapped(file) && self.duplicate(file).is_none();
         let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
-        lost && pieces().any(|piece| piece.file == file)
+        lost && (self.awaited.may_map(mm, file) || pieces().any(|piece| piece.file == file))
+    }
+
+    /// True if an address space maps any description.
+    pub(crate) fn has_ranges(&self, mm: MmId) -> bool {
+        self.mapped
+            .get(&mm)
+            .is_some_and(|pieces| !pieces.is_empty())
     }
 
     /// Closes the oldest duplicates until there are fewer than `most`.
@@ -86,10 +98,14 @@ impl MappedFiles {
         while self.duplicates >= most
             && let Some(oldest) = self.by_age.pop_front()
         {
-            let description = self.descriptions.get_mut(&oldest);
-            if description.and_then(|d| d.duplicate.take()).is_some() {
-                self.duplicates -= 1;
-            }
+            self.close_duplicate(oldest);
+        }
+    }
+
+    fn close_duplicate(&mut self, file: FileId) {
+        let description = self.descriptions.get_mut(&file);
+        if description.and_then(|d| d.duplicate.take()).is_some() {
+            self.duplicates -= 1;
         }
     }
 
@@ -109,12 +125,6 @@ impl MappedFiles {
         if !self.is_mapped(file) {
             let (duplicate, ino) = duplicate();
             self.add(file, Some(duplicate), ino);
-            self.duplicates += 1;
-            self.by_age.push_back(file);
-            if self.by_age.len() > 2 * self.descriptions.len() + 64 {
-                self.by_age
-                    .retain(|file| self.descriptions.contains_key(file));
-            }
         }
         self.put(mm, range, file);
     }
@@ -128,6 +138,14 @@ impl MappedFiles {
     }
 
     fn add(&mut self, file: FileId, duplicate: Option<OwnedFd>, ino: u64) {
+        if duplicate.is_some() {
+            self.duplicates += 1;
+            self.by_age.push_back(file);
+            if self.by_age.len() > 2 * self.descriptions.len() + 64 {
+                self.by_age
+                    .retain(|file| self.descriptions.contains_key(file));
+            }
+        }
         let description = Description {
             duplicate,
             pieces: 0,

@@ -18,14 +18,14 @@ const MAPPED: usize = 64;
 
 /// A record with its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Record {
-    pub(super) t: Nanos,
-    pub(super) what: Observed,
+pub(crate) struct Record {
+    pub(crate) t: Nanos,
+    pub(crate) what: Observed,
 }
 
 /// What a record reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Observed {
+pub(crate) enum Observed {
     /// A thread entered a call.
     Entered {
         tid: i32,
@@ -49,16 +49,16 @@ pub(super) enum Observed {
 
 /// Registers and stack memory of a thread at the entry of a call.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct UserStack {
-    pub(super) ip: u64,
-    pub(super) sp: u64,
-    pub(super) bp: u64,
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct UserStack {
+    pub(crate) ip: u64,
+    pub(crate) sp: u64,
+    pub(crate) bp: u64,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl UserStack {
     /// Returns the `len` bytes at an address if the sample contains them.
-    pub(super) fn at(&self, addr: u64, len: usize) -> Option<&[u8]> {
+    pub(crate) fn at(&self, addr: u64, len: usize) -> Option<&[u8]> {
         let from = usize::try_from(addr.checked_sub(self.sp)?).ok()?;
         self.bytes.get(from..from.checked_add(len)?)
     }

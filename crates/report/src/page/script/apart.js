@@ -9,7 +9,7 @@ const reasonColour = (reason) => REASON_COLOURS[data.reasons[reason][0]] ?? OTHE
 // Each mapping is equally wide; of several in a pixel, each reason gets its share of the height.
 function drawStrip() {
   const context = strip.begin();
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   const width = strip.width / Math.max(1, here.length);
   if (width >= 1) {
     here.forEach((band, i) => {
@@ -64,7 +64,7 @@ const sizeName = (i) => (SIZES[i] === Infinity ? `> ${size(SIZES[i - 1])}` : i ?
 // A column for each class of sizes, stacked by reason.
 function drawSizes() {
   const context = sizes.begin();
-  const here = bandsAt(state.space, state.step).filter((band) => bands.reason[band]);
+  const here = bandsHere().filter((band) => bands.reason[band]);
   const found = SIZES.map((_, i) => tally(here.filter((band) => sizeClass(bands.pages[band]) === i)));
   const sums = found.map((reasons) => reasons.reduce((sum, [, n]) => sum + n, 0));
   const most = Math.max(1, ...sums), width = sizes.width / SIZES.length;
@@ -94,7 +94,7 @@ function drawSizes() {
 
 // The boundaries that a remedy could remove.
 function drawJoinable() {
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   const found = [];
   here.forEach((band, i) => { if (bands.joinable[band] && i) found.push([here[i - 1], band]); });
   const rows = found.slice(0, MOST_PLACES).map(([below, band]) => [

@@ -87,7 +87,7 @@ function drawLegend() {
   const list = byId('legend');
   const { begin, of, values, numbers } = palette();
   const counts = new Map();
-  for (const band of bandsAt(state.space, state.step)) {
+  for (const band of bandsHere()) {
     const value = values[band - begin];
     counts.set(value, (counts.get(value) ?? 0) + 1);
   }

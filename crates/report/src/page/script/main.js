@@ -35,7 +35,8 @@ if (strip) {
 }
 if (byId('flame')) {
   byId('flame').addEventListener('keydown', onFlameKey);
-  later('space step view', drawFlame);
+  later('space step', drawFlame);
+  later('view', () => { if (flameShowsInterval()) drawFlame(); });
   later('marked', drawFlameMark);
 }
 later('space step marked', drawGraph);

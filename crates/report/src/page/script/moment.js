@@ -62,7 +62,7 @@ function focus() {
 
 // Chooses the mapping above (1) or below (-1) the chosen one.
 function bandBy(direction) {
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   if (!here.length) return;
   const at = here.indexOf(state.band);
   const first = direction > 0 ? 0 : here.length - 1;

@@ -4,6 +4,14 @@ const strip = plot('strip', 44), sizes = plot('sizes', 160);
 const SIZES = [1, 4, 16, 64, 256, 1024, 16384, 262144, Infinity];   // pages, upper ends
 const MOST_PLACES = 200;
 
+// The repair that removes a boundary: by its reason, and by whether the mapping can be accessed.
+function repairOf(band) {
+  const [reason] = data.reasons[bands.reason[band]];
+  if (reason === 'guard') return '--fix guards';
+  if (lookOf(band).perms.startsWith('---')) return '--fix empties';
+  return reason === 'flags' ? '--fix flags' : 'vmarea merge';
+}
+
 const reasonColour = (reason) => REASON_COLOURS[data.reasons[reason][0]] ?? OTHER;
 
 // Each mapping is equally wide; of several in a pixel, each reason gets its share of the height.
@@ -92,22 +100,22 @@ function drawSizes() {
   byId('sizes-text').textContent = 'Size of the mapping above the boundary, and number of boundaries; colours as above.';
 }
 
-// The boundaries that a remedy could remove.
+// The boundaries that a repair could remove.
 function drawJoinable() {
   const here = bandsHere();
   const found = [];
   here.forEach((band, i) => { if (bands.joinable[band] && i) found.push([here[i - 1], band]); });
   const rows = found.slice(0, MOST_PLACES).map(([below, band]) => [
     goButton(band), size(bands.pages[below]), size(bands.pages[band]), nameOf(band),
-    data.reasons[bands.reason[band]][1], callOf(band)]);
+    data.reasons[bands.reason[band]][1], repairOf(band), callOf(band)]);
   const heading = byId('joinable-heading');
   heading.textContent = `What could be merged: ${count(found.length)} of ${count(Math.max(0, here.length - 1))} boundaries`;
   const box = byId('joinable');
-  if (!found.length) return box.replaceChildren(element('p', {}, 'Nothing: at this moment, no remedy would merge two neighbours.'));
+  if (!found.length) return box.replaceChildren(element('p', {}, 'Nothing: at this moment, no repair would merge two neighbours.'));
   const button = element('button', { type: 'button' }, 'mark them in the picture');
   button.addEventListener('click', () => setMark({ label: 'joinable', has: (band) => bands.joinable[band] === 1 }));
   const table = dataTable('Boundaries that could be removed',
-    ['boundary', 'size below', 'size above', 'mapping', 'apart because', 'made by'], rows);
+    ['boundary', 'size below', 'size above', 'mapping', 'apart because', 'repair', 'made by'], rows);
   const more = found.length - rows.length;
   return box.replaceChildren(button, table, ...(more > 0 ? [element('p', { className: 'note' }, `${count(more)} more`)] : []));
 }

@@ -27,7 +27,7 @@ follow('marked', drawButtons);
 follow('step space', describeMap);
 follow('step space', () => { byId('space').value = state.space; });
 follow('step space colour marked', drawLegend);
-follow('band', () => readOut(describeChosen()));
+follow('step space band', readOutChosen);
 if (strip) {
   later('space step size marked theme', drawStrip);
   later('space step size theme', drawSizes);
@@ -45,6 +45,5 @@ byId('find').addEventListener('input', drawList);
 document.querySelectorAll('input[name=flame]').forEach((input) => input.addEventListener('change', drawFlame));
 
 setSpace(data.largest);
-readOut(describeChosen());
 draw();
 performance.mark('ready');

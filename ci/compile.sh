@@ -9,6 +9,7 @@ shift 2
 for name; do
     case $name in
     allocate | many_threads | threads) gcc -O2 -pthread -o "$out/$name" "$sources/$name.c" ;;
+    churn) gcc -O1 -g -o "$out/$name" "$sources/$name.c" ;;
     commit | edges | many_vmas) gcc -O2 -o "$out/$name" "$sources/$name.c" ;;
     static) gcc -O2 -static -o "$out/$name" "$sources/$name.c" ;;
     sanitized) gcc -O1 -g -fsanitize=address -pthread -o "$out/$name" "$sources/$name.c" ;;

@@ -6,5 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo metadata --no-deps --format-version 1 --offline | python3 ci/layers.py
+for workspace in . python; do
+    cargo metadata --no-deps --format-version 1 --offline --manifest-path "$workspace/Cargo.toml"
+done | python3 ci/layers.py
 python3 ci/crates.py --check

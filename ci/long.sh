@@ -21,6 +21,7 @@ checks=(
     "kernels: ci/kernels.sh"
     "arch: ci/arch.sh"
     "writers: ci/writers.sh"
+    "conflicts: ci/conflicts.sh"
     "paths: ci/paths.sh"
     "index: ci/index.sh"
     "suites: ci/suites.sh"

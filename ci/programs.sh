@@ -2,7 +2,7 @@
 # Records real programs with `vmarea run`, replays them, and requires that nothing differs from the
 # kernel: as root no difference and no undecided result, as an ordinary user no difference. Prints one
 # row per program and user. Without root, it prints only the rows of the ordinary user.
-# usage: ci/programs.sh [--user root|nobody] [PROGRAM...]     ci/programs.sh --list
+# usage: ci/programs.sh [--user root|nobody] [--by observing|tracing] [PROGRAM...]     ci/programs.sh --list
 #        ci/programs.sh --large     the programs that take minutes, or large packages: a browser, a database,
 #                                   virtual machines and sanitizers; .ci/run omits them
 #        VMAREA=path/of/vmarea takes that binary instead of building one
@@ -53,7 +53,7 @@ command_of() {
 
 who_of_all=(nobody)
 ((EUID != 0)) || who_of_all=(root nobody)
-chosen=()
+chosen=() by=auto
 while (($#)); do
     case $1 in
     --list)
@@ -63,6 +63,10 @@ while (($#)); do
     --large) chosen+=("${large[@]}") ;;
     --user)
         who_of_all=("$2")
+        shift
+        ;;
+    --by)
+        by=$2
         shift
         ;;
     *) chosen+=("$1") ;;
@@ -127,7 +131,7 @@ for who in "${who_of_all[@]}"; do
         begun=$EPOCHREALTIME
         code=0
         TMPDIR=$place HOME=$place timeout --kill-after=10 300 \
-            "${as[@]}" "$room/vmarea" run --json report.json --trace run.vmtrace -- "${command[@]}" \
+            "${as[@]}" "$room/vmarea" run --by "$by" --json report.json --trace run.vmtrace -- "${command[@]}" \
             >out 2>err </dev/null || code=$?
         python3 "$top/ci/programs.py" row "$name" "$who" "$begun" "$EPOCHREALTIME" "$code" report.json || {
             status=1

@@ -3,7 +3,7 @@
 use crate::cpu::{self, Registers, apic};
 use crate::files::terminal;
 use crate::process::signal::SigInfo;
-use crate::process::{self, alarm, delivery, send};
+use crate::process::{self, Thread, alarm, delivery, send};
 use crate::scheduler;
 use crate::space::mm::BadAccess;
 use linux_raw_sys::general::{
@@ -34,7 +34,12 @@ extern "C" fn trap(registers: &mut Registers) {
         return trap_in_kernel(registers);
     }
     match registers.vector {
-        PAGE_FAULT => page_fault(registers),
+        PAGE_FAULT => {
+            return process::with_current_thread(|thread| {
+                page_fault(thread, registers);
+                delivery::deliver(thread, registers);
+            });
+        }
         apic::TIMER => {
             apic::end_of_interrupt();
             tick();
@@ -82,18 +87,18 @@ fn tick() {
 #[unsafe(no_mangle)]
 extern "C" fn leave_kernel(registers: &mut Registers) {
     if registers.is_from_user() {
-        delivery::deliver(registers);
+        process::with_current_thread(|thread| delivery::deliver(thread, registers));
     }
 }
 
-fn page_fault(registers: &Registers) {
+fn page_fault(thread: &Thread, registers: &Registers) {
     let addr = Cr2::read_raw();
     let access = match registers.error_or_call {
         error if error & FETCH != 0 => Access::Exec,
         error if error & WRITE != 0 => Access::Write,
         _ => Access::Read,
     };
-    let Some(mm) = process::current().mm() else {
+    let Some(mm) = thread.process.mm() else {
         return;
     };
     let Err(bad) = mm.fault(addr, access) else {

@@ -6,6 +6,8 @@
 //! complete or absent.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+mod book;
 mod command;
 mod console;
 mod dashboard;

@@ -7,7 +7,8 @@ use crate::files::Draft;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
-use vmarea_recorder::Sink;
+use vmarea_explain::stacks::StackTable;
+use vmarea_recorder::{CallStack, Sink};
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 
@@ -92,5 +93,31 @@ impl Sink for TraceSink<'_> {
             draft.appear().map_err(io::Error::other)?;
         }
         Ok(())
+    }
+}
+
+/// Writes the recorder's events as a trace, and collects the stacks of its calls.
+pub struct StackSink<'a> {
+    /// The trace.
+    pub trace: TraceSink<'a>,
+    /// The stacks.
+    pub stacks: StackTable,
+}
+
+impl Sink for StackSink<'_> {
+    fn header(&mut self, header: &Header) -> io::Result<()> {
+        self.trace.header(header)
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.trace.event(event)
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.trace.tick()
+    }
+
+    fn stack(&mut self, stack: &CallStack) {
+        self.stacks.add(stack);
     }
 }

@@ -89,6 +89,20 @@ fn brk_needs_no_lock_of_the_reverse_map() {
 }
 
 #[test]
+fn two_writers_are_measured_beside_the_kernel() {
+    let report = report("scaling");
+    let tables = list(&report, "tables");
+    assert_eq!(tables.len(), 2);
+    for row in list(&tables[0], "rows") {
+        let who: Vec<&str> = list(row, "ours")
+            .iter()
+            .map(|line| line["who"].as_str().unwrap())
+            .collect();
+        assert_eq!(who, ["one writer", "parts", "kernel"]);
+    }
+}
+
+#[test]
 fn the_text_has_the_papers_figures_above_ours() {
     let output = vmarea(&["experiment", "vma-lock", "--quick"]);
     let said = text(&output.stdout);

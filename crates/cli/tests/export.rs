@@ -70,7 +70,7 @@ fn folded_stacks_count_every_mapping_of_the_peak() {
 #[test]
 fn wrong_usage_is_refused() {
     let said = complaint(&vmarea(&["export", &corpus("gcc")]), 2);
-    assert!(said.contains("--perfetto FILE or --folded FILE"), "{said}");
+    assert!(said.contains("--folded FILE or --parquet DIR"), "{said}");
 }
 
 #[test]
@@ -106,4 +106,53 @@ fn a_torn_trace_leaves_no_file_behind() {
         );
         assert!(!out.exists(), "{format} left a file");
     }
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn without_parquet_one_line_says_what_to_install() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("tables");
+    let output = vmarea(&[
+        "export",
+        &corpus("regions"),
+        "--parquet",
+        &out.display().to_string(),
+    ]);
+    let line = complaint(&output, 1);
+    assert!(
+        line.contains("--features parquet") && line.contains("pip install"),
+        "{line}"
+    );
+    assert!(!out.exists());
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_files_appear_only_when_all_are_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = |trace: &str, out: &str| {
+        let out = folder.path().join(out).display().to_string();
+        vmarea(&["export", trace, "--parquet", &out, "--policy", "thesis"])
+    };
+    let output = tables(&corpus("regions"), "good");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let names = |folder: &Path| {
+        let entries = folder.read_dir().unwrap().map(|entry| entry.unwrap());
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let all = ["differences", "events", "merges", "vmas"].map(|name| format!("{name}.parquet"));
+    assert_eq!(names(&folder.path().join("good")), all);
+
+    let data = std::fs::read(corpus("regions")).unwrap();
+    let torn = folder.path().join("torn.vmtrace");
+    std::fs::write(&torn, &data[..data.len() / 2]).unwrap();
+    let output = tables(&torn.display().to_string(), "bad");
+    // Its first block is torn, so it has no events.
+    assert!(complaint(&output, 1).contains("cut off"));
+    assert!(names(&folder.path().join("bad")).is_empty());
 }

@@ -259,7 +259,8 @@ impl Walk {
     }
 }
 
-fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
+/// Returns the names of the kernel's own mappings by address, with an entry more.
+pub fn special(snapshot: &Snapshot) -> BTreeMap<u64, MapName> {
     let named = snapshot.vmas.iter().filter_map(|vma| match &vma.kind {
         SnapKind::Special(name) => Some((vma.start, MapName::Special(name.clone()))),
         _ => None,
@@ -273,7 +274,8 @@ fn path(text: &str) -> MapName {
 }
 
 /// Converts mappings of the core to the form in which `/proc` shows them.
-struct Shown<'a> {
+#[derive(Debug)]
+pub struct Shown<'a> {
     files: &'a Files,
     special: &'a BTreeMap<u64, MapName>,
     layout: Layout,
@@ -281,7 +283,11 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    fn new(
+    /// Prepares the conversion for an address space of the core.
+    ///
+    /// `special` names the kernel's own mappings by address ([`special`]); without faults in the
+    /// recording (`faults_seen`), attributes that depend on them are unknown.
+    pub fn new(
         space: &Space,
         mm: OurMm,
         files: &'a Files,

@@ -31,7 +31,8 @@ pub struct CallStacks {
 }
 
 impl CallStacks {
-    pub(crate) fn next(&mut self, tid: Tid) -> Option<u32> {
+    /// Removes and returns the number of the stack at the next call of a thread.
+    pub fn next(&mut self, tid: Tid) -> Option<u32> {
         self.by_thread.get_mut(&tid)?.pop_front()
     }
 }

@@ -3,6 +3,7 @@
 //! The crate `symbols` unwinds and names; a stack is a list of its locations. The table gives each
 //! distinct stack a number.
 
+use super::glue;
 use super::recorded::CallStacks;
 use std::collections::HashMap;
 use vmarea_recorder::CallStack;
@@ -70,6 +71,15 @@ impl Stacks {
     pub fn locations(&self, number: Option<u32>) -> &[LocationId] {
         let stack = number.and_then(|number| self.stacks.get(number as usize));
         stack.map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the program's own function in a stack, as `explain` names it.
+    ///
+    /// `None` if all functions only pass requests on, such as those of the loader.
+    pub fn own_function(&self, number: Option<u32>) -> Option<&Frame> {
+        let frames: Vec<_> = self.frames(number).collect();
+        let own = frames.get(glue::own_function(&frames)).copied()?;
+        (!glue::is_glue(own)).then_some(own)
     }
 
     /// Returns the functions of a stack, innermost first.

@@ -32,7 +32,7 @@ pub(super) const STRONG: &str = "\x1b[1m";
 pub(super) const PLAIN: &str = "\x1b[0m";
 
 /// Formats a count with thousands separators.
-pub(crate) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

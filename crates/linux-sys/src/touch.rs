@@ -55,6 +55,27 @@ impl Untouched {
             unsafe { ptr::write_volatile(byte, 1) };
         }
     }
+
+    /// Makes page `n` writable or read-only; ignores a page number beyond the end.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn set_writable(&self, n: usize, writable: bool) -> io::Result<()> {
+        if n >= self.pages {
+            return Ok(());
+        }
+        let access = match writable {
+            true => libc::PROT_READ | libc::PROT_WRITE,
+            false => libc::PROT_READ,
+        };
+        let page = (self.base + (n + 1) * PAGE) as *mut libc::c_void;
+        // SAFETY: the page is in the mapping, which lives as long as `self` and of which no
+        // references exist.
+        match unsafe { libc::mprotect(page, PAGE, access) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 impl Drop for Untouched {
@@ -70,4 +91,21 @@ impl Drop for Untouched {
 /// `ENOMEM`.
 pub fn map_and_unmap() -> io::Result<()> {
     Untouched::new(1).map(drop)
+}
+
+/// Maps `pages` pages where the kernel puts them and unmaps them again, in two system calls.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn map_and_unmap_pages(pages: usize) -> io::Result<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let len = pages * PAGE;
+    // SAFETY: a new mapping at an address chosen by the kernel disturbs no other memory.
+    let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
+    // SAFETY: the mapping was just created, and nothing uses it.
+    if base == libc::MAP_FAILED || unsafe { libc::munmap(base, len) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }

@@ -386,6 +386,13 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
         self.set(row, content);
     }
 
+    /// Moves the rows from `row` on up by `count`, in a node of `len` rows.
+    pub fn open(&self, row: usize, count: usize, len: usize) {
+        for from in (row..len).rev() {
+            self.set(from + count, self.row(from));
+        }
+    }
+
     /// Removes `count` of `len` rows, starting at `row`.
     pub fn remove(&self, row: usize, count: usize, len: usize) {
         shift_down(&self.ends[row..len], count);

@@ -51,6 +51,34 @@ impl RangeTree {
         retry(|| self.try_prev(addr))
     }
 
+    /// Returns the range that ends at `start` and the range that starts at `end`, if they exist.
+    pub fn touching(&self, start: u64, end: u64) -> [Option<Entry>; 2] {
+        retry(|| self.try_touching(start, end))
+    }
+
+    fn try_touching(&self, start: u64, end: u64) -> Result<[Option<Entry>; 2], Contended> {
+        let (mut below, mut above) = (None, None);
+        if let Some((leaf, seen, row, found)) = self.seek(start)? {
+            let next = row + usize::from(found.start < end);
+            below = row.checked_sub(1).map(|row| entry(leaf.row(row)));
+            above = (next < seen.len()).then(|| entry(leaf.row(next)));
+            if !leaf.is_unchanged(seen) {
+                return Err(Contended);
+            }
+        }
+        // The neighbours may be in other leaves, and several ranges may lie between them.
+        let below = match below {
+            None => self.try_prev(start)?,
+            near => near,
+        };
+        let above = match above.filter(|above| above.start >= end) {
+            None => self.try_find(end)?,
+            near => near,
+        };
+        let ends = below.filter(|below| below.end == start);
+        Ok([ends, above.filter(|above| above.start == end)])
+    }
+
     /// Like [`find`](Self::find), but does not retry.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use crate::node::{Inner, LEAF, Leaf, Row, Span};
 use crate::pool::{NodeRef, Pool};
 use crate::read::entry;
 use crate::{Entry, OutOfMemory, RangeTree};
+use core::mem::MaybeUninit;
 use vmarea_sync::SpinGuard;
 use vmarea_sync::primitive::{Ordering, fence};
 
@@ -22,32 +23,41 @@ const MAX_HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
 /// Path from the root to a leaf: inner nodes, and the row taken in each.
 #[derive(Debug)]
 pub(crate) struct Path<'t> {
-    steps: [Option<(&'t Inner, usize)>; MAX_HEIGHT],
+    /// The first `len` steps are initialized.
+    steps: [MaybeUninit<(&'t Inner, usize)>; MAX_HEIGHT],
     len: usize,
 }
 
 impl<'t> Path<'t> {
     fn new() -> Self {
         Path {
-            steps: [None; MAX_HEIGHT],
+            steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT],
             len: 0,
         }
     }
 
     fn push(&mut self, inner: &'t Inner, row: usize) {
-        self.steps[self.len] = Some((inner, row));
+        self.steps[self.len] = MaybeUninit::new((inner, row));
         self.len += 1;
+    }
+
+    /// Returns true if the root is a leaf.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Removes and returns the lowest step.
     pub fn pop(&mut self) -> Option<(&'t Inner, usize)> {
         self.len = self.len.checked_sub(1)?;
-        self.steps[self.len]
+        // SAFETY: `push` has initialized the steps below the old length.
+        Some(unsafe { self.steps[self.len].assume_init() })
     }
 
     /// Iterates from the leaf's parent to the root.
     fn upwards(&self) -> impl Iterator<Item = (&'t Inner, usize)> {
-        self.steps[..self.len].iter().rev().copied().flatten()
+        let steps = self.steps[..self.len].iter().rev();
+        // SAFETY: `push` has initialized the steps below the length.
+        steps.map(|step| unsafe { step.assume_init() })
     }
 }
 
@@ -188,7 +198,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the path, leaf and row of the range that starts at `start`.
-    fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
+    pub(crate) fn locate(&self, start: u64) -> Option<(Path<'a>, &'a Leaf, usize)> {
         let mut path = Path::new();
         let mut node = self.tree.node(self.tree.root())?;
         loop {
@@ -275,7 +285,7 @@ impl<'a> Writer<'a> {
     ///
     /// The change leaves the rows below `from` alone. `apply` returns the new number of rows, the largest gap that the change removed or shrank,
     /// and the largest gap that it created.
-    fn change_leaf(
+    pub(crate) fn change_leaf(
         &self,
         path: &Path<'a>,
         (leaf, from): (&Leaf, usize),
@@ -301,7 +311,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Runs a change, and forces concurrent searches that visit several nodes to retry.
-    fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
+    pub(crate) fn with_change(&mut self, change: impl FnOnce(&mut Self)) {
         let changes = &self.tree.changes;
         let before = changes.load(Ordering::Relaxed);
         changes.store(before + 1, Ordering::Relaxed);
@@ -312,7 +322,7 @@ impl<'a> Writer<'a> {
         changes.store(before + 2, Ordering::Release);
     }
 
-    fn count(&mut self, more: isize) {
+    pub(crate) fn count(&mut self, more: isize) {
         // ORDERING: Relaxed; the count publishes no other data, and only the writer changes it.
         let now = self.tree.ranges.load(Ordering::Relaxed);
         let then = now.wrapping_add_signed(more);
@@ -385,13 +395,13 @@ pub(crate) fn propagate_span(path: &Path<'_>, mut span: Span) {
 }
 
 /// Returns the end of the range to the left of the path's leaf.
-fn left_end(path: &Path<'_>) -> Option<u64> {
+pub(crate) fn left_end(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| Some(inner.end_of(row.checked_sub(1)?)))
 }
 
 /// Returns the start of the range to the right of the path's leaf.
-fn right_start(path: &Path<'_>) -> Option<u64> {
+pub(crate) fn right_start(path: &Path<'_>) -> Option<u64> {
     path.upwards()
         .find_map(|(inner, row)| (row + 1 < inner.len()).then(|| inner.start(row + 1)))
 }

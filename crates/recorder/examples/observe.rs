@@ -4,7 +4,7 @@
 
 use std::io;
 use std::time::{Duration, Instant};
-use vmarea_recorder::{AttachBy, AttachOptions, Progress, Sink, attach};
+use vmarea_recorder::{AttachOptions, Progress, RecordBy, Sink, attach};
 use vmarea_trace::event::Event;
 
 struct Discard;
@@ -27,8 +27,8 @@ fn main() {
     let options = AttachOptions {
         duration: Some(Duration::from_secs(seconds.into())),
         by: match traced {
-            true => AttachBy::Tracing,
-            false => AttachBy::Observing,
+            true => RecordBy::Tracing,
+            false => RecordBy::Observing,
         },
         ..AttachOptions::new(pid.cast_signed())
     };

@@ -46,6 +46,23 @@ impl Test {
     }
 }
 
+/// Flag `MAP_ANONYMOUS` of `mmap`.
+pub(crate) const ANONYMOUS: u32 = libc::MAP_ANONYMOUS as u32;
+
+/// Whether a recorder that need not stop threads observes a call instead.
+///
+/// The observed calls are those that programs make often and whose arguments say everything. A call
+/// that maps a file is not one of them, because its descriptor has to be looked at in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Observable {
+    /// The call always stops the thread.
+    Never,
+    /// The call never stops the thread.
+    Always,
+    /// The call stops the thread if it maps a file.
+    IfAnonymous,
+}
+
 /// Role of a call, which determines how the recorder handles it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
@@ -404,6 +421,41 @@ static DIRECT_CALLS: &[CallRule] = &[
     accesses(libc::SYS_pwritev, KernelAccess::ToFile(Buffer::Iovecs)),
     accesses(libc::SYS_pwritev2, KernelAccess::ToFile(Buffer::Iovecs)),
 ];
+
+impl CallRule {
+    /// Returns whether the call can be observed.
+    pub(crate) fn observable(&self) -> Observable {
+        match i64::from(self.nr) {
+            libc::SYS_mmap => Observable::IfAnonymous,
+            libc::SYS_munmap
+            | libc::SYS_mprotect
+            | libc::SYS_pkey_mprotect
+            | libc::SYS_mremap
+            | libc::SYS_brk
+            | libc::SYS_madvise
+            | libc::SYS_mlock
+            | libc::SYS_mlock2
+            | libc::SYS_munlock => Observable::Always,
+            _ => Observable::Never,
+        }
+    }
+
+    /// True if this call does not stop the thread where calls are observed.
+    pub(crate) fn is_observable(&self, args: &[u64; 6]) -> bool {
+        match self.observable() {
+            Observable::Never => false,
+            Observable::Always => true,
+            Observable::IfAnonymous => args[3] as u32 & ANONYMOUS != 0,
+        }
+    }
+}
+
+/// Returns the numbers of the calls that can be observed.
+pub(crate) fn observable() -> impl Iterator<Item = u32> {
+    let rules = RULES.iter();
+    let rules = rules.filter(|rule| rule.observable() != Observable::Never);
+    rules.map(|rule| rule.nr)
+}
 
 /// Returns the rule for a call that reads or writes a file.
 pub(crate) fn direct_io_rule(nr: u64) -> Option<&'static CallRule> {

@@ -6,6 +6,7 @@
 //! inside calls are running or waiting for a processor, none of them can be waiting for another
 //! thread, so their turns are extended, up to a limit.
 
+use super::actions::{Action, FinishedCall};
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
 use super::clock::clock;
@@ -25,6 +26,8 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
+
+const CLONE_VM: u64 = libc::CLONE_VM as u64;
 
 /// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
@@ -57,13 +60,15 @@ impl Tracer<'_> {
                 if recorded && self.users(mm) == 1 {
                     last_snapshot = self.snapshot(tid, mm, SnapReason::Exit, now);
                 }
-                self.timeline.call_begins(tid, now, Flight::MovesTask);
+                self.call_begins(tid, now, Flight::MovesTask, None);
             }
-            Role::Clones => self.timeline.call_begins(tid, now, Flight::MovesTask),
+            Role::Clones => {
+                let forks = clone_flags & CLONE_VM == 0;
+                self.call_begins(tid, now, Flight::MovesTask, forks.then_some(mm));
+            }
             Role::ChangesMappings if self.users(mm) > 1 => {
                 let range = CallRange::of_entered(rule.nr, &args);
-                self.timeline
-                    .call_begins(tid, now, Flight::ChangesMappings(mm, range));
+                self.call_begins(tid, now, Flight::ChangesMappings(mm, range), Some(mm));
             }
             Role::OpensDirect if mode == Mode::Filtered => self.stop_at_every_call(pid, tid),
             _ => {}
@@ -213,7 +218,7 @@ impl Tracer<'_> {
             .get_mut(&mm)
             .is_some_and(|space| space.leave_call(tid));
         if mm == UNRECORDED || RESTARTS.contains(&ret) {
-            self.timeline.call_discarded(tid);
+            self.call_discarded(tid, now);
         } else {
             self.record_call(tid, pid, mm, call, ret, now);
         }
@@ -236,7 +241,7 @@ impl Tracer<'_> {
             Role::Executes => {
                 // The call failed and did not leave this address space, so the snapshot is not a
                 // final one.
-                self.timeline.call_discarded(tid);
+                self.call_discarded(tid, now);
                 if let Some(mut snapshot) = call.last_snapshot.take() {
                     snapshot.reason = SnapReason::Checkpoint;
                     self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
@@ -266,7 +271,7 @@ impl Tracer<'_> {
             child: None,
             events,
         };
-        self.timeline.call_ends(tid, ended);
+        self.call_ends(tid, ended);
         if counted {
             self.count_call(tid, pid, mm, now);
         }
@@ -282,14 +287,28 @@ impl Tracer<'_> {
         t: Nanos,
     ) -> Event {
         if self.stacks == Stacks::Copy {
-            self.copy_stack(tid, mm);
+            self.copy_stack(tid, mm, t);
         }
         let file = match (call.file.take(), i64::from(call.nr)) {
             (Some(opened), _) => Some(self.file_of(tid, mm, opened, &call, ret)),
             (None, libc::SYS_shmat) => self.segment_of(tid, ret),
             _ => None,
         };
-        self.follow_mappings(tid, mm, &call, ret);
+        for (mm, change) in self.files.take_changes() {
+            self.at(t, Action::Ranges(mm, change));
+        }
+        let finished = FinishedCall {
+            nr: call.nr,
+            args: call.args,
+            ret,
+            alone: call.alone,
+        };
+        let action = Action::Mappings {
+            tid,
+            mm,
+            call: finished,
+        };
+        self.at(t, action);
         let mm = match i64::from(call.rule.nr) {
             libc::SYS_process_madvise => self.advised(tid, mm, &call.args),
             _ => mm,
@@ -308,7 +327,7 @@ impl Tracer<'_> {
     }
 
     /// Passes a thread's stack to the sink, or an empty stack if the memory cannot be read.
-    fn copy_stack(&mut self, tid: i32, mm: MmId) {
+    fn copy_stack(&mut self, tid: i32, mm: MmId, t: Nanos) {
         const BYTES: u64 = 16 << 10;
         let [ip, sp, bp] = ptrace::stack_registers(tid).unwrap_or_default();
         let stack = CallStack {
@@ -320,7 +339,7 @@ impl Tracer<'_> {
             bp,
             bytes: memory::bytes(tid, sp, BYTES),
         };
-        self.emit_stack(&stack);
+        self.at(t, Action::Stack(stack));
     }
 
     fn file_of(&mut self, tid: i32, mm: MmId, opened: Opened, call: &Pending, ret: i64) -> FileRef {
@@ -456,7 +475,7 @@ impl Pending {
 ///
 /// The result is true if the thread is running, waiting for a processor, or already stopped at the
 /// end of the call.
-fn is_running(tid: i32) -> bool {
+pub(super) fn is_running(tid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit_once(") ")

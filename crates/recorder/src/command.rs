@@ -4,7 +4,7 @@
 //! errno from the child, and could not suggest a remedy in the error message.
 
 use super::RecordError;
-use super::filter;
+use super::filter::{self, Stopping};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use rustix::fs::Access;
@@ -18,7 +18,7 @@ use vmarea_linux_sys::ptrace::{Resume, resume};
 use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
 
 /// Bit number of `CAP_SYS_ADMIN` in a capability set.
-const SYS_ADMIN: u32 = 21;
+pub(crate) const SYS_ADMIN: u32 = 21;
 /// Bit number of `CAP_SYS_PTRACE` in a capability set.
 pub(crate) const SYS_PTRACE: u32 = 19;
 const SETUID_OR_SETGID: u32 = 0o6000;
@@ -65,10 +65,10 @@ impl Command {
     ///
     /// # Errors
     /// [`RecordError::Start`], [`RecordError::TracingForbidden`].
-    pub(crate) fn fork(&self) -> Result<Waiting, RecordError> {
+    pub(crate) fn fork(&self, stopping: Stopping) -> Result<Waiting, RecordError> {
         let path = CString::new(self.path.as_os_str().as_bytes())
             .map_err(|e| RecordError::Start(e.into()))?;
-        let filter = filter::program();
+        let filter = filter::program(stopping);
         let waiting = spawn::fork_waiting(&path, &self.argv, &filter, self.privileges)
             .map_err(RecordError::Start)?;
         let options = ptrace::Options::PTRACE_O_TRACESYSGOOD

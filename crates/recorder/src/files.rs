@@ -11,8 +11,9 @@
 //! number, on the device that all unnamed shared memory uses; the name of the mapping distinguishes
 //! the segment from other files.
 
-use super::mapped_files::{MappedFiles, Range};
-use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
+use super::creation::{BirthTime, KnownInode, Mapped, birth_time, may_be_same};
+use super::mapped_files::{MappedFiles, Range, RangeChange};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -47,29 +48,6 @@ pub(crate) fn inode_key(mapping: &MapsEntry) -> Option<InodeKey> {
     let segment = mapping.name.text().starts_with("/SYSV");
     let dev = mapping.dev | if segment { SEGMENTS } else { 0 };
     Some((dev, mapping.ino))
-}
-
-/// Creation time of an inode in seconds and nanoseconds, if its file system records it.
-type BirthTime = Option<(i64, u32)>;
-
-fn birth_time(fd: impl AsFd) -> BirthTime {
-    let statx = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
-    let known = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
-    known.then_some((statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec))
-}
-
-/// An inode that has been assigned an ID, stored under its key.
-#[derive(Clone, Copy, Debug)]
-struct KnownInode {
-    id: InodeId,
-    born: BirthTime,
-}
-
-impl KnownInode {
-    /// True unless the creation times show that the key now belongs to a different inode.
-    fn is(&self, born: BirthTime) -> bool {
-        self.born.is_none() || born.is_none() || self.born == born
-    }
 }
 
 /// Duplicate of the descriptor passed to a call, examined before the call runs.
@@ -122,10 +100,13 @@ pub(crate) struct Files {
     /// Descriptions that are currently mapped.
     pub mapped: MappedFiles,
     /// Descriptions of each inode, including some whose mappings no longer exist.
-    descriptions: HashMap<InodeKey, Vec<FileId>>,
+    descriptions: HashMap<InodeKey, Vec<Mapped>>,
     next_file: u32,
     /// Maximum number of duplicates to keep open.
     most: usize,
+    /// Changes of the mapped ranges that the stream has not reached; `None` if they are made at
+    /// once.
+    later: Option<Vec<(MmId, RangeChange)>>,
 }
 
 impl Files {
@@ -147,8 +128,19 @@ impl Files {
             mapped: MappedFiles::default(),
             descriptions: HashMap::new(),
             next_file: 0,
+            later: None,
             most: usize::try_from(most).unwrap_or(usize::MAX),
         }
+    }
+
+    /// From now on, keeps the changes of mapped ranges for [`Files::take_changes`].
+    pub(crate) fn change_later(&mut self) {
+        self.later = Some(Vec::new());
+    }
+
+    /// Returns the changes of mapped ranges that the caller must make when the stream reaches them.
+    pub(crate) fn take_changes(&mut self) -> Vec<(MmId, RangeChange)> {
+        self.later.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the data of an inode.
@@ -265,22 +257,24 @@ impl Files {
     /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
         let key = opened.stat_key();
+        let born = birth_time(&opened.fd);
         let mapped = &self.mapped;
         let in_maps = self.inode(inode).map(|inode| (inode.dev, inode.ino));
         let adopted = in_maps.filter(|in_maps| *in_maps != key);
         let adopted = adopted.and_then(|in_maps| self.descriptions.get(&in_maps));
         let adopted = adopted.cloned().unwrap_or_default();
         let of_key = self.descriptions.entry(key).or_default();
-        of_key.retain(|file| mapped.is_mapped(*file));
+        of_key.retain(|known| mapped.is_mapped(known.file));
         let same = |file: &FileId| {
             let other = mapped.duplicate(*file).map(AsFd::as_fd);
             other.is_some_and(|fd| same_description(fd, opened.fd.as_fd()).unwrap_or(false))
         };
-        let known = of_key.iter().copied().find(same);
+        let known = of_key.iter().map(|known| known.file).find(same);
         let Some(at) = at else {
             return known.unwrap_or_else(|| self.new_file());
         };
-        let lost = |file: &FileId| mapped.is_lost_in(at.mm, *file);
+        let lost =
+            |known: &Mapped| may_be_same(known.born, born) && mapped.is_lost_in(at.mm, known.file);
         let unknown = known.is_none() && of_key.iter().chain(&adopted).any(lost);
         let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
@@ -291,7 +285,10 @@ impl Files {
             _ => true,
         };
         if unknown || !itself {
-            self.mapped.unmap(at.mm, &range);
+            match &mut self.later {
+                Some(later) => later.push((at.mm, RangeChange::Unmap(range))),
+                None => self.mapped.unmap(at.mm, &range),
+            }
             return if unknown {
                 FileId::UNKNOWN
             } else {
@@ -301,11 +298,20 @@ impl Files {
         let file = known.unwrap_or_else(|| {
             let file = self.new_file();
             self.mapped.make_room(self.most);
-            self.descriptions.entry(key).or_default().push(file);
+            let of_key = self.descriptions.entry(key).or_default();
+            of_key.push(Mapped { file, born });
             file
         });
         let ino = opened.stat.st_ino;
-        self.mapped.map(at.mm, range, file, || (opened.fd, ino));
+        let Some(later) = &mut self.later else {
+            self.mapped.map(at.mm, range, file, || (opened.fd, ino));
+            return file;
+        };
+        // The recorder may let go of the description only after the program has done so.
+        let harmless = opened.flags & OFlags::RWMODE == OFlags::RDONLY;
+        let duplicate = || (harmless.then_some(opened.fd), ino);
+        self.mapped.will_map(at.mm, file, duplicate);
+        later.push((at.mm, RangeChange::Map(range, file)));
         file
     }
 
@@ -330,7 +336,9 @@ impl Files {
             let file = *files.entry(id).or_insert_with(|| {
                 self.next_file += 1;
                 let file = FileId(self.next_file);
-                self.descriptions.entry(key).or_default().push(file);
+                let born = None;
+                let of_key = self.descriptions.entry(key).or_default();
+                of_key.push(Mapped { file, born });
                 file
             });
             self.mapped.adopt(mm, vma.start..vma.end, file, key.1);

@@ -17,7 +17,7 @@
 //!   nr of rule 1? conditions hold? --> TRACE(FIRST + 1)   ...   ALLOW
 //! ```
 
-use super::call_table::{CallRule, RULES, Test};
+use super::call_table::{ANONYMOUS, CallRule, Observable, RULES, Test};
 use super::program_filters::{CallData, Filter};
 use libc::sock_filter;
 use std::sync::LazyLock;
@@ -27,11 +27,25 @@ const FIRST: u32 = 0xa5c1;
 /// Value that the filter returns for another architecture's call.
 const FOREIGN: u32 = FIRST - 1;
 
-static OURS: LazyLock<Filter> = LazyLock::new(|| Filter::new(program()));
+/// Which calls of the table stop a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stopping {
+    /// All of them.
+    All,
+    /// Those that are not observed: see [`Observable`].
+    Others,
+}
+
+static AT_ALL: LazyLock<Filter> = LazyLock::new(|| Filter::new(program(Stopping::All)));
+static AT_OTHERS: LazyLock<Filter> = LazyLock::new(|| Filter::new(program(Stopping::Others)));
 
 /// True if the recorder's filter returns `value` for this call.
-pub(crate) fn is_ours(call: &CallData, value: u32) -> bool {
-    OURS.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
+pub(crate) fn is_ours(stopping: Stopping, call: &CallData, value: u32) -> bool {
+    let ours = match stopping {
+        Stopping::All => &AT_ALL,
+        Stopping::Others => &AT_OTHERS,
+    };
+    ours.answer(call) == Some(libc::SECCOMP_RET_TRACE | value)
 }
 
 /// Returns the rule for a value returned by the filter; `None` for another architecture's call.
@@ -65,15 +79,24 @@ fn stop(data: u32) -> sock_filter {
     step(RETURN, libc::SECCOMP_RET_TRACE | data, 0, 0)
 }
 
-/// Assembles the filter program for all rules.
-pub(crate) fn program() -> Vec<sock_filter> {
+/// Assembles the filter program.
+pub(crate) fn program(stopping: Stopping) -> Vec<sock_filter> {
     let mut out = vec![
         step(LOAD, ARCH_AT, 0, 0),
         step(IF_EQUAL, OUR_ARCH, 1, 0),
         stop(FOREIGN),
     ];
     for (rule, data) in RULES.iter().zip(FIRST..) {
-        let body = condition(rule.when, data);
+        let when = match (stopping, rule.observable()) {
+            (Stopping::All, _) | (_, Observable::Never) => rule.when,
+            (_, Observable::Always) => continue,
+            (_, Observable::IfAnonymous) => &[Test::Masked {
+                arg: 3,
+                mask: ANONYMOUS,
+                value: 0,
+            }],
+        };
+        let body = condition(when, data);
         // A rule's code is far shorter than the 255 steps that a jump can skip.
         let skip = u8::try_from(body.len()).unwrap_or(u8::MAX);
         // Reload the number: an earlier condition may have overwritten the accumulator.
@@ -127,7 +150,7 @@ mod tests {
 
     fn verdict(arch: u32, nr: u32, args: [u64; 6]) -> u32 {
         let ip = 0;
-        let answer = OURS.answer(&CallData { nr, arch, ip, args });
+        let answer = AT_ALL.answer(&CallData { nr, arch, ip, args });
         answer.expect("a program that the kernel takes")
     }
 
@@ -192,9 +215,9 @@ mod tests {
             ip: 0,
             args: [0; 6],
         };
-        assert!(is_ours(&call(libc::SYS_mmap), FIRST));
-        assert!(!is_ours(&call(libc::SYS_mmap), FIRST + 1));
-        assert!(!is_ours(&call(libc::SYS_getppid), FIRST));
-        assert!(!is_ours(&call(libc::SYS_mmap), FOREIGN));
+        assert!(is_ours(Stopping::All, &call(libc::SYS_mmap), FIRST));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_mmap), FIRST + 1));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_getppid), FIRST));
+        assert!(!is_ours(Stopping::All, &call(libc::SYS_mmap), FOREIGN));
     }
 }

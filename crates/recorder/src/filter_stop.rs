@@ -5,7 +5,8 @@
 //! it changes the address space, as soon as no other thread is inside a call that changes it
 //! ([`super::calls`]).
 
-use super::call_table::{CallRule, Role};
+use super::actions::Action;
+use super::call_table::{self, CallRule, Role};
 use super::filter;
 use super::memory;
 use super::program_filters::CallData;
@@ -30,6 +31,9 @@ impl Tracer<'_> {
         }
         let Some(rule) = filter::rule_of(data) else {
             self.note_foreign_call(tid);
+            if call_table::observable().any(|observed| u64::from(observed) == nr) {
+                self.at(now, Action::ForeignCall { tid });
+            }
             return self.resume(tid, 0);
         };
         self.begin_call(tid, rule, nr, args, now);
@@ -81,7 +85,7 @@ impl Tracer<'_> {
             ip: 0,
             args,
         };
-        if !filter::is_ours(&call, value) {
+        if !filter::is_ours(self.stopping, &call, value) {
             return true;
         }
         self.program_filters.has(tid) && {

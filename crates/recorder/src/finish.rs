@@ -21,6 +21,7 @@ impl Tracer<'_> {
                 "{n} tasks were created with CLONE_UNTRACED: they were recorded nevertheless"
             )),
         }
+        self.finish_observed();
         self.finish_samples();
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -15,7 +15,7 @@
 //!
 //! # Invariants
 //! [`attach`] records a process that is already running, which has no filter and therefore stops at
-//! every system call. That process runs on without the recorder: see [`AttachBy`].
+//! every system call. That process runs on without the recorder: see [`RecordBy`].
 //!
 //! The command does not notice the recorder: signals, job control, exit status and standard streams
 //! pass through unchanged. A seccomp filter cannot be removed, and without a tracer every call that
@@ -31,14 +31,19 @@
 //! traces its own threads.
 #![forbid(unsafe_code)]
 
+mod actions;
 mod attach;
 mod attachment;
+mod call_queue;
 mod call_range;
+mod call_rings;
 mod call_table;
 mod calls;
 mod clock;
 mod clone_untraced;
 mod command;
+mod creation;
+mod deferral;
 mod emitter;
 mod files;
 mod filter;
@@ -50,20 +55,24 @@ mod mapped_files;
 mod mapping_calls;
 mod memory;
 mod observe;
+mod observed_calls;
 mod pid_namespace;
 mod program_filters;
 mod resample;
 mod residence;
+mod resumption;
 pub mod samples;
 mod signals;
+mod sleep;
 mod snapshot;
 mod sources;
 mod stops;
 mod tasks;
+mod throttle;
 mod timeline;
 mod tracer;
 
-pub use attach::{AttachBy, AttachOptions, attach};
+pub use attach::{AttachOptions, attach};
 
 use std::ffi::OsString;
 use std::io;
@@ -148,6 +157,33 @@ pub struct Options {
     pub kernel_view: InKernel,
     /// Whether to copy stacks at calls.
     pub stacks: Stacks,
+    /// Method of recording.
+    pub by: RecordBy,
+}
+
+/// Method of recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RecordBy {
+    /// `Observing` if it is permitted and the other options need no stops, otherwise `Tracing`.
+    ///
+    /// A note gives the reason, except for a command that an ordinary user starts.
+    #[default]
+    Auto,
+    /// `ptrace`: threads stop at calls that change an address space. A process that was running
+    /// before stops at each system call. Permitted to the owner of the process.
+    Tracing,
+    /// BPF programs: no thread stops at the calls that programs make often. Permitted to root.
+    ///
+    /// A program that [`record`] starts still stops when it executes a program, creates a task,
+    /// maps a file or exits. A process that was running before does not stop at all. It is recorded
+    /// from the first moment on at which none of its threads is inside a call that changes its
+    /// address space. If there is no such moment, `ptrace` stops the threads once.
+    ///
+    /// If a program that [`record`] starts makes calls faster than the recorder can handle them, the
+    /// recorder stops the threads from time to time. If calls are lost nevertheless, the address
+    /// spaces end in the trace where the first call may be missing, and are recorded anew, as others,
+    /// from a list of their mappings on; with [`Stacks::Copy`], the trace ends. A note says so.
+    Observing,
 }
 
 /// Whether the recorder copies the stack at each recorded call.

@@ -13,10 +13,12 @@
 //! ```
 
 use super::RecordError;
+use super::actions::Action;
 use super::call_table::Role;
 use super::clock::clock;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
+use super::mapped_files::RangeChange;
 use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
@@ -60,7 +62,8 @@ impl Tracer<'_> {
             _ => self.new_mm(),
         };
         if child_mm != mm {
-            self.files.mapped.fork(mm, child_mm);
+            self.files.mapped.will_fork();
+            self.at(now, Action::Ranges(mm, RangeChange::Fork(child_mm)));
         }
         let since = call.as_ref().map_or(0, |call| call.entry);
         let mut task = Task::new(child_pid, child_mm, mode);
@@ -106,7 +109,7 @@ impl Tracer<'_> {
     ) {
         let mm = self.tasks.get(&parent).map_or(UNRECORDED, |task| task.mm);
         if mm == UNRECORDED {
-            return self.timeline.call_discarded(parent);
+            return self.call_discarded(parent, now);
         }
         let alone = call.as_ref().map_or(Alone::Yes, |call| call.alone);
         let mut events = Vec::with_capacity(3);
@@ -129,7 +132,7 @@ impl Tracer<'_> {
             child: Some(child),
             events,
         };
-        self.timeline.call_ends(parent, ended);
+        self.call_ends(parent, ended);
     }
 
     pub(super) fn new_mm(&mut self) -> MmId {
@@ -149,7 +152,7 @@ impl Tracer<'_> {
         let (old, mode) = (task.mm, task.mode);
         let call = task.call.take();
         let entry = call.as_ref().map_or(now, |call| call.entry);
-        self.timeline.call_discarded(tid);
+        self.call_discarded(tid, now);
         self.leave_space(tid, old, call.and_then(|call| call.last_snapshot), now);
         // Between the entry and the exit of `execve`, some accesses went to the old address space
         // and some to the new one. The snapshots before and after `execve` include their effects,
@@ -173,7 +176,7 @@ impl Tracer<'_> {
             self.end_task(leader, &task, 0, now);
         }
         if let Some(task) = self.tasks.remove(&former) {
-            self.timeline.call_discarded(former);
+            self.call_discarded(former, now);
             let entry = task.call.as_ref().map_or(now, |call| call.entry);
             self.timeline.residence.moves(former, entry, Place::Nowhere);
             self.write_task_end(former, task.mm, 0, now);
@@ -233,6 +236,7 @@ impl Tracer<'_> {
             && !std::mem::replace(&mut task.leaving, true)
         {
             let mm = task.mm;
+            task.kept = None;
             self.timeline.residence.moves(tid, now, Place::Nowhere);
             let snapshot = self.last_snapshot(tid, mm, now);
             self.leave_space(tid, mm, snapshot, now);
@@ -252,7 +256,7 @@ impl Tracer<'_> {
         } else if entered && result != ENOSYS && role != Role::Executes {
             self.finish_call(tid, result, now);
         } else {
-            self.timeline.call_discarded(tid);
+            self.call_discarded(tid, now);
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.call = None;
             }
@@ -365,11 +369,15 @@ impl Tracer<'_> {
             .spaces
             .remove(&mm)
             .and_then(|space| space.fallback_snapshot);
-        self.files.mapped.ended(mm);
-        self.timeline.mm_ended(mm, now);
-        if let Some(snapshot) = snapshot.or(spare) {
-            self.push(snapshot.t, vec![Event::Snapshot(snapshot)]);
+        self.files.mapped.will_end(mm);
+        self.at(now, Action::Ranges(mm, RangeChange::End));
+        match (snapshot, spare) {
+            (Some(last), _) => self.push(last.t, vec![Event::Snapshot(last)]),
+            // Only the calls that follow tell whether this list is exact.
+            (None, Some(spare)) => self.at(now, Action::LastList(Box::new(spare))),
+            (None, None) => {}
         }
+        self.at(now, Action::MmEnded(mm));
         self.push(now, vec![Event::MmEnd { mm, t: now }]);
     }
 
@@ -379,7 +387,8 @@ impl Tracer<'_> {
         let Some(task) = self.tasks.remove(&tid) else {
             return;
         };
-        self.timeline.call_discarded(tid);
+        self.call_discarded(tid, now);
+        self.at(now, Action::Gone { tid });
         self.program_filters.gone(tid);
         self.end_task(tid, &task, status, now);
         if tid == task.pid {

@@ -4,8 +4,8 @@
 //! have failed midway, or that ran at the same time as another call, the recorder reads the list of
 //! mappings instead.
 
+use super::actions::FinishedCall;
 use super::mapped_files::Range;
-use super::tasks::Pending;
 use super::timeline::Alone;
 use super::tracer::Tracer;
 use vmarea_linux_sys::PAGE;
@@ -48,7 +48,8 @@ impl Tracer<'_> {
     /// Updates the mapped ranges after a finished call.
     ///
     /// A file that the call mapped has already been recorded.
-    pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &Pending, ret: i64) {
+    pub(super) fn follow_mappings(&mut self, tid: i32, mm: MmId, call: &FinishedCall) {
+        let ret = call.ret;
         let [addr, len, new_len, flags, target, _] = call.args;
         let failed = is_error(ret);
         let source = pages(addr, len);

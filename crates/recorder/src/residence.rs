@@ -5,7 +5,8 @@
 //! therefore keeps the history of each thread's address space until the stream has passed the
 //! corresponding times.
 
-use std::collections::{HashMap, VecDeque};
+use foldhash::HashMap;
+use std::collections::VecDeque;
 use vmarea_trace::event::{MmId, Nanos};
 
 /// The address space that a thread uses, as far as it is known.

@@ -1,7 +1,9 @@
 //! Opens the data sources other than `ptrace`, if permitted: samples and the kernel's view.
 
-use super::{Faults, InKernel};
-use crate::samples::{Samples, Start};
+use super::call_queue::ObservedCalls;
+use super::command::{SYS_ADMIN, has_capability};
+use super::{Faults, InKernel, Options, RecordBy, RecordError, Stacks};
+use crate::samples::{self, Samples, SamplesError, Start};
 use vmarea_process::system;
 use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
@@ -25,6 +27,40 @@ pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<Ker
     KernelView::open()
         .map_err(|error| notes.push(format!("recorded without the kernel's own view: {error}")))
         .ok()
+}
+
+/// Opens the rings of the calls that need not stop, unless the options need stops or the kernel
+/// refuses; then a note gives the reason, except to an ordinary user.
+///
+/// # Errors
+/// [`RecordError::NotObservable`] if the options require the rings and the kernel refuses.
+pub(super) fn open_calls(
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<Option<ObservedCalls>, RecordError> {
+    let needs_stops = options.checkpoint.is_some()
+        || options.stacks == Stacks::Copy
+        || options.faults == Faults::Skip;
+    let error = match options.by {
+        RecordBy::Tracing => return Ok(None),
+        RecordBy::Observing => {
+            let observed = ObservedCalls::open(options.stacks);
+            return observed.map(Some).map_err(RecordError::NotObservable);
+        }
+        // Without the times at which threads take locks, the order of parallel calls is unknown.
+        RecordBy::Auto if needs_stops || !samples::shows_locks() => return Ok(None),
+        RecordBy::Auto => match ObservedCalls::open(options.stacks) {
+            Ok(observed) => return Ok(Some(observed)),
+            Err(error) => error,
+        },
+    };
+    let is_expected = matches!(error, SamplesError::Permission { .. });
+    if !is_expected || has_capability(SYS_ADMIN) {
+        notes.push(format!(
+            "recorded by ptrace, which stops the program at each memory call: {error}"
+        ));
+    }
+    Ok(None)
 }
 
 /// Opens fault rings for a task and its later children, or adds a note that explains the error.

@@ -4,22 +4,26 @@
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
 //! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
 
+use super::actions::Concurrent;
 use super::attachment::Attachment;
+use super::call_queue::ObservedCalls;
 use super::clock::clock;
 use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
+use super::filter::Stopping;
 use super::program_filters::ProgramFilters;
 use super::residence::Place;
+use super::resumption::Stale;
 use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
 use super::snapshot::Snapshotter;
-use super::sources::{header, open_samples, open_view};
+use super::sources::{header, open_calls, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
+use super::throttle::Throttle;
 use super::timeline::Timeline;
-use super::{CallStack, Options, Outcome, Progress, RecordError, Sink, Stacks};
+use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
@@ -35,10 +39,6 @@ const TURN_WITHOUT_LOCKS: Nanos = 100_000_000;
 const PUMP: Nanos = 10_000_000;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
-/// Longest sleep of the tracer.
-const SLEEP: Nanos = 200_000_000;
-/// Longest sleep of the tracer if the rings can no longer wake it.
-const SLEEP_WITHOUT_RINGS: Nanos = 20_000_000;
 
 /// Time for which the tracer polls for the next stop before it sleeps.
 ///
@@ -61,6 +61,15 @@ pub(crate) struct Tracer<'a> {
     pub(super) checkpoint: Option<NonZeroU64>,
     pub(super) stacks: Stacks,
     pub(super) program_filters: ProgramFilters,
+    /// Which calls of the table stop a thread that has the recorder's filter.
+    pub(super) stopping: Stopping,
+    /// The calls that do not stop; `None` if all do, and at the end.
+    pub(super) observed: Option<ObservedCalls>,
+    pub(super) concurrent: Concurrent,
+    pub(super) throttle: Throttle,
+    pub(super) stale: Stale,
+    /// Number of address spaces whose last list of mappings was read inside of a call.
+    pub(super) inexact_ends: u64,
     /// Number of tasks created with `CLONE_UNTRACED`.
     pub(super) untraced: u64,
     /// True if the note about refused `ptrace` calls has already been made; it is made only once.
@@ -117,7 +126,12 @@ impl<'a> Tracer<'a> {
             );
         }
         let kernel = open_view(options.kernel_view, &mut notes);
-        let waiting = command.fork()?;
+        let observed = open_calls(options, &mut notes)?;
+        let stopping = match observed {
+            Some(_) => Stopping::Others,
+            None => Stopping::All,
+        };
+        let waiting = command.fork(stopping)?;
         let root = waiting.pid();
         let samples = open_samples(options.faults, root, Start::Exec, &mut notes);
         let words = options.command.iter();
@@ -139,6 +153,7 @@ impl<'a> Tracer<'a> {
             progress,
         });
         tracer.command = Some((command, started));
+        tracer.observe_calls(observed);
         tracer.sample_with(samples);
         tracer.timeline.residence.moves(root, 0, Place::Nowhere);
         let task = Task::new(root, UNRECORDED, Mode::Filtered);
@@ -163,6 +178,12 @@ impl<'a> Tracer<'a> {
             checkpoint: setup.checkpoint,
             stacks: setup.stacks,
             program_filters: ProgramFilters::default(),
+            stopping: Stopping::All,
+            observed: None,
+            concurrent: Concurrent::default(),
+            throttle: Throttle::default(),
+            stale: Stale::default(),
+            inexact_ends: 0,
             untraced: 0,
             tracing_noted: false,
             pidfds: HashMap::new(),
@@ -192,6 +213,15 @@ impl<'a> Tracer<'a> {
         self.samples = samples;
     }
 
+    /// Takes the calls that do not stop from `observed`, if it is given.
+    fn observe_calls(&mut self, observed: Option<ObservedCalls>) {
+        if observed.is_some() {
+            self.stopping = Stopping::Others;
+            self.files.change_later();
+        }
+        self.observed = observed;
+    }
+
     /// Follows the command to its end.
     ///
     /// # Errors
@@ -213,9 +243,10 @@ impl<'a> Tracer<'a> {
     pub(super) fn advance(&mut self) -> Result<(), RecordError> {
         let now = clock();
         self.let_in_overdue(now);
-        if now - self.pumped >= PUMP {
+        if now - self.pumped >= PUMP || self.is_behind() {
             self.pump(now);
         }
+        self.take_over_stale();
         self.sleep(now)
     }
 
@@ -364,16 +395,6 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Passes the stack of a call to the sink.
-    pub(super) fn emit_stack(&mut self, stack: &CallStack) {
-        self.emitter.stack(stack);
-    }
-
-    /// Adds events to the timeline at time `t`.
-    pub(super) fn push(&mut self, t: Nanos, events: Vec<Event>) {
-        self.timeline.push(t, events);
-    }
-
     /// Adds a note to the trace and reports it to the caller.
     pub(super) fn note(&mut self, text: String) {
         self.push(clock(), vec![Event::Note(text.clone())]);
@@ -404,11 +425,14 @@ impl<'a> Tracer<'a> {
         }
         self.pumped = now;
         let mut taken = Vec::new();
-        let watermark = match &mut self.samples {
-            Some(samples) => samples.drain(&mut taken).saturating_sub(1),
+        let seen = match &mut self.samples {
+            Some(samples) => samples.drain(&mut taken),
             None => now,
         };
-        self.timeline.samples(&mut taken, watermark);
+        let watermark = self.handle_observed(seen);
+        self.throttle();
+        self.timeline
+            .samples(&mut taken, watermark.saturating_sub(1));
         let failed_before = self.emitter.has_failed();
         let (emitter, files) = (&mut self.emitter, &self.files);
         self.timeline
@@ -425,44 +449,6 @@ impl<'a> Tracer<'a> {
             self.emitter.counts.tasks = self.tasks.len() as u64;
             (self.progress)(Progress::Counts(self.emitter.counts));
         }
-    }
-
-    fn sleep(&mut self, now: Nanos) -> Result<(), RecordError> {
-        let longest = if self.rings_silent {
-            SLEEP_WITHOUT_RINGS
-        } else {
-            SLEEP
-        };
-        let turn = self.turn();
-        let until = self.spaces.values().filter_map(|s| s.next_due(turn));
-        let until = until.chain(self.signals.deadline());
-        let until = until.chain(self.attachment.as_ref().map(Attachment::deadline));
-        let until = until.min();
-        let nanos = until.map_or(longest, |until| until.saturating_sub(now).min(longest));
-        let mut fds: Vec<PollFd<'_>> = self
-            .signals
-            .fds()
-            .into_iter()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        if !self.rings_silent
-            && let Some(samples) = &self.samples
-        {
-            let rings = samples.poll_fds();
-            fds.extend(rings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        }
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: nanos as i64,
-        };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(RecordError::Follow(error.into())),
-        }
-        // The task on which the rings were opened has exited; its children still fill the rings.
-        let silent = fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP));
-        self.rings_silent |= silent;
-        Ok(())
     }
 
     /// Forwards an exit request to the command, or to its descendants if the command has exited.

@@ -6,6 +6,7 @@
 //! policy, it counts how many of these neighbours the policy would merge, and the policy's reasons
 //! for not merging the rest.
 
+use super::attempts::Attempts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,11 +54,17 @@ impl Shared {
             .clone()
     }
 
-    /// Returns an observer that evaluates `policies` at every merge attempt.
-    pub(crate) fn observer(&self, policies: Vec<Policy>) -> Box<dyn Observer> {
+    /// Returns an observer that evaluates `policies` at every merge attempt, and logs the attempts
+    /// if there is a log.
+    pub(crate) fn observer(
+        &self,
+        policies: Vec<Policy>,
+        log: Option<Attempts>,
+    ) -> Box<dyn Observer> {
         Box::new(Asking {
             policies,
             counts: self.clone(),
+            log,
         })
     }
 }
@@ -65,10 +72,14 @@ impl Shared {
 struct Asking {
     policies: Vec<Policy>,
     counts: Shared,
+    log: Option<Attempts>,
 }
 
 impl Observer for Asking {
     fn attempt(&self, attempt: &Attempt<'_>) {
+        if let Some(log) = &self.log {
+            log.add(attempt, &self.policies);
+        }
         let body = attempt.proposal.body;
         if !body.is_anonymous() || body.flags.contains(VmFlags::MAYSHARE) {
             return;

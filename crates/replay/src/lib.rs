@@ -16,6 +16,7 @@
 
 pub mod action;
 pub mod apply;
+pub mod attempts;
 mod changed;
 pub mod compare;
 pub mod counterfactual;
@@ -23,6 +24,7 @@ mod decode;
 pub mod files;
 pub mod import;
 mod known;
+pub mod log;
 pub mod machine;
 mod overlapping;
 mod own_policies;
@@ -62,6 +64,8 @@ pub struct Options {
     pub validate: bool,
     /// Maximum number of differences per cause in the report.
     pub shown: MostShown,
+    /// If true, the replay keeps a log, which the caller empties by [`Replayer::take_log`].
+    pub log: bool,
 }
 
 /// Reason why a trace cannot be replayed.
@@ -104,6 +108,7 @@ pub struct Replayer {
     /// True if samples were lost during the recording.
     lossy: bool,
     counterfactual: counterfactual::Shared,
+    attempts: attempts::Attempts,
     /// Number of deferred calls in all address spaces together.
     waiting: usize,
     rights: Rights,
@@ -122,29 +127,23 @@ impl Replayer {
         if !["x86_64", ""].contains(&header.machine.as_str()) {
             return Err(Error::Machine(header.machine.clone()));
         }
-        let system = machine::system(header);
-        let (linux, note) = machine::policy(header);
-        let mut worlds = vec![World::new("linux", linux, system)];
-        let mut remarks: Vec<_> = note.into_iter().collect();
-        for named in &options.policies {
-            let policy = named.policy();
-            if worlds.iter().all(|world| world.name != policy.name) {
-                worlds.push(World::new(policy.name, policy, system));
-            }
-            remarks.extend(named.note().map(str::to_owned));
-        }
+        let (mut worlds, remarks) = worlds(header, options);
         let counterfactual = counterfactual::Shared::default();
-        let others = worlds.iter().skip(1).map(|w| *w.space.policy()).collect();
+        let attempts = attempts::Attempts::default();
+        let others = worlds
+            .iter()
+            .skip(1)
+            .filter(|world| world.changed.is_none());
+        let others = others.map(|world| *world.space.policy()).collect();
+        let logged = options.log.then(|| attempts.clone());
         worlds[0]
             .space
-            .set_observer(counterfactual.observer(others));
-        worlds.extend(options.preventions.iter().map(|&prevention| {
-            let mut world = World::new("linux", linux, system);
-            world.changed = Some(Changed::new(prevention));
-            world
-        }));
-        let mut report = Report::default();
-        report.notes.extend(remarks);
+            .set_observer(counterfactual.observer(others, logged));
+        let report = Report {
+            notes: remarks,
+            log: options.log.then(Vec::new),
+            ..Report::default()
+        };
         Ok(Replayer {
             worlds,
             files: Files::default(),
@@ -156,6 +155,7 @@ impl Replayer {
             shown: options.shown,
             lossy: false,
             counterfactual,
+            attempts,
             waiting: 0,
             rights: Rights::default(),
             watch: None,
@@ -472,4 +472,25 @@ impl Replayer {
             self.rights.is_set(snapshot.mm);
         }
     }
+}
+
+/// Returns one world for each policy, then one for each prevention, with remarks about the policies.
+fn worlds(header: &Header, options: &Options) -> (Vec<World>, Vec<String>) {
+    let system = machine::system(header);
+    let (linux, note) = machine::policy(header);
+    let mut worlds = vec![World::new("linux", linux, system)];
+    let mut remarks: Vec<_> = note.into_iter().collect();
+    for named in &options.policies {
+        let policy = named.policy();
+        if worlds.iter().all(|world| world.name != policy.name) {
+            worlds.push(World::new(policy.name, policy, system));
+        }
+        remarks.extend(named.note().map(str::to_owned));
+    }
+    worlds.extend(options.preventions.iter().map(|&prevention| {
+        let mut world = World::new("linux", linux, system);
+        world.changed = Some(Changed::new(prevention));
+        world
+    }));
+    (worlds, remarks)
 }

@@ -39,6 +39,9 @@ pub struct Report {
     pub differences: Vec<Group>,
     /// Remarks of the recorder and of the replay.
     pub notes: Vec<String>,
+    /// The differences since the log was last emptied, if there is a log.
+    #[serde(skip)]
+    pub(crate) log: Option<Vec<Difference>>,
 }
 
 /// Comparison with the kernel.
@@ -197,6 +200,7 @@ impl Default for Report {
             first_difference: None,
             differences: Vec::new(),
             notes: Vec::new(),
+            log: None,
         }
     }
 }
@@ -205,6 +209,9 @@ impl Report {
     /// Counts a difference, and adds it to the report if `shown` allows.
     pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
         self.verify.differences += 1;
+        if let Some(log) = &mut self.log {
+            log.push(difference.clone());
+        }
         let same = |group: &Group| group.cause == difference.cause;
         let at = self.differences.iter().position(same).unwrap_or_else(|| {
             self.differences.push(Group {

@@ -75,6 +75,17 @@ impl World {
         self.mms.get(&mm).copied()
     }
 
+    /// Returns the trace's number of an address space of the core.
+    pub(crate) fn recorded_mm(&self, id: MmId) -> Option<TraceMm> {
+        if let Some((mm, last)) = self.last
+            && last == id
+        {
+            return Some(mm);
+        }
+        let mut mms = self.mms.iter();
+        mms.find(|(_, one)| **one == id).map(|(mm, _)| *mm)
+    }
+
     /// Returns the layout and settings of an address space.
     pub fn layout(&self, mm: TraceMm) -> Layout {
         let id = self.existing(mm);

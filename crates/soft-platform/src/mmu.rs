@@ -59,6 +59,26 @@ impl State {
         self.tlbs[cpu].insert(at, found);
         Some(found)
     }
+
+    /// Sets an entry of the page tables, and checks T2 and T3.
+    fn set(&mut self, at: (MmId, u64), to: Translation) {
+        let addr = at.1;
+        for table in self.all() {
+            if let Some(old) = table.get(&at) {
+                let fits = old.page == to.page && (to.writable || !old.writable);
+                assert!(fits, "{addr:x}: {old:x?} becomes {to:x?} without a flush");
+            }
+            if to.writable && matches!(to.page, MappedPage::Frame(_)) {
+                let other = |e: &(&(MmId, u64), &Translation)| e.1.page == to.page && *e.0 != at;
+                let other = table.iter().find(other);
+                assert!(
+                    other.is_none(),
+                    "{addr:x} becomes writable beside {other:x?}"
+                );
+            }
+        }
+        self.tables.insert(at, to);
+    }
 }
 
 impl Processors {
@@ -171,23 +191,7 @@ impl Mmu for SharedProcessors {
     }
 
     fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
-        let mut state = self.0.0.lock();
-        for table in state.all() {
-            if let Some(old) = table.get(&(mm, addr)) {
-                let fits = old.page == to.page && (to.writable || !old.writable);
-                assert!(fits, "{addr:x}: {old:x?} becomes {to:x?} without a flush");
-            }
-            if to.writable && matches!(to.page, MappedPage::Frame(_)) {
-                let other =
-                    |e: &(&(MmId, u64), &Translation)| e.1.page == to.page && *e.0 != (mm, addr);
-                let other = table.iter().find(other);
-                assert!(
-                    other.is_none(),
-                    "{addr:x} becomes writable beside {other:x?}"
-                );
-            }
-        }
-        state.tables.insert((mm, addr), to);
+        self.0.0.lock().set((mm, addr), to);
         Ok(())
     }
 
@@ -207,6 +211,42 @@ impl Mmu for SharedProcessors {
             to.writable &= allowed.contains(VmFlags::WRITE);
             to.flags -= VmFlags::ACCESS - allowed;
         }
+    }
+
+    fn allow_writes(&self, mm: MmId, range: VmRange) {
+        let mut state = self.0.0.lock();
+        let there = state.tables.range((mm, range.start)..(mm, range.end));
+        let there: Vec<_> = there.map(|(at, to)| (*at, *to)).collect();
+        for (at, to) in there {
+            let writable = true;
+            let flags = to.flags | VmFlags::WRITE;
+            state.set(
+                at,
+                Translation {
+                    writable,
+                    flags,
+                    ..to
+                },
+            );
+        }
+    }
+
+    fn move_entries(&self, mm: MmId, range: VmRange, to: u64) {
+        let mut state = self.0.0.lock();
+        let place = (mm, to)..(mm, to + range.len_bytes());
+        let used = state
+            .all()
+            .find_map(|table| table.range(place.clone()).next());
+        assert!(used.is_none(), "entries move to {used:x?}");
+        let range = (mm, range.start)..(mm, range.end);
+        let moved = |(mm, addr): (MmId, u64)| (mm, addr - range.start.1 + to);
+        let State {
+            tables, accessed, ..
+        } = &mut *state;
+        let entries: Vec<_> = tables.extract_if(range.clone(), |_, _| true).collect();
+        tables.extend(entries.into_iter().map(|(at, entry)| (moved(at), entry)));
+        let bits: Vec<_> = accessed.extract_if(range.clone(), |_| true).collect();
+        accessed.extend(bits.into_iter().map(moved));
     }
 
     fn accessed(&self, mm: MmId, range: VmRange) -> bool {

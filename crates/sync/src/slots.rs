@@ -6,10 +6,10 @@
 //!
 //! Threads that use different lanes never write to the same cache line: each lane has its own free
 //! list, and takes about a page of unused slots at a time from the table. A lane that runs out of
-//! slots takes those freed to other lanes before the table grows. The memory of a chunk is not
-//! touched until its slots are needed. The lane that takes slots initializes them without a lock,
-//! in parallel with other lanes; a lane waits for other lanes only because `ready` must advance in
-//! order.
+//! slots after its first page takes those freed to other lanes before the table grows. The memory
+//! of a chunk is not touched until its slots are needed. The lane that takes slots initializes them
+//! without a lock, in parallel with other lanes; a lane waits for other lanes only because `ready`
+//! must advance in order.
 //!
 //! # Picture
 //! ```text
@@ -29,6 +29,7 @@
 use crate::SpinLock;
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use core::alloc::Layout;
+use core::num::NonZeroU32;
 
 /// Number of slots in the first chunk; each later chunk has twice as many as the one before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -96,6 +97,36 @@ struct Slot<T> {
     value: T,
 }
 
+/// The value of a slot that was in use with some key when it was found.
+#[derive(Debug)]
+pub struct Found<'a, T> {
+    slot: &'a Slot<T>,
+    generation: u32,
+}
+
+impl<T> Clone for Found<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Found<'_, T> {}
+
+impl<'a, T> Found<'a, T> {
+    /// Returns the value, which lives as long as the table.
+    #[inline]
+    pub fn value(self) -> &'a T {
+        &self.slot.value
+    }
+
+    /// Returns true if the slot is still in use with the same key.
+    #[inline]
+    pub fn is_current(self) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `insert`.
+        self.slot.generation.load(Ordering::Acquire) == self.generation
+    }
+}
+
 /// Table whose slots keep their address and type for as long as the table lives.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
@@ -143,14 +174,13 @@ impl<T: Default> Default for Slots<T> {
     }
 }
 
+/// Returns the chunk of a slot, and the slot's position in the chunk; `number` is the slot's index
+/// plus `FIRST`. Chunk `k` has the numbers from `FIRST << k` up to `FIRST << (k + 1)`.
 #[inline]
-fn place(index: u32) -> (usize, usize) {
-    let n = index / FIRST + 1;
-    let chunk = n.ilog2();
-    (
-        chunk as usize,
-        (index - FIRST * ((1 << chunk) - 1)) as usize,
-    )
+fn place(number: NonZeroU32) -> (usize, usize) {
+    let bits = number.ilog2();
+    let chunk = (bits as usize).wrapping_sub(FIRST.ilog2() as usize);
+    (chunk, (number.get() ^ 1 << bits) as usize)
 }
 
 /// Converts a lane number from a caller to the index of a lane other than lane 0.
@@ -173,9 +203,16 @@ impl<T> Slots<T> {
     /// Returns the value of a slot, or `None` if the key is stale.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
+        self.find(key).map(Found::value)
+    }
+
+    /// Like [`get`](Self::get), for a caller that checks the key again later.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<Found<'_, T>> {
         let slot = self.slot(key.index)?;
-        // ORDERING: Acquire, pairs with the Release in `insert`.
-        (slot.generation.load(Ordering::Acquire) == key.generation).then_some(&slot.value)
+        let generation = key.generation;
+        let found = Found { slot, generation };
+        found.is_current().then_some(found)
     }
 
     /// Returns the key of the slot at `index` (see [`Key::index`]) if the slot is in use.
@@ -290,11 +327,19 @@ impl<T> Slots<T> {
         if index >= self.ready.load(Ordering::Acquire) {
             return None;
         }
-        let (chunk, at) = place(index);
+        // SAFETY: `take` has seen that the sum does not overflow for any index below `ready`.
+        let number = unsafe { NonZeroU32::new_unchecked(index.wrapping_add(FIRST)) };
+        let (chunk, at) = place(number);
+        debug_assert!(chunk < CHUNKS);
+        // SAFETY: by S3 the chunk exists, so its number is less than `CHUNKS`.
+        let chunk = unsafe { self.chunks.get_unchecked(chunk) };
         // ORDERING: Relaxed; published with `ready`.
-        let base = self.chunks.get(chunk)?.load(Ordering::Relaxed);
+        let base = chunk.load(Ordering::Relaxed);
         // SAFETY: by S3 the chunk exists, never moves, and the slot in it is initialized.
-        Some(unsafe { &*base.add(at) })
+        unsafe {
+            core::hint::assert_unchecked(!base.is_null());
+            Some(&*base.add(at))
+        }
     }
 }
 
@@ -351,8 +396,11 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
+        // A lane without slots of its own does not take those of others: they are next to slots
+        // that others use, on the same cache lines. Lane 0 has no slots of its own.
+        let had_own = end != 0 || number == 0;
         // While this thread waited, a slot may have been freed to this lane or to another lane.
-        if let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
+        if had_own && let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }
         let (first, end) = self.grow(if number == 0 { 1 } else { Self::BATCH })?;
@@ -396,7 +444,8 @@ impl<T: Default> Slots<T> {
     fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), OutOfMemory> {
         let mut used = self.used.lock();
         let first = *used;
-        let (chunk, at) = place(first);
+        let number = first.checked_add(FIRST).and_then(NonZeroU32::new);
+        let (chunk, at) = place(number.ok_or(OutOfMemory)?);
         let cell = self.chunks.get(chunk).ok_or(OutOfMemory)?;
         let len = FIRST << chunk;
         // ORDERING: Relaxed, here and below; written under the lock, published with `ready`.

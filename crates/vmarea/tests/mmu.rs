@@ -171,6 +171,76 @@ fn calls_leave_no_stale_translation() {
     }
 }
 
+/// Returns the number of page faults in an address space so far.
+fn faults(machine: &Machine, mm: MmId) -> u64 {
+    let counts = machine.space().fault_counts(mm);
+    counts.unlocked + counts.fell_back().map(|(_, count)| count).sum::<u64>()
+}
+
+/// Stores to each of the pages without a fault.
+fn store_without_fault(machine: &Machine, mm: MmId, start: u64, pages: u64) {
+    let before = faults(machine, mm);
+    for page in 0..pages {
+        store(machine, mm, start + page * PAGE_SIZE, 0x77);
+    }
+    assert_eq!(faults(machine, mm), before, "faults in {pages} pages");
+    machine.validate().unwrap();
+}
+
+/// A page that only one process maps is writable after `mprotect` without a fault, and a page that
+/// a child shares is not.
+#[test]
+fn exclusive_pages_are_writable_again_after_mprotect() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let space = machine.space();
+    let protect = |prot| space.mprotect(mm, BASE, 4 * PAGE_SIZE, prot, None).unwrap();
+    map(&machine, mm, BASE, 4 * PAGE_SIZE);
+    for page in [0, 1, 3] {
+        write_everywhere(&machine, mm, BASE + page * PAGE_SIZE, 1);
+    }
+    protect(Prot::READ);
+    protect(RW);
+    store_without_fault(&machine, mm, BASE, 2);
+    store_without_fault(&machine, mm, BASE + 3 * PAGE_SIZE, 1);
+    let child = space.fork(mm).unwrap();
+    protect(Prot::READ);
+    protect(RW);
+    store(&machine, mm, BASE, 2);
+    assert_eq!(load_on(&machine, 1, child, BASE), 0x77);
+    machine.validate().unwrap();
+}
+
+/// Moved pages keep their translations and permissions, whether the old and the new range lie in
+/// one page table or in several.
+#[test]
+fn moved_pages_are_accessible_without_a_fault() {
+    let (machine, mm) = machine(Policy::LINUX);
+    let len = 8 * PAGE_SIZE;
+    let (mut from, crossing) = (BASE, PMD_SIZE - 3 * PAGE_SIZE);
+    map(&machine, mm, from, len);
+    for page in 0..8 {
+        write_everywhere(&machine, mm, from + page * PAGE_SIZE, 1);
+    }
+    let places = [BASE + 9 * PAGE_SIZE, BASE + crossing, BASE + 7 * PMD_SIZE];
+    for to in places
+        .into_iter()
+        .chain([BASE + 9 * PMD_SIZE + crossing, BASE])
+    {
+        let request = MremapRequest {
+            addr: from,
+            old_len: len,
+            new_len: len,
+            flags: MremapFlags::MAYMOVE | MremapFlags::FIXED,
+            new_addr: to,
+            ..MremapRequest::default()
+        };
+        assert_eq!(machine.space().mremap(mm, &request), Ok(to));
+        machine.validate().unwrap();
+        store_without_fault(&machine, mm, to, 8);
+        from = to;
+    }
+}
+
 /// A range with more pages than one gather batch is released in several batches.
 #[test]
 fn more_pages_than_a_batch_holds() {

@@ -17,7 +17,8 @@ use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::mmap::{MmapRequest, Placement};
-use vmarea::types::call_flags::{MapFlags, Prot};
+use vmarea::syscall::mremap::MremapRequest;
+use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::platform::Environment;
 use vmarea::types::writers::{OneWriter, Parted};
 use vmarea::types::{Errno, MmId, NoBytes, PAGE_SIZE, PMD_SIZE, Platform, WithVmaLock};
@@ -49,6 +50,12 @@ enum Call {
         addr: u64,
         pages: u64,
         advice: Advice,
+    },
+    Mremap {
+        addr: u64,
+        pages: u64,
+        new_pages: u64,
+        may_move: bool,
     },
     Brk {
         addr: u64,
@@ -111,6 +118,25 @@ fn apply<E: Environment>(space: &Space<E>, mm: MmId, call: Call) -> Result<u64, 
         } => space
             .madvise(mm, addr, pages * PAGE_SIZE, advice)
             .map(|()| 0),
+        Call::Mremap {
+            addr,
+            pages,
+            new_pages,
+            may_move,
+        } => {
+            let request = MremapRequest {
+                addr,
+                old_len: pages * PAGE_SIZE,
+                new_len: new_pages * PAGE_SIZE,
+                flags: if may_move {
+                    MremapFlags::MAYMOVE
+                } else {
+                    MremapFlags::empty()
+                },
+                ..MremapRequest::default()
+            };
+            space.mremap(mm, &request)
+        }
         Call::Brk { addr } => space.brk(mm, addr),
     }
 }
@@ -121,7 +147,7 @@ fn random_call(rng: &mut Rng, part: u64) -> Call {
     let addr = part * PMD_SIZE + (middle + rng.below(6)) * PAGE_SIZE;
     let addr = addr - 3 * PAGE_SIZE * u64::from(middle == 0);
     let pages = 1 + rng.below(4);
-    match rng.below(8) {
+    match rng.below(10) {
         0..=1 => Call::Mmap {
             addr,
             pages,
@@ -137,6 +163,12 @@ fn random_call(rng: &mut Rng, part: u64) -> Call {
             addr,
             pages,
             prot: [Prot::READ, Prot::READ | Prot::WRITE][rng.below(2) as usize],
+        },
+        7..=8 => Call::Mremap {
+            addr,
+            pages,
+            new_pages: 1 + rng.below(6),
+            may_move: rng.below(3) == 0,
         },
         _ if rng.below(2) == 0 => Call::Brk {
             addr: 2 * PMD_SIZE + (64 + rng.below(5)) * PAGE_SIZE,

@@ -27,15 +27,18 @@ pub fn start() {
 }
 
 /// Returns the physical address of the shared zero page.
+#[inline]
 pub fn zero_page() -> u64 {
     ZERO_PAGE.get().map_or(0, Frame::address)
 }
 
+#[inline]
 fn place(frame: FrameId) -> Option<&'static AtomicU64> {
     FRAMES.get()?.get(frame.index())
 }
 
 /// Returns the physical address of one of the core's frames, or 0 if the frame is not in use.
+#[inline]
 pub fn physical_address(frame: FrameId) -> u64 {
     // ORDERING: Acquire, pairs with the Release in `fill`.
     place(frame).map_or(0, |at| at.load(Ordering::Acquire))
@@ -68,6 +71,7 @@ pub fn take(id: FrameId) -> Option<Frame> {
 }
 
 /// Returns the physical address of a page, or 0 if the page has no frame.
+#[inline]
 pub fn address_of(page: MappedPage) -> u64 {
     match page {
         MappedPage::Zero => zero_page(),

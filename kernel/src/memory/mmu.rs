@@ -102,7 +102,7 @@ impl Mmu for Hardware {
 
     fn clear(&self, mm: MmId, range: VmRange) {
         let Some(tables) = tables(mm) else { return };
-        tables.for_each(range.start, range.end, |_, entry| {
+        tables.for_each(range, |entry| {
             // ORDERING: SeqCst; before the flush reads which CPUs are active.
             entry.store(0, Ordering::SeqCst);
         });
@@ -121,10 +121,35 @@ impl Mmu for Hardware {
         if kept != 0 && !allowed.contains(VmFlags::EXEC) {
             added = NO_EXECUTE;
         }
-        tables.for_each(range.start, range.end, |_, entry| {
+        tables.for_each(range, |entry| {
             // ORDERING: SeqCst, as in `clear`. The processor may set bits in between.
             entry.fetch_and(kept, Ordering::SeqCst);
             entry.fetch_or(added, Ordering::SeqCst);
+        });
+    }
+
+    fn allow_writes(&self, mm: MmId, range: VmRange) {
+        let Some(tables) = tables(mm) else { return };
+        tables.for_each(range, |entry| {
+            // ORDERING: SeqCst, as in `set_entry`. The processor may set bits in between.
+            entry.fetch_or(WRITABLE | DIRTY, Ordering::SeqCst);
+        });
+    }
+
+    fn move_entries(&self, mm: MmId, range: VmRange, to: u64) {
+        let Some(tables) = tables(mm) else { return };
+        let place = VmRange::new(to, to + range.len_bytes());
+        let Some(places) = tables.entries_or_new(place) else {
+            return self.clear(mm, range);
+        };
+        tables.for_each_table(range, |entries| {
+            for (entry, place) in entries.iter().zip(places) {
+                // ORDERING: Relaxed; the lock of the core's entry orders changes.
+                if entry.load(Ordering::Relaxed) & PRESENT != 0 {
+                    // ORDERING: SeqCst; before the flush reads which CPUs are active.
+                    place.store(entry.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+                }
+            }
         });
     }
 
@@ -133,7 +158,7 @@ impl Mmu for Hardware {
             return false;
         };
         let mut accessed = false;
-        tables.for_each(range.start, range.end, |_, entry| {
+        tables.for_each(range, |entry| {
             // ORDERING: Relaxed; only a hint for reclaim.
             accessed |= entry.fetch_and(!ACCESSED, Ordering::Relaxed) & ACCESSED != 0;
         });
@@ -145,7 +170,12 @@ impl Mmu for Hardware {
         for _ in 0..WINDOW.load(Ordering::Relaxed) {
             core::hint::spin_loop();
         }
-        if range.end - range.start <= FLUSH_ONE_BY_ONE {
+        // ORDERING: SeqCst; after the entries were changed (M2).
+        let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
+        let here = 1 << cpu::number();
+        if active & here == 0 {
+            // This CPU has left the address space, which is ending (M2).
+        } else if range.end - range.start <= FLUSH_ONE_BY_ONE {
             let pages = (range.start..range.end).step_by(PAGE_SIZE as usize);
             pages.for_each(flush_page);
         } else {
@@ -153,11 +183,9 @@ impl Mmu for Hardware {
             // ORDERING: Relaxed; a statistic.
             WHOLE_FLUSHES.fetch_add(1, Ordering::Relaxed);
         }
-        // ORDERING: SeqCst; after the entries were changed (M2).
-        let active = SLOTS[mm.index()].active.load(Ordering::SeqCst);
         // ORDERING: Relaxed; does not change.
         if !LOCAL_ONLY.load(Ordering::Relaxed) {
-            flush_others(active & !(1 << cpu::number()));
+            flush_others(active & !here);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::frames::Frame;
 use crate::cpu::direct_map::pointer_to;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use spin::Mutex;
+use vmarea::types::VmRange;
 
 /// The entry allows accesses.
 pub const PRESENT: u64 = 1;
@@ -94,22 +95,26 @@ impl Tables {
     }
 
     /// Returns the entry for `addr`, creating tables as needed, or `None` if there is no memory.
+    #[inline]
     pub fn entry_or_new(&self, addr: u64) -> Option<&AtomicU64> {
         let mut table = self.root();
         for shift in LEVELS {
-            table = self.table_below(slot(table, addr, shift))?;
+            let entry = slot(table, addr, shift);
+            // ORDERING: Acquire, pairs with the Release in `new_table`.
+            let present = entry.load(Ordering::Acquire);
+            table = match present & PRESENT {
+                0 => self.new_table(entry)?,
+                _ => present & ADDRESS,
+            };
         }
         Some(slot(table, addr, 12))
     }
 
-    fn table_below(&self, entry: &AtomicU64) -> Option<u64> {
-        // ORDERING: Acquire, pairs with the Release below.
-        let present = entry.load(Ordering::Acquire);
-        if present & PRESENT != 0 {
-            return Some(present & ADDRESS);
-        }
+    #[cold]
+    fn new_table(&self, entry: &AtomicU64) -> Option<u64> {
         let _growing = self.growth.lock();
-        // ORDERING: Acquire, as above: another thread may have added the table in the meantime.
+        // ORDERING: Acquire, pairs with the Release below: another thread may have added the table
+        // in the meantime.
         let present = entry.load(Ordering::Acquire);
         if present & PRESENT != 0 {
             return Some(present & ADDRESS);
@@ -123,14 +128,22 @@ impl Tables {
         Some(table)
     }
 
-    /// Calls `f` with every present entry in the range from `start` to `end` (exclusive).
-    pub fn for_each(&self, start: u64, end: u64, mut f: impl FnMut(u64, &AtomicU64)) {
-        let (mut addr, end) = (start, end.min(USER_END));
+    /// Returns the entries of `range`, which lies within one last-level table, creating tables as
+    /// needed, or `None` if there is no memory.
+    pub fn entries_or_new(&self, range: VmRange) -> Option<&[AtomicU64]> {
+        let first = self.entry_or_new(range.start)?;
+        // SAFETY: `range` does not leave the table.
+        Some(unsafe { entries_from(first, range.pages()) })
+    }
+
+    /// Calls `f` with the entries of `range` in each last-level table, in ascending order.
+    pub fn for_each_table(&self, range: VmRange, mut f: impl FnMut(&[AtomicU64])) {
+        let (mut addr, end) = (range.start, range.end.min(USER_END));
         while addr < end {
             let mut table = self.root();
             let mut hole = None;
             for shift in LEVELS {
-                // ORDERING: Acquire, pairs with the Release in `table_below`.
+                // ORDERING: Acquire, pairs with the Release in `new_table`.
                 let entry = slot(table, addr, shift).load(Ordering::Acquire);
                 if entry & PRESENT == 0 {
                     hole = Some(1 << shift);
@@ -141,17 +154,52 @@ impl Tables {
             let stop = (addr + 1)
                 .next_multiple_of(hole.unwrap_or(TABLE_SPAN))
                 .min(end);
-            while hole.is_none() && addr < stop {
-                let entry = slot(table, addr, 12);
-                // ORDERING: Relaxed; the lock of the core's entry orders changes.
-                if entry.load(Ordering::Relaxed) & PRESENT != 0 {
-                    f(addr, entry);
-                }
-                addr += 4096;
+            if hole.is_none() {
+                let pages = VmRange::new(addr, stop).pages();
+                // SAFETY: `stop` is not above the end of what the table maps.
+                f(unsafe { entries_from(slot(table, addr, 12), pages) });
             }
             addr = stop;
         }
     }
+
+    /// Returns the entry for `addr`, or `None` if there is no table for it.
+    fn entry(&self, addr: u64) -> Option<&AtomicU64> {
+        let mut table = self.root();
+        for shift in LEVELS {
+            // ORDERING: Acquire, pairs with the Release in `new_table`.
+            let entry = slot(table, addr, shift).load(Ordering::Acquire);
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            table = entry & ADDRESS;
+        }
+        Some(slot(table, addr, 12))
+    }
+
+    /// Calls `f` with every present entry in `range`.
+    pub fn for_each(&self, range: VmRange, mut f: impl FnMut(&AtomicU64)) {
+        if range == VmRange::page(range.start) && range.end <= USER_END {
+            // ORDERING: Relaxed; the lock of the core's entry orders changes.
+            let entry = self.entry(range.start);
+            let present = |entry: &&AtomicU64| entry.load(Ordering::Relaxed) & PRESENT != 0;
+            return entry.filter(present).into_iter().for_each(f);
+        }
+        self.for_each_table(range, |entries| {
+            // ORDERING: Relaxed; the lock of the core's entry orders changes.
+            let present = |entry: &&AtomicU64| entry.load(Ordering::Relaxed) & PRESENT != 0;
+            entries.iter().filter(present).for_each(&mut f);
+        });
+    }
+}
+
+/// Returns `count` entries of a table, starting with `first`.
+///
+/// # Safety
+/// The table has as many entries from `first` on.
+unsafe fn entries_from(first: &AtomicU64, count: u64) -> &[AtomicU64] {
+    // SAFETY: as the caller promises; the entries of a table are consecutive.
+    unsafe { core::slice::from_raw_parts(first, count as usize) }
 }
 
 impl Drop for Tables {
@@ -165,7 +213,7 @@ fn count_below(table: u64, depth: usize, entries: u64) -> usize {
     let Some(&shift) = LEVELS.get(depth) else {
         return 0;
     };
-    // ORDERING: Acquire, pairs with the Release in `table_below`.
+    // ORDERING: Acquire, pairs with the Release in `new_table`.
     let entries =
         (0..entries).map(|index| slot(table, index << shift, shift).load(Ordering::Acquire));
     let present = entries.filter(|entry| entry & PRESENT != 0);
@@ -184,7 +232,7 @@ fn free_below(table: u64, depth: usize, entries: u64) {
         let entry = slot(table, index << shift, shift).load(Ordering::Relaxed);
         if entry & PRESENT != 0 {
             free_below(entry & ADDRESS, depth + 1, 512);
-            // SAFETY: `table_below` gave up the ownership of this frame.
+            // SAFETY: `new_table` gave up the ownership of this frame.
             drop(unsafe { Frame::from_address(entry & ADDRESS) });
         }
     }

@@ -152,6 +152,14 @@ pub fn current_thread() -> Arc<Thread> {
         .unwrap_or_else(|_| panic!("a kernel thread runs"))
 }
 
+/// Calls `f` with the current thread, which belongs to a process; see [`current_thread`].
+pub fn with_current_thread<R>(f: impl FnOnce(&Thread) -> R) -> R {
+    scheduler::with_current(|current| {
+        let current: &dyn Any = current;
+        f(current.downcast_ref().expect("a kernel thread runs"))
+    })
+}
+
 /// Returns the current thread's process.
 pub fn current() -> Arc<Process> {
     Arc::clone(&current_thread().process)
@@ -291,9 +299,10 @@ impl Process {
             .compare_exchange(0, exit, Ordering::AcqRel, Ordering::Acquire)
             .is_ok();
         if begun {
-            self.threads()
-                .iter()
-                .for_each(|t| scheduler::interrupt(&t.task));
+            self.threads().iter().for_each(|thread| {
+                thread.alert();
+                scheduler::interrupt(&thread.task);
+            });
         }
         begun
     }
@@ -344,7 +353,10 @@ impl Process {
             .is_ok();
         if won {
             let others = self.threads().into_iter().filter(|t| t.tid != tid);
-            others.for_each(|thread| scheduler::interrupt(&thread.task));
+            others.for_each(|thread| {
+                thread.alert();
+                scheduler::interrupt(&thread.task);
+            });
             while self.threads.lock().len() > 1 {
                 scheduler::pause();
             }

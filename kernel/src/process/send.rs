@@ -26,6 +26,7 @@ pub fn to_process(process: &Process, info: SigInfo) {
     }
     add(&mut process.pending.lock(), info);
     let threads = process.threads();
+    threads.iter().for_each(|thread| thread.alert());
     let takes = |t: &&Arc<Thread>| t.signals.lock().mask & bit(info.number) == 0;
     if let Some(thread) = threads.iter().find(takes) {
         scheduler::interrupt(&thread.task);
@@ -49,6 +50,7 @@ pub fn to_thread(thread: &Thread, info: SigInfo) {
         return;
     }
     add(&mut thread.signals.lock().pending, info);
+    thread.alert();
     scheduler::interrupt(&thread.task);
 }
 
@@ -64,4 +66,5 @@ pub fn force(info: SigInfo) {
         return;
     }
     add(&mut thread.signals.lock().pending, info);
+    thread.alert();
 }

@@ -6,7 +6,7 @@ use crate::cpu::Registers;
 use crate::scheduler::task::{Runnable, Stack, Task, VectorState};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::MmId;
 
@@ -24,6 +24,8 @@ pub struct Thread {
     pub task: Task,
     /// The thread's exit status, combined with the flag [`ENDING`].
     ending: AtomicU64,
+    /// True if the thread may have something to do before it returns to user mode.
+    alerted: AtomicBool,
 }
 
 /// Flag in `ending`: the thread must end before it returns to user mode.
@@ -61,12 +63,40 @@ impl Thread {
             signals: Mutex::new(signals),
             task: Task::new(stack, registers, vector, fs_base),
             ending: AtomicU64::new(0),
+            // The process may have begun to end before it knew this thread.
+            alerted: AtomicBool::new(true),
         })
     }
 
     /// Returns the set of signals that are pending for the thread or its process.
     pub fn pending_signals(&self) -> u64 {
         set_of(&self.signals.lock().pending) | set_of(&self.process.pending.lock())
+    }
+
+    /// Makes the thread look for work before it returns to user mode; called after the work is there.
+    #[doc(alias = "set_tsk_thread_flag")]
+    pub fn alert(&self) {
+        // ORDERING: Release, pairs with the Acquire in `is_alerted`.
+        self.alerted.store(true, Ordering::Release);
+    }
+
+    /// True if the thread has to call [`has_work`](Self::has_work) before it returns to user mode.
+    pub fn is_alerted(&self) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `alert`.
+        self.alerted.load(Ordering::Acquire)
+    }
+
+    /// Returns [`has_work`](Self::has_work). If there is none, the thread does not look again until
+    /// it is alerted.
+    pub fn look_for_work(&self) -> bool {
+        // ORDERING: Acquire, pairs with the Release in `alert`: if this overwrites an alert, the
+        // work is visible below. An alert that comes later stays.
+        self.alerted.swap(false, Ordering::Acquire);
+        let has_work = self.has_work();
+        if has_work {
+            self.alert();
+        }
+        has_work
     }
 
     /// True if the thread has anything to do before it returns to user mode: to end, to look at a
@@ -97,6 +127,7 @@ impl Thread {
         // ORDERING: Relaxed; read by the thread itself.
         self.ending
             .store(ENDING | u64::from(status), Ordering::Relaxed);
+        self.alert();
     }
 
     /// Returns the status that `begin_end` set, or 0 if `begin_end` was not called.

@@ -159,6 +159,19 @@ pub fn current() -> Arc<dyn Runnable> {
     running().clone().expect("a thread runs")
 }
 
+/// Calls `f` with the current thread, without counting a reference to it.
+///
+/// `f` may call the scheduler.
+///
+/// # Panics
+/// Panics if the CPU is idle.
+pub fn with_current<R>(f: impl FnOnce(&dyn Runnable) -> R) -> R {
+    let current: *const dyn Runnable = Arc::as_ptr(running().as_ref().expect("a thread runs"));
+    // SAFETY: until a thread has ended, a CPU, the queue of ready threads or the list of sleepers
+    // keeps it. `f` runs on the thread's own stack, so it does not run any more after that.
+    f(unsafe { &*current })
+}
+
 /// Creates a thread of the kernel that runs `main`.
 pub fn start_kernel_thread(main: extern "C" fn() -> !) {
     add(Arc::new(KernelThread::new(main)));

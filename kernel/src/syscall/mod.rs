@@ -13,7 +13,7 @@ pub mod tree;
 
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
-use crate::process::{Thread, current_thread, delivery};
+use crate::process::{Thread, delivery, with_current_thread};
 use crate::say;
 use crate::space::{Mm, reclaim};
 use alloc::sync::Arc;
@@ -26,7 +26,7 @@ pub type Outcome = Option<Result<Value, Failure>>;
 /// A system call that a thread makes.
 pub struct Call<'a> {
     /// The calling thread.
-    pub thread: &'a Arc<Thread>,
+    pub thread: &'a Thread,
     /// The address space of the calling thread.
     pub mm: &'a Arc<Mm>,
     /// Number of the call.
@@ -49,13 +49,13 @@ pub fn trace() {
 /// Handles a system call; called by `entry.s`.
 #[unsafe(no_mangle)]
 extern "C" fn system_call(registers: &mut Registers) {
-    let result = perform(registers);
-    registers.rax = result;
-    delivery::deliver(registers);
+    with_current_thread(|thread| {
+        registers.rax = perform(thread, registers);
+        delivery::deliver(thread, registers);
+    });
 }
 
-fn perform(registers: &mut Registers) -> u64 {
-    let thread = current_thread();
+fn perform(thread: &Thread, registers: &mut Registers) -> u64 {
     let Some(mm) = thread.process.mm() else {
         return (-i64::from(EFAULT)) as u64;
     };
@@ -63,7 +63,7 @@ fn perform(registers: &mut Registers) -> u64 {
     let args = [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9];
     let number = r.rax as u32;
     let mut call = Call {
-        thread: &thread,
+        thread,
         mm: &mm,
         number,
         args,

@@ -108,6 +108,7 @@ pub fn set_mask_for_wait(call: &Call<'_>, addr: u64) -> Result<(), Failure> {
         let mut signals = call.thread.signals.lock();
         signals.mask_after = Some(signals.mask);
         signals.mask = set & !UNSTOPPABLE;
+        call.thread.alert();
     }
     Ok(())
 }

@@ -36,19 +36,28 @@ def version():
     return said.split()[-1]
 
 
-def run(*arguments):
+def run(*arguments, incomplete=None):
     """Returns the JSON of a command, and its notes.
 
+    `incomplete` is the status of the command if the trace could only be read in part; it has printed JSON even so.
     Raises `BadTrace` if it fails, `WrongPolicy` for wrong arguments, `OSError` if it cannot run or is killed.
     """
     done = subprocess.run([path(), *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     # 3: the core differs from the kernel, or the policies differ; the JSON says how.
-    if done.returncode in (0, 3):
+    if done.returncode in (0, 3) or done.returncode == incomplete and done.stdout:
         return json.loads(done.stdout), done.stderr
     if done.returncode < 0:
         raise OSError(f"vmarea was killed by signal {-done.returncode} (out of memory?)")
-    said = done.stderr.strip().removeprefix("vmarea: ").removeprefix("error: ")
+    said = done.stderr.split("\n\nFor more information")[0].strip().removeprefix("vmarea: ").removeprefix("error: ")
     raise (WrongPolicy if done.returncode == 2 else BadTrace)(said or f"vmarea has ended with status {done.returncode}")
+
+
+def check(policies):
+    """Raises `WrongPolicy` if a policy has no meaning, which is noticed before a trace is read."""
+    try:
+        run("replay", os.devnull, "--json", *flags(policies))
+    except BadTrace:
+        pass
 
 
 def flags(policies):

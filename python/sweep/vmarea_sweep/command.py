@@ -39,6 +39,9 @@ def parser():
     made.add_argument("--batch", type=positive, default=1, metavar="N", help="traces in one task and one file (default: 1)")
     made.add_argument("--workers", type=positive, metavar="N", help="processes for --on local (default: one for each core)")
     made.add_argument("--address", metavar="HOST:PORT", help="the Ray cluster (default: RAY_ADDRESS, or one on this machine)")
+    made.add_argument(
+        "--connect-timeout", type=positive, default=60, metavar="SECONDS", help="give up a Ray cluster that does not answer (default: 60)"
+    )  # fmt: skip
     made.add_argument("--json", action="store_true", help="print the summary as JSON")
     made.add_argument("--quiet", action="store_true", help="print no progress")
     return made
@@ -90,8 +93,9 @@ def sweep(args):
     policies = tuple(name for given in args.policies for name in given.split(",") if name)
     try:
         job = plan.Job(args.out, policies, args.compare, binary.version())
+        binary.check(policies)
         found = plan.find(job, args.traces)
-    except ValueError as error:
+    except (ValueError, binary.WrongPolicy) as error:
         return say(error, USAGE)
     except binary.Missing as missing:
         return say(missing, ERROR)
@@ -122,7 +126,7 @@ def outcomes(args, job, batches):
     if args.on == "ray":
         from . import on_ray
 
-        return on_ray.run(job, batches, args.address)
+        return on_ray.run(job, batches, args.address, args.connect_timeout)
     from . import local
 
     return local.run(job, batches, args.workers or len(os.sched_getaffinity(0)))

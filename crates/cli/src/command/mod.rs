@@ -8,6 +8,7 @@ mod explain;
 mod export;
 mod keep_merged;
 mod merge;
+mod page;
 mod record;
 mod recording;
 mod replay;

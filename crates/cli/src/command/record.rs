@@ -1,6 +1,6 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
-use super::recording::{self, Attached, Method};
+use super::recording::{self, Attached, Method, Started};
 use crate::console::Console;
 use crate::duration::duration;
 use crate::exit::{self, Exit, Result};
@@ -16,7 +16,8 @@ use vmarea_recorder::Stacks;
 /// Record a program, or a process that is running, into a trace file.
 ///
 /// The exit status is the program's own. The file grows while the program runs, and remains
-/// readable if the disk becomes full or vmarea is killed.
+/// readable if the disk becomes full or vmarea is killed. As root, the program does not stop at the
+/// memory calls that programs make often; otherwise, it stops at each memory call.
 ///
 /// With --pid, joins a process that is running, with all its threads and later children, and leaves
 /// it running: after --for, at Ctrl-C, or when it ends. The exit status is then 0. As root, the
@@ -43,14 +44,8 @@ pub struct Record {
     #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "pid")]
     duration: Option<Duration>,
 
-    /// With --pid: method of recording
-    #[arg(
-        long,
-        value_name = "METHOD",
-        value_enum,
-        default_value_t,
-        requires = "pid"
-    )]
+    /// Method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     by: Method,
 
     /// The program and its arguments, after `--`
@@ -90,9 +85,12 @@ impl Record {
             )?,
             None => recording::record(
                 console,
-                &self.command,
-                self.checkpoint,
-                Stacks::Skip,
+                Started {
+                    command: &self.command,
+                    checkpoint: self.checkpoint,
+                    stacks: Stacks::Skip,
+                    by: self.by,
+                },
                 &mut sink,
             )?,
         };

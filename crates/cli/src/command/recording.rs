@@ -14,8 +14,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use vmarea_explain::spaces::Spaces;
+use vmarea_recorder::samples::SamplesError;
 use vmarea_recorder::{
-    AttachBy, AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordError, Sink,
+    AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink,
     Stacks,
 };
 use vmarea_trace::event::{Event, Header};
@@ -27,6 +28,10 @@ pub struct RecordingArgs {
     /// always read after each exec and at the end)
     #[arg(long, value_name = "N")]
     checkpoint: Option<NonZeroU64>,
+
+    /// Method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    by: Method,
 
     /// The program and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -44,6 +49,7 @@ impl RecordingArgs {
     pub fn of(command: Vec<OsString>) -> Self {
         Self {
             checkpoint: None,
+            by: Method::Auto,
             command,
         }
     }
@@ -54,25 +60,51 @@ impl RecordingArgs {
     /// Fails if the program cannot be started or traced, a permission is missing, or the sink
     /// fails.
     pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
-        record(console, &self.command, self.checkpoint, Stacks::Skip, sink)
+        record(console, self.started(Stacks::Skip), sink)
     }
+
+    /// Runs the program like [`RecordingArgs::record`], and also passes the stacks of its calls.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RecordingArgs::record`].
+    pub fn record_stacks(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
+        record(console, self.started(Stacks::Copy), sink)
+    }
+
+    fn started(&self, stacks: Stacks) -> Started<'_> {
+        Started {
+            command: &self.command,
+            checkpoint: self.checkpoint,
+            stacks,
+            by: self.by,
+        }
+    }
+}
+
+/// A recording of a program from its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Started<'a> {
+    /// The program and its arguments.
+    pub command: &'a [OsString],
+    /// Number of calls between additional snapshots.
+    pub checkpoint: Option<NonZeroU64>,
+    /// Whether to copy stacks at calls.
+    pub stacks: Stacks,
+    /// Method of recording.
+    pub by: Method,
 }
 
 /// Runs a program to its end and passes every event to `sink`.
 ///
 /// # Errors
 /// Returns the errors of [`RecordingArgs::record`].
-pub fn record(
-    console: &Console,
-    command: &[OsString],
-    checkpoint: Option<NonZeroU64>,
-    stacks: Stacks,
-    sink: &mut dyn Sink,
-) -> Result<Outcome> {
+pub fn record(console: &Console, started: Started<'_>, sink: &mut dyn Sink) -> Result<Outcome> {
+    started.by.check(started.checkpoint)?;
     let options = Options {
-        command: command.to_vec(),
-        checkpoint,
-        stacks,
+        command: started.command.to_vec(),
+        checkpoint: started.checkpoint,
+        stacks: started.stacks,
+        by: started.by.into(),
         ..Options::default()
     };
     let meter = Meter::beside_program(console, "recording");
@@ -83,24 +115,37 @@ pub fn record(
     Ok(outcome)
 }
 
-/// Method of recording a running process.
+/// Method of recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 pub enum Method {
-    /// Observing if it is permitted, otherwise tracing, with the reason
+    /// Observing if it is permitted and nothing else needs stops, otherwise tracing
     #[default]
     Auto,
-    /// Tracepoints: the process does not stop, needs root
+    /// Tracepoints, needs root: a running process does not stop; a command stops only at rare calls
     Observing,
-    /// ptrace: each thread stops at each system call
+    /// ptrace: a running process stops at each system call, a command at each memory call
     Tracing,
 }
 
-impl From<Method> for AttachBy {
-    fn from(method: Method) -> AttachBy {
+impl Method {
+    /// Checks that the method can count calls if `checkpoint` requires it.
+    fn check(self, checkpoint: Option<NonZeroU64>) -> Result<()> {
+        match (self, checkpoint) {
+            (Method::Observing, Some(_)) => Err(Failure::new(
+                Status::Usage,
+                anyhow!("--checkpoint counts calls by stops: record with --by tracing"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl From<Method> for RecordBy {
+    fn from(method: Method) -> RecordBy {
         match method {
-            Method::Auto => AttachBy::Auto,
-            Method::Observing => AttachBy::Observing,
-            Method::Tracing => AttachBy::Tracing,
+            Method::Auto => RecordBy::Auto,
+            Method::Observing => RecordBy::Observing,
+            Method::Tracing => RecordBy::Tracing,
         }
     }
 }
@@ -125,6 +170,7 @@ pub struct Attached {
 /// # Errors
 /// Fails if there is no such process, a permission is missing, or the sink fails.
 pub fn attach(console: &Console, attached: Attached, sink: &mut dyn Sink) -> Result<Outcome> {
+    attached.by.check(attached.checkpoint)?;
     let options = AttachOptions {
         duration: attached.duration,
         checkpoint: attached.checkpoint,
@@ -210,7 +256,13 @@ fn with_progress(
 pub fn to_file(console: &Console, command: &[OsString]) -> Result<File> {
     let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
     let mut sink = TraceSink::nameless(&mut file);
-    let outcome = record(console, command, None, Stacks::Skip, &mut sink)?;
+    let started = Started {
+        command,
+        checkpoint: None,
+        stacks: Stacks::Skip,
+        by: Method::Auto,
+    };
+    let outcome = record(console, started, &mut sink)?;
     sink.finish()?;
     if outcome.status != 0 {
         let status = ExitStatus::from_raw(outcome.status);
@@ -247,7 +299,8 @@ fn failure(error: RecordError) -> Failure {
         RecordError::TracingForbidden(_)
         | RecordError::Setuid(_)
         | RecordError::TracedAlready { .. }
-        | RecordError::NotPermitted { .. } => Status::Permission,
+        | RecordError::NotPermitted { .. }
+        | RecordError::NotObservable(SamplesError::Permission { .. }) => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,
     };

@@ -1,6 +1,6 @@
 //! `vmarea replay`: replays a trace file and compares the results with the recorded kernel's.
 
-use super::replaying::ReplayingArgs;
+use super::replaying::{RecordedStacks, ReplayingArgs};
 use crate::console::Console;
 use crate::exit::{Failure, Result};
 use anyhow::Context;
@@ -28,7 +28,10 @@ impl Replay {
         let cannot = || format!("cannot open {}", self.trace.display());
         let file = File::open(&self.trace).with_context(cannot)?;
         let named = |failure: Failure| failure.context(self.trace.display().to_string());
-        let report = self.replaying.replay(console, file).map_err(named)?;
-        self.replaying.print(console, outputs, &report)
+        let replayed = self
+            .replaying
+            .replay(console, file, RecordedStacks::default());
+        self.replaying
+            .print(console, outputs, &replayed.map_err(named)?)
     }
 }

@@ -1,8 +1,9 @@
 //! Replaying of a trace, shared by `run` and `replay`.
 
+use super::page::PageArg;
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Outputs};
+use crate::outputs::{JsonArg, Output, Outputs};
 use crate::policy_table::{self, Without};
 use crate::progress::Meter;
 use anyhow::anyhow;
@@ -11,7 +12,11 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
+use vmarea_explain::recorded::CallStacks;
+use vmarea_explain::stacks::Stacks;
 use vmarea_replay::{MostShown, Options, PolicyName, Replayer, Report};
+use vmarea_report::page::{self, Names};
+use vmarea_report::timeline::Collector;
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// The policies of a replay, the number of differences to show, and the destination of the result.
@@ -32,31 +37,64 @@ pub struct ReplayingArgs {
     #[command(flatten)]
     json: JsonArg,
 
+    #[command(flatten)]
+    page: PageArg,
+
     /// Show N differences for each cause, or all of them, in the text and in the JSON, each with
     /// the call before it
     #[arg(long, value_name = "N|all", default_value = "1")]
     differences: MostShown,
 }
 
+/// Open destinations of the result of a replay.
+#[derive(Debug)]
+pub struct Destinations {
+    outputs: Outputs,
+    page: Option<Output>,
+}
+
+/// The result of a replay.
+#[derive(Debug)]
+pub struct Replayed {
+    report: Report,
+    page: Option<String>,
+}
+
+/// Stacks of the calls in a trace; empty if they were not recorded.
+#[derive(Default)]
+pub struct RecordedStacks {
+    /// Number of the stack of each call.
+    pub calls: CallStacks,
+    /// The stacks.
+    pub stacks: Stacks,
+}
+
 impl ReplayingArgs {
+    /// True if the result is also written as a page, which shows the stacks of the calls.
+    pub fn wants_page(&self) -> bool {
+        self.page.html.is_some()
+    }
+
     /// Replays a trace and compares it with the kernel's results.
     ///
     /// A trace that was cut off or damaged is replayed up to that point, and a note says so.
     ///
     /// # Errors
     /// Fails if the trace cannot be replayed.
-    pub fn replay(&self, console: &Console, trace: File) -> Result<Report> {
+    pub fn replay(
+        &self,
+        console: &Console,
+        trace: File,
+        recorded: RecordedStacks,
+    ) -> Result<Replayed> {
         let total = trace.metadata()?.len();
         let position = Rc::new(Cell::new(0));
         let mut reader = Reader::new(Counting(trace, Rc::clone(&position)))?;
-        let mut policies = self.policies.clone();
-        policies.extend(self.without().map(|(.., named)| named));
-        let options = Options {
-            policies,
-            shown: self.differences,
-            ..Options::default()
-        };
-        let mut replayer = Replayer::new(reader.header(), &options)?;
+        let header = reader.header().clone();
+        let mut replayer = Replayer::new(&header, &self.options())?;
+        let RecordedStacks { calls, stacks } = recorded;
+        let mut collector = (self.wants_page()).then(|| Collector::new(&header, calls));
+        let mut torn = None;
         let mut meter = Meter::of_bytes(console, "replaying", total);
         let mut events = 0u64;
         for event in &mut reader {
@@ -66,11 +104,15 @@ impl ReplayingArgs {
                     if events > 0 =>
                 {
                     console.note(&end.to_string());
+                    torn = Some(end.to_string());
                     break;
                 }
                 Err(error) => return Err(error.into()),
             };
             replayer.event(&event)?;
+            if let Some(collector) = &mut collector {
+                collector.event(&event, &mut replayer);
+            }
             events += 1;
             if events.is_multiple_of(4096) {
                 meter.at(position.get(), || format!("{} events", count(events)));
@@ -82,11 +124,32 @@ impl ReplayingArgs {
                 anyhow!("the trace has no events"),
             ));
         }
+        let timeline = collector.map(|collector| collector.finish(&replayer));
         let report = replayer.finish();
         for note in &report.notes {
             console.note(note);
         }
-        Ok(report)
+        let page = timeline.map(|timeline| {
+            let page = page::Replayed {
+                header: &header,
+                report: &report,
+                timeline: &timeline,
+                names: &Names::of(&stacks),
+                torn: torn.as_deref(),
+            };
+            page.page()
+        });
+        Ok(Replayed { report, page })
+    }
+
+    fn options(&self) -> Options {
+        let mut policies = self.policies.clone();
+        policies.extend(self.without().map(|(.., named)| named));
+        Options {
+            policies,
+            shown: self.differences,
+            ..Options::default()
+        }
     }
 
     /// Returns each policy without one of its switches, if that is wanted: the policy, the switch,
@@ -99,23 +162,40 @@ impl ReplayingArgs {
         })
     }
 
-    /// Opens the destination of `--json` early, so that an unwritable destination fails at once.
+    /// Opens the destinations early, so that an unwritable destination fails at once.
     ///
     /// # Errors
-    /// Fails if the file cannot be created.
-    pub fn outputs(&self) -> Result<Outputs> {
-        self.json.open()
+    /// Fails if a file cannot be created.
+    pub fn outputs(&self) -> Result<Destinations> {
+        let page = self.page.html.as_ref();
+        Ok(Destinations {
+            outputs: Outputs::open_beside(self.json.json.as_ref(), &[page])?,
+            page: page.map(Output::open).transpose()?,
+        })
     }
 
     /// Prints the report in the requested forms and returns the verdict.
     ///
     /// # Errors
     /// Fails if the report cannot be written.
-    pub fn print(&self, console: &Console, outputs: Outputs, report: &Report) -> Result {
+    pub fn print(
+        &self,
+        console: &Console,
+        destinations: Destinations,
+        replayed: &Replayed,
+    ) -> Result {
+        let Replayed { report, page } = replayed;
         let without: Vec<_> = self.without().collect();
+        let Destinations {
+            outputs,
+            page: file,
+        } = destinations;
         outputs.write(console, report, |out| {
             policy_table::write(out, report, &without)
         })?;
+        if let (Some(file), Some(page)) = (file, page) {
+            file.write(console, page.as_bytes())?;
+        }
         if report.verify.differences > 0 {
             Ok(Exit::Differs)
         } else {

@@ -6,17 +6,18 @@
 
 use super::keep_merged;
 use super::recording::RecordingArgs;
-use super::replaying::ReplayingArgs;
+use super::replaying::{RecordedStacks, ReplayingArgs};
 use crate::console::Console;
 use crate::exit::{self, Exit, Result};
 use crate::files::Draft;
-use crate::sink::TraceSink;
+use crate::sink::{StackSink, TraceSink};
 use anyhow::Context;
 use clap::Args;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
+use vmarea_explain::stacks::StackTable;
 
 /// Record a program, replay it, and compare every step with the kernel's result.
 ///
@@ -35,7 +36,7 @@ pub struct Run {
     /// Do not record; keep the program's mappings merged while it has more than N mappings
     /// (default: half of vm.max_map_count). Needs permission to use userfaultfd, and Linux 6.8
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
-          conflicts_with_all = ["trace", "json", "checkpoint"])]
+          conflicts_with_all = ["trace", "json", "html", "checkpoint", "by"])]
     keep_merged: Option<Option<u64>>,
 
     /// With --keep-merged: longest time for which a merge may block a thread's memory accesses:
@@ -51,44 +52,70 @@ pub struct Run {
     recording: RecordingArgs,
 }
 
+/// What is known of a recorded program besides its trace.
+struct Recorded {
+    /// Its wait status.
+    status: i32,
+    stacks: RecordedStacks,
+}
+
 impl Run {
     pub(super) fn run(&self, console: &Console) -> Result {
         if let Some(threshold) = self.keep_merged {
             return keep_merged::run(self.recording.command(), threshold, self.max_pause);
         }
         let outputs = self.replaying.outputs()?;
-        let (trace, status) = self.trace(console)?;
-        let report = self.replaying.replay(console, trace)?;
-        match self.replaying.print(console, outputs, &report)? {
+        let (trace, Recorded { status, stacks }) = self.trace(console)?;
+        let replayed = self.replaying.replay(console, trace, stacks)?;
+        match self.replaying.print(console, outputs, &replayed)? {
             Exit::Ok => Ok(exit::of_program(status)),
             worse => Ok(worse),
         }
     }
 
-    /// Records the program; returns the trace, rewound to the start, and the program's wait status.
-    fn trace(&self, console: &Console) -> Result<(File, i32)> {
+    /// Records the program; returns the trace, rewound to the start, and the rest.
+    fn trace(&self, console: &Console) -> Result<(File, Recorded)> {
         match &self.trace {
             Some(path) => {
                 let mut draft = Draft::create(path)?;
-                let status = self.record(console, TraceSink::named(&mut draft));
-                let status = draft.keep(console, status)?;
+                let recorded = self.record(console, TraceSink::named(&mut draft));
+                let recorded = draft.keep(console, recorded)?;
                 let file =
                     File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-                Ok((file, status))
+                Ok((file, recorded))
             }
             None => {
                 let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-                let status = self.record(console, TraceSink::nameless(&mut file))?;
+                let recorded = self.record(console, TraceSink::nameless(&mut file))?;
                 file.seek(SeekFrom::Start(0))?;
-                Ok((file, status))
+                Ok((file, recorded))
             }
         }
     }
 
-    /// Records and returns the program's wait status.
-    fn record(&self, console: &Console, mut sink: TraceSink<'_>) -> Result<i32> {
-        let outcome = self.recording.record(console, &mut sink)?;
-        sink.finish()?;
-        Ok(outcome.status)
+    /// Records the program, with the stacks of its calls if a page shows them.
+    fn record(&self, console: &Console, mut sink: TraceSink<'_>) -> Result<Recorded> {
+        if !self.replaying.wants_page() {
+            let outcome = self.recording.record(console, &mut sink)?;
+            sink.finish()?;
+            return Ok(Recorded {
+                status: outcome.status,
+                stacks: RecordedStacks::default(),
+            });
+        }
+        let mut sink = StackSink {
+            trace: sink,
+            stacks: StackTable::default(),
+        };
+        let outcome = self.recording.record_stacks(console, &mut sink)?;
+        sink.trace.finish()?;
+        let (calls, stacks) = sink.stacks.into_parts();
+        for note in &stacks.table.notes {
+            console.note(note);
+        }
+        Ok(Recorded {
+            status: outcome.status,
+            stacks: RecordedStacks { calls, stacks },
+        })
     }
 }

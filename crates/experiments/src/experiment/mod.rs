@@ -16,6 +16,7 @@ mod kcbench;
 mod merges;
 mod redis;
 pub mod report;
+mod scaling;
 mod source;
 mod spacing;
 pub mod vma_lock;
@@ -142,6 +143,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         what: "tables 4.2 and 4.3: mappings that are moved together",
         needs: &[],
         run: spacing::run,
+    },
+    Experiment {
+        name: "scaling",
+        paper: "Clements et al., RadixVM, EuroSys 2013; CortenMM and IntervalVM, SOSP 2025",
+        what: "two writers of one address space against one; more in a simulation",
+        needs: &[],
+        run: scaling::run,
     },
     Experiment {
         name: "kcbench",

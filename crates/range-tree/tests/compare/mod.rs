@@ -37,6 +37,18 @@ enum Change {
         nth: usize,
         count: usize,
     },
+    /// Lets a range take in some of the ranges below and above it.
+    Absorb {
+        nth: usize,
+        below: usize,
+        above: usize,
+    },
+    /// Cuts a range into parts, of which one keeps the value.
+    Cut {
+        nth: usize,
+        parts: u64,
+        keeps: u64,
+    },
 }
 
 fn change(space: u64) -> impl Strategy<Value = Change> {
@@ -46,6 +58,10 @@ fn change(space: u64) -> impl Strategy<Value = Change> {
         2 => any::<usize>().prop_map(|nth| Change::Remove { nth }),
         2 => (any::<usize>(), 0..16u64, 0..16u64).prop_map(|(nth, from, to)| Change::Resize { nth, from, to }),
         1 => (any::<usize>(), 1..40usize).prop_map(|(nth, count)| Change::Clear { nth, count }),
+        1 => (any::<usize>(), 0..4usize, 0..4usize)
+            .prop_map(|(nth, below, above)| Change::Absorb { nth, below, above }),
+        3 => (any::<usize>(), 1..4u64, 0..4u64)
+            .prop_map(|(nth, parts, keeps)| Change::Cut { nth, parts, keeps }),
     ]
 }
 
@@ -122,6 +138,45 @@ fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64
                 reference.remove(e.start);
             }
         }
+        Change::Absorb {
+            nth: n,
+            below,
+            above,
+        } => {
+            let Some(e) = nth(reference, n) else { return };
+            let all: Vec<_> = reference.entries().collect();
+            let at = n % all.len();
+            let taken = at.saturating_sub(below)..(at + above + 1).min(all.len());
+            let (start, end) = (all[taken.start].start, all[taken.end - 1].end);
+            writer.absorb(e.start, start, end);
+            for other in all[taken].iter().filter(|other| **other != e) {
+                reference.remove(other.start);
+            }
+            reference.resize(e.start, start, end);
+        }
+        Change::Cut {
+            nth: n,
+            parts,
+            keeps,
+        } => {
+            let Some(e) = nth(reference, n) else { return };
+            let parts = parts.min(e.end - e.start);
+            let bound = |part| e.start + (e.end - e.start) * part / parts;
+            let parts: Vec<_> = (0..parts)
+                .map(|part| Entry {
+                    start: bound(part),
+                    end: bound(part + 1),
+                    value: match part == keeps % parts {
+                        true => e.value,
+                        false => (value << 8) + (1 << 40) + part,
+                    },
+                })
+                .collect();
+            writer.reserve(parts.len() - 1).expect("memory");
+            writer.cut(e.start, &parts);
+            reference.remove(e.start);
+            parts.into_iter().for_each(|part| reference.insert(part));
+        }
     }
 }
 
@@ -137,6 +192,11 @@ fn compare(tree: &RangeTree, reference: &Reference, addrs: impl Iterator<Item = 
             reference.find(addr).filter(|e| e.start <= addr),
             "get {addr}"
         );
+        for end in [addr + 1, addr + 7, addr + 60] {
+            let below = reference.prev(addr).filter(|e| e.end == addr);
+            let above = reference.find(end).filter(|e| e.start == end);
+            assert_eq!(tree.touching(addr, end), [below, above], "{addr}..{end}");
+        }
         for (span, len) in [(3, 1), (20, 2), (100, 7), (1 << 20, 9), (1 << 20, 0)] {
             let (low, high) = (addr.saturating_sub(span), addr + span);
             let args = (low, high, len);

@@ -1,7 +1,7 @@
 //! Recording of a process that is already running.
 //!
 //! The recorder joins the process with all its threads, takes over its mappings, records the
-//! process and its later children, and leaves them running. [`AttachBy`] lists the methods.
+//! process and its later children, and leaves them running. [`RecordBy`] lists the methods.
 //! [`target`] checks the process beforehand, so that most errors arise before anything is done to
 //! it.
 
@@ -10,9 +10,11 @@ mod stopping;
 mod target;
 mod tracing;
 
+pub(crate) use stopping::{interrupt, sleeping};
+
 use super::observe::{ObserveOptions, observe};
 use super::tracer::Tracer;
-use super::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
+use super::{Faults, InKernel, Outcome, Progress, RecordBy, RecordError, Sink, Stacks};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -33,7 +35,7 @@ pub struct AttachOptions {
     /// Whether to copy stacks at calls.
     pub stacks: Stacks,
     /// Method of recording.
-    pub by: AttachBy,
+    pub by: RecordBy,
 }
 
 impl AttachOptions {
@@ -46,25 +48,9 @@ impl AttachOptions {
             faults: Faults::default(),
             kernel_view: InKernel::default(),
             stacks: Stacks::default(),
-            by: AttachBy::default(),
+            by: RecordBy::default(),
         }
     }
-}
-
-/// Method of recording a running process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum AttachBy {
-    /// `Observing` if it is permitted and `checkpoint` is `None`, otherwise `Tracing`; then a note
-    /// gives the reason.
-    #[default]
-    Auto,
-    /// `ptrace`: each thread stops at each system call. Permitted to the owner of the process.
-    Tracing,
-    /// Tracepoints: no thread stops. Permitted to root.
-    ///
-    /// An address space is recorded from the first moment on at which none of its threads is inside
-    /// a call that changes it. If there is no such moment, `ptrace` stops the threads once.
-    Observing,
 }
 
 /// Records a running process and its later children, and leaves them running.
@@ -90,12 +76,12 @@ pub fn attach(
         stacks: options.stacks,
     };
     let why = match options.by {
-        AttachBy::Tracing => return trace(options, sink, progress),
-        AttachBy::Observing => return observe(&wanted, sink, progress),
-        AttachBy::Auto if options.checkpoint.is_some() => {
+        RecordBy::Tracing => return trace(options, sink, progress),
+        RecordBy::Observing => return observe(&wanted, sink, progress),
+        RecordBy::Auto if options.checkpoint.is_some() => {
             "a list after every few calls needs stops".to_owned()
         }
-        AttachBy::Auto => match observe(&wanted, sink, progress) {
+        RecordBy::Auto => match observe(&wanted, sink, progress) {
             Err(RecordError::NotObservable(error)) => error.to_string(),
             done => return done,
         },

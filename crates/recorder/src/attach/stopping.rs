@@ -89,7 +89,7 @@ impl Tracer<'_> {
     }
 
     /// Resumes the threads that were kept.
-    pub(super) fn release_threads(&mut self) {
+    pub(crate) fn release_threads(&mut self) {
         if let Some(attachment) = &mut self.attachment {
             attachment.keeps = false;
         }
@@ -149,14 +149,22 @@ impl Tracer<'_> {
     /// Handles the stop of a thread that was asked to stop, or of a new thread.
     pub(crate) fn at_interrupt(&mut self, tid: i32) {
         let joining = self.attachment.as_ref().is_some_and(|a| a.joins);
+        let throttled = self.throttle.is_active();
+        let mut kept = false;
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.inside = false;
+            if task.interrupted && (throttled || self.stale.stops(task.mm)) {
+                task.kept = Some(Resumption::Run(0));
+                kept = true;
+            }
         }
-        if joining {
+        if joining || self.observed.is_some() {
             // The thread may have been killed in the meantime.
             let _ = ptrace::restart_call(tid, Waited::Perhaps);
         }
-        self.resume(tid, 0);
+        if !kept {
+            self.resume(tid, 0);
+        }
     }
 
     /// Handles a signal's arrival at a thread that was running before the recording.
@@ -204,7 +212,7 @@ fn rests(tid: i32, task: &Task) -> Rest {
 }
 
 /// Returns the number of context switches of a sleeping thread; `None` if it does not sleep.
-fn sleeping(tid: i32) -> Option<u64> {
+pub(crate) fn sleeping(tid: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
     if !field("State:")?.trim_start().starts_with(['S', 'D']) {
@@ -215,7 +223,7 @@ fn sleeping(tid: i32) -> Option<u64> {
 }
 
 /// Asks a thread to stop.
-pub(super) fn interrupt(tid: i32, task: &mut Task) {
+pub(crate) fn interrupt(tid: i32, task: &mut Task) {
     task.interrupted = true;
     // The thread may have exited.
     let _ = inject::interrupt(tid);

@@ -1,8 +1,8 @@
 //! Pairs the entry and exit of each thread's calls and turns them into events.
 
 use super::Observer;
-use super::record::UserStack;
 use crate::call_range::CallRange;
+use crate::call_rings::record::UserStack;
 use crate::call_table::{self, CallRule, Data, KernelAccess, Role};
 use crate::mapping_calls::is_error;
 use crate::snapshot;

@@ -1,9 +1,9 @@
 //! Tasks that are observed: those that exist at the start, and those that they create.
 
 use super::proc::threads;
-use super::record::Observed;
 use super::spaces::{Space, task_start};
 use super::{Observer, Task};
+use crate::call_rings::record::Observed;
 use crate::clock::clock;
 use crate::residence::Place;
 use crate::samples::{Samples, SamplesError};

@@ -1,7 +1,7 @@
 //! Records a running process without stopping it: tracepoints of its calls, faults and locks.
 //!
 //! BPF programs write the entries and exits of the memory calls into rings, and the kernel adds new
-//! mappings and the starts and ends of tasks ([`rings`]). The faults and lock acquisitions come from
+//! mappings and the starts and ends of tasks ([`crate::call_rings`]). The faults and lock acquisitions come from
 //! [`crate::samples`]. This module reads both in order of time, pairs entries with exits, and
 //! passes the calls to the same timeline as the ptrace recorder. An address space is recorded from
 //! the first snapshot on into which no call fell ([`spaces`]). If records are lost, or a call
@@ -29,10 +29,10 @@ mod lifecycle;
 mod pause;
 mod points;
 mod proc;
-mod record;
-mod rings;
 mod spaces;
 
+use crate::call_rings::record::{Observed, Record};
+use crate::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use crate::clock::clock;
 use crate::emitter::Emitter;
 use crate::files::Files;
@@ -43,8 +43,6 @@ use crate::sources::open_view;
 use crate::timeline::Timeline;
 use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
-use record::{Observed, Record};
-use rings::CallRings;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{SigId, flag, low_level};
@@ -54,14 +52,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use vmarea_linux_sys::perf::What;
 use vmarea_process::system;
 use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 
 /// Interval at which the recorder empties the rings.
 const PUMP: Nanos = 20_000_000;
-/// Maximum size of a CPU's ring of calls in bytes, enough for 2,000 calls with stacks or for 200,000
-/// without.
-const RING_BYTES: usize = 32 << 20;
 /// Interval at which the caller receives progress.
 const REPORT: Nanos = 100_000_000;
 /// Time before a snapshot from which faults are replayed after it.
@@ -180,7 +176,11 @@ impl<'a> Observer<'a> {
             Some(bytes) => bytes,
             None => default_ring_bytes(RING_BYTES)?,
         };
-        let rings = CallRings::open(options.stacks, ring_bytes)?;
+        let contents = Contents {
+            owner: What::TaskRecords,
+            stack_bytes: stack_bytes(options.stacks),
+        };
+        let rings = CallRings::open(contents, points::filters(options.stacks), ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::follow(options.pid)?),

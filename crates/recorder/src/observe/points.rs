@@ -9,19 +9,6 @@ use crate::call_table::{CallRule, Data, KernelAccess, RULES, Role};
 use std::collections::BTreeSet;
 use vmarea_linux_sys::call_trace::CallFilter;
 
-/// Stack bytes in a sample of a call whose arguments point to memory, often on the stack.
-const ARGUMENT_STACK: u32 = 1 << 10;
-/// Stack bytes in every sample if the caller asks for stacks.
-const CALL_STACK: u32 = 16 << 10;
-
-/// Returns the number of stack bytes in the record of an entry with a stack.
-pub(super) fn stack_bytes(stacks: Stacks) -> u32 {
-    match stacks {
-        Stacks::Copy => CALL_STACK,
-        Stacks::Skip => ARGUMENT_STACK,
-    }
-}
-
 /// Returns the filter of each call that a recording needs.
 pub(super) fn filters(stacks: Stacks) -> impl Iterator<Item = (u32, CallFilter)> {
     let calls: BTreeSet<u32> = RULES.iter().filter(is_needed).map(|rule| rule.nr).collect();

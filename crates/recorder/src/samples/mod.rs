@@ -410,6 +410,11 @@ impl Samples {
     }
 }
 
+/// True if this process may use the tracepoints of locks.
+pub(crate) fn shows_locks() -> bool {
+    Tracepoints::find().is_ok()
+}
+
 enum OpenError {
     /// A ring of this size is not permitted or does not fit into memory.
     Ring,

@@ -28,8 +28,9 @@ mod overlap;
 use super::call_range::CallRange;
 use super::residence::{Place, Residence};
 use crate::samples::Sample;
+use foldhash::HashMap;
 use overlap::{Window, Windows, mark_overlapping};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use vmarea_trace::event::{Access, Event, Fault, MmId, Nanos, Order, Tid};
 
 /// Maximum time for which an in-flight call may hold back the stream.
@@ -165,6 +166,11 @@ impl Timeline {
         self.shared.insert(mm, Nanos::MAX);
     }
 
+    /// True if several tasks use `mm`, or have used it.
+    pub(crate) fn is_shared(&self, mm: MmId) -> bool {
+        self.shared.contains_key(&mm)
+    }
+
     /// Records that `mm` ended at `t`.
     pub(crate) fn mm_ended(&mut self, mm: MmId, t: Nanos) {
         self.shared.entry(mm).and_modify(|ended| *ended = t);
@@ -236,6 +242,12 @@ impl Timeline {
         self.take_samples(Nanos::MAX);
         self.place_calls(Nanos::MAX);
         self.emit_until(Nanos::MAX, out);
+    }
+
+    /// Returns the memory of what waits for its position, in bytes, without what it refers to.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        const ITEM: usize = size_of::<Key>() + size_of::<Item>() + size_of::<Event>();
+        self.items.len() * ITEM + self.samples.len() * size_of::<Sample>()
     }
 
     fn place(&mut self, t: Nanos, mut item: Item) -> Key {
@@ -365,17 +377,21 @@ impl Timeline {
         let Some(calls) = self.unplaced.get_mut(&tid) else {
             return;
         };
-        let over = calls.iter().take_while(|u| u.call.exit < t).count();
-        let over: Vec<Unplaced> = calls.drain(..over).collect();
-        if calls.is_empty() {
-            self.unplaced.remove(&tid);
+        if calls.front().is_none_or(|first| first.call.exit >= t) {
+            return;
         }
-        for call in over {
+        // The queue is empty meanwhile and is put back, because most threads make calls again.
+        let mut calls = std::mem::take(calls);
+        while calls.front().is_some_and(|first| first.call.exit < t)
+            && let Some(call) = calls.pop_front()
+        {
             self.place_call(tid, call);
         }
+        self.unplaced.insert(tid, calls);
     }
 
     fn place_calls(&mut self, ready: Nanos) {
+        self.unplaced.retain(|_, calls| !calls.is_empty());
         let tids: Vec<i32> = self.unplaced.keys().copied().collect();
         for tid in tids {
             self.place_calls_of(tid, ready);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use vmarea_recorder::{
-    AttachBy, AttachOptions, CallStack, Outcome, Progress, RecordError, Sink, Stacks, attach,
+    AttachOptions, CallStack, Outcome, Progress, RecordBy, RecordError, Sink, Stacks, attach,
 };
 use vmarea_replay::{Options, Replayer, Report};
 use vmarea_trace::event::{Event, Header, Origin, SnapReason};
@@ -115,7 +115,7 @@ fn observe_with(
 ) -> Option<(Kept, Outcome)> {
     let options = AttachOptions {
         duration: Some(duration),
-        by: AttachBy::Observing,
+        by: RecordBy::Observing,
         stacks,
         ..AttachOptions::new(pid)
     };

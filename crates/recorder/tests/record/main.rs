@@ -2,6 +2,7 @@
 //!
 //! Each test checks the invariants of the stream and compares the stream with the program's output.
 
+mod observed;
 mod stream;
 mod support;
 mod unseen;

@@ -2,9 +2,10 @@
 //!
 //! The height of a box grows with the logarithm of its size, so that one drawing can show a
 //! one-page part beside a one-terabyte part. Each box is tall enough for the labels of the known
-//! addresses in it.
+//! addresses in it. A box for many mappings has a strip that shows why they are apart.
 
-use super::{Anatomy, Kind, Part};
+use super::text::{FEW, why};
+use super::{Anatomy, Kind, Part, strip};
 use crate::svg::{Letters, Rect, Svg};
 use vmarea_explain::rows::printable;
 
@@ -13,6 +14,8 @@ const WIDTH: f64 = 640.0;
 const TOP: f64 = 56.0;
 const GAP: f64 = 26.0;
 const LINE: f64 = 14.0;
+/// Height of the strip of a part, with the text above it.
+const STRIP: f64 = 36.0;
 const TITLE: Letters = Letters::plain(15.0).bold();
 const HEADING: Letters = Letters::plain(12.0).bold();
 const SMALL: Letters = Letters::plain(10.0).color("#555");
@@ -22,7 +25,7 @@ impl Anatomy {
     pub fn svg(&self, size: &dyn Fn(u64) -> String) -> String {
         let mut svg = Svg::default();
         svg.text(16.0, 28.0, &printable(&self.title), TITLE);
-        let mut y = TOP;
+        let mut y = self.draw_summary(&mut svg, TOP, size);
         // Two adjacent boxes share one label at their border.
         let mut labelled = None;
         let mut label = |svg: &mut Svg, address: u64, y: f64| {
@@ -35,7 +38,7 @@ impl Anatomy {
                 y = gap(&mut svg, part, y, size);
             } else {
                 label(&mut svg, part.end, y);
-                y = solid(&mut svg, part, y, size);
+                y = self.solid(&mut svg, part, y, size);
                 label(&mut svg, part.start, y);
             }
         }
@@ -45,52 +48,66 @@ impl Anatomy {
         }
         svg.finish(&self.title)
     }
-}
 
-fn solid(svg: &mut Svg, part: &Part, y: f64, size: &dyn Fn(u64) -> String) -> f64 {
-    let pages = (part.size >> 12).max(1) as f64;
-    let marks = part.marks.len() as f64 * LINE;
-    let height = (24.0 + 2.0 * pages.log2()).min(64.0).max(26.0 + marks);
-    let at = Rect {
-        x: LEFT,
-        y,
-        width: WIDTH,
-        height,
-    };
-    let (fill, stroke) = colors(part.kind);
-    svg.rect(at, fill, stroke, "");
-    let extent = match part.kind {
-        Kind::KernelSpace => String::new(),
-        _ => size(part.size),
-    };
-    let right = LEFT + WIDTH - 10.0;
-    let room = WIDTH - 30.0 - SMALL.width(&extent);
-    let label = match part.kind {
-        Kind::File => HEADING.clip_front(&part.label(), room * 0.6),
-        _ => HEADING.clip(&part.label(), room * 0.6),
-    };
-    svg.text(LEFT + 10.0, y + 17.0, &label, HEADING);
-    let perms: Vec<_> = part.perms.iter().map(String::as_str).collect();
-    let mappings = match part.mappings {
-        0 => String::new(),
-        1 => perms.join(" "),
-        n => format!("{n} mappings: {}", perms.join(" ")),
-    };
-    let x = LEFT + 24.0 + HEADING.width(&label);
-    let mappings = SMALL.clip(&mappings, right - SMALL.width(&extent) - 12.0 - x);
-    svg.text(x, y + 17.0, &mappings, SMALL);
-    svg.text(right, y + 17.0, &extent, SMALL.at_end());
-    for (n, mark) in part.marks.iter().enumerate() {
-        let text = format!(
-            "{:x} {}: {}",
-            mark.address,
-            printable(&mark.name),
-            mark.what
-        );
-        let text = SMALL.clip(&text, WIDTH - 40.0);
-        svg.text(LEFT + 22.0, y + 32.0 + n as f64 * LINE, &text, SMALL);
+    fn solid(&self, svg: &mut Svg, part: &Part, y: f64, size: &dyn Fn(u64) -> String) -> f64 {
+        let pages = (part.size >> 12).max(1) as f64;
+        let marks = part.marks.len() as f64 * LINE;
+        let why_apart = if part.mappings > FEW { STRIP } else { 0.0 };
+        let height = (24.0 + 2.0 * pages.log2())
+            .min(64.0)
+            .max(26.0 + marks + why_apart);
+        let at = Rect {
+            x: LEFT,
+            y,
+            width: WIDTH,
+            height,
+        };
+        let (fill, stroke) = colors(part.kind);
+        svg.rect(at, fill, stroke, "");
+        let extent = match part.kind {
+            Kind::KernelSpace => String::new(),
+            _ => size(part.size),
+        };
+        let right = LEFT + WIDTH - 10.0;
+        let room = WIDTH - 30.0 - SMALL.width(&extent);
+        let label = match part.kind {
+            Kind::File => HEADING.clip_front(&part.label(), room * 0.6),
+            _ => HEADING.clip(&part.label(), room * 0.6),
+        };
+        svg.text(LEFT + 10.0, y + 17.0, &label, HEADING);
+        let x = LEFT + 24.0 + HEADING.width(&label);
+        let mappings = SMALL.clip(&part.contents(), right - SMALL.width(&extent) - 12.0 - x);
+        svg.text(x, y + 17.0, &mappings, SMALL);
+        svg.text(right, y + 17.0, &extent, SMALL.at_end());
+        for (n, mark) in part.marks.iter().enumerate() {
+            let text = format!(
+                "{:x} {}: {}",
+                mark.address,
+                printable(&mark.name),
+                mark.what
+            );
+            let text = SMALL.clip(&text, WIDTH - 40.0);
+            svg.text(LEFT + 22.0, y + 32.0 + n as f64 * LINE, &text, SMALL);
+        }
+        if part.mappings > FEW {
+            let base = y + height - STRIP;
+            let text = format!("apart: {}", why(&part.apart));
+            svg.text(
+                LEFT + 10.0,
+                base + 8.0,
+                &SMALL.clip(&text, WIDTH - 20.0),
+                SMALL,
+            );
+            let strip = Rect {
+                x: LEFT + 10.0,
+                y: base + 13.0,
+                width: WIDTH - 20.0,
+                height: 16.0,
+            };
+            strip::draw(svg, strip, part.within(&self.boundaries), &self.apart);
+        }
+        y + height
     }
-    y + height
 }
 
 fn gap(svg: &mut Svg, part: &Part, y: f64, size: &dyn Fn(u64) -> String) -> f64 {

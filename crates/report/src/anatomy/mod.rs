@@ -3,7 +3,8 @@
 //! Adjacent mappings of the same kind and name form one part; the space between parts is a gap. In
 //! the parts that belong to the program's own file, symbols from this ELF file mark the addresses
 //! of functions and variables ([`elf`]). The contents of other mapped files are deliberately not
-//! shown.
+//! shown. Above the parts, a summary shows why neighbouring mappings are apart, and how large the
+//! mappings are.
 //!
 //! # Picture
 //! ```text
@@ -20,16 +21,21 @@
 
 mod draw;
 pub mod elf;
+pub mod sizes;
+mod strip;
+mod summary;
 mod text;
 
+use super::apart::{self, Apart};
 use super::shown::Shown;
 use elf::{Image, Symbol};
 use serde::{Serialize, Serializer};
+use sizes::SizeClass;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use vmarea::types::VmFlags;
-use vmarea_process::Mapping;
 use vmarea_process::maps::{MapName, MapsEntry};
+use vmarea_process::{Boundary, Mapping, boundaries};
 
 /// Maximum number of mappings shown separately; if there are more, the smaller ones are folded.
 const LARGEST: usize = 24;
@@ -120,6 +126,11 @@ pub struct Part {
     pub size: u64,
     /// Number of mappings in the part.
     pub mappings: usize,
+    /// Index of the first of them in the list of all mappings.
+    #[serde(skip)]
+    first: usize,
+    /// Why the mappings in the part are apart from each other, most frequent reason first.
+    pub apart: Vec<Apart>,
     /// File path, or the name that the program set.
     pub name: String,
     /// Distinct permissions (`rwxp`) of the mappings.
@@ -157,6 +168,13 @@ pub struct Anatomy {
     pub pid: Option<i32>,
     /// Title, which names the process and the point in time.
     pub title: String,
+    /// Why neighbours among all mappings are apart, most frequent reason first.
+    pub apart: Vec<Apart>,
+    /// The boundaries that `apart` counts, ordered by address.
+    #[serde(skip)]
+    boundaries: Vec<Boundary>,
+    /// Number of mappings by size, smallest first.
+    pub sizes: Vec<SizeClass>,
     /// Parts and gaps, highest address first.
     pub parts: Vec<Part>,
     /// Notes for the reader.
@@ -172,12 +190,22 @@ pub enum Fold {
     None,
 }
 
+/// Whether to mark the addresses of the program's symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Symbols {
+    /// Read the symbols from the program's file.
+    Read,
+    /// Do not read the program's file: the result depends on the process or recording alone.
+    Skip,
+}
+
 impl Anatomy {
     /// Creates the anatomy of a process.
-    pub fn new(shown: &Shown, fold: Fold) -> Anatomy {
+    pub fn new(shown: &Shown, fold: Fold, symbols: Symbols) -> Anatomy {
         let program = Program::of(shown);
         let mut notes = Vec::new();
         let image = match (&shown.program, &program) {
+            _ if symbols == Symbols::Skip => None,
             (Some(path), Some(program)) => match elf::read(path, program.lowest) {
                 Ok(image) => Some(image),
                 Err(why) => {
@@ -195,6 +223,11 @@ impl Anatomy {
         if fold == Fold::Small {
             parts = folded(parts);
         }
+        let mappings = &shown.process.mappings;
+        let boundaries = boundaries(&shown.process.policy, mappings);
+        for part in &mut parts {
+            part.apart = apart::counts(part.within(&boundaries));
+        }
         add_marks(&mut parts, shown, image.as_ref());
         add_gaps(&mut parts, image.as_ref());
         parts.reverse();
@@ -202,6 +235,9 @@ impl Anatomy {
             schema: 1,
             pid: shown.process.pid,
             title: shown.title(),
+            apart: apart::counts(&boundaries),
+            boundaries,
+            sizes: sizes::histogram(mappings.iter().map(|m| m.entry.end - m.entry.start)),
             parts,
             notes,
         }
@@ -245,7 +281,7 @@ impl Program {
 /// Returns the parts without gaps, lowest address first.
 fn parts(shown: &Shown, program: Option<&Program>, fold: Fold) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
-    for mapping in &shown.process.mappings {
+    for (first, mapping) in shown.process.mappings.iter().enumerate() {
         let entry = &mapping.entry;
         let kind = kind(mapping, program, shown.info.start_data, parts.last());
         let part = Part {
@@ -254,6 +290,8 @@ fn parts(shown: &Shown, program: Option<&Program>, fold: Fold) -> Vec<Part> {
             end: entry.end,
             size: entry.end - entry.start,
             mappings: 1,
+            first,
+            apart: Vec::new(),
             name: entry.name.text(),
             perms: [vmarea_explain::detail::letters(entry.perms)].into(),
             flags: mapping
@@ -320,6 +358,12 @@ fn belongs(last: &Part, next: &Part) -> bool {
 }
 
 impl Part {
+    /// Returns the boundaries between two mappings of this part, out of all boundaries.
+    fn within<'b>(&self, boundaries: &'b [Boundary]) -> &'b [Boundary] {
+        let end = self.first + self.mappings.saturating_sub(1);
+        &boundaries[self.first.min(end)..end]
+    }
+
     fn take(&mut self, next: Part) {
         if self.kind == Kind::Vdso && self.name != next.name {
             self.name = format!("{} {}", self.name, next.name);
@@ -418,6 +462,8 @@ fn add_gaps(parts: &mut Vec<Part>, image: Option<&Image>) {
         end,
         size: end - start,
         mappings: 0,
+        first: 0,
+        apart: Vec::new(),
         name: String::new(),
         perms: BTreeSet::new(),
         flags: BTreeSet::new(),

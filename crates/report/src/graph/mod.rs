@@ -22,6 +22,7 @@ pub mod isomorphism;
 pub mod kernel;
 pub mod recorded;
 mod select;
+mod signs;
 pub mod svg;
 pub mod text;
 
@@ -31,6 +32,7 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 use vmarea::types::{PAGE_SHIFT, VmFlags};
+use vmarea_explain::text::count;
 
 /// Index of an anon_vma in [`Graph::anon_vmas`]; the first is printed as `A1`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -180,12 +182,6 @@ impl Graph {
     pub fn vma_count(&self) -> usize {
         self.processes.iter().map(|p| p.vmas.len()).sum()
     }
-
-    /// True if a chain is not completely known.
-    pub fn has_hidden_links(&self) -> bool {
-        let mut vmas = self.processes.iter().flat_map(|p| &p.vmas);
-        vmas.any(|vma| vma.links == Links::Some)
-    }
 }
 
 impl Vma {
@@ -228,7 +224,12 @@ impl<K: Ord> Numbering<K> {
 
 /// Formats a count with its noun: `1 process`, `2 processes`.
 fn counted(n: usize, one: &str, more: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { more })
+    format!("{} {}", count(n as u64), if n == 1 { one } else { more })
+}
+
+/// Formats a number of pages.
+fn pages(n: u64) -> String {
+    counted(n as usize, "page", "pages")
 }
 
 fn hexadecimal<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {

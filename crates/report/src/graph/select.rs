@@ -1,11 +1,13 @@
 //! Selection of the part of a graph that fits into a drawing.
 //!
 //! A drawing with hundreds of boxes is not readable. Families of anon_vmas that span the most
-//! processes are selected first; among families that span equally many processes, those at lower
-//! addresses come first. A family is drawn completely or not at all, except that the first family
-//! is cut if it is too large. The drawing states the number of omitted elements.
+//! processes are selected first; among those, families whose VMAs belong to the longest run of
+//! equal neighbours, because such neighbours are what a reader wants to see explained; then those
+//! at lower addresses. A family is drawn completely or not at all, except that the first family is
+//! cut if it is too large. The drawing states the number of omitted elements.
 
-use super::{Av, Graph, counted};
+use super::kernel::NOT_SEEN;
+use super::{Av, Graph, Process, Vma, counted};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -31,7 +33,7 @@ pub enum Unattached {
 }
 
 /// Numbers of elements that a drawing omits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LeftOut {
     /// Number of omitted processes, with all their VMAs.
     pub processes: usize,
@@ -41,15 +43,31 @@ pub struct LeftOut {
     pub vmas_without: usize,
     /// Number of omitted anon_vmas: those that cannot be reached from any drawn VMA.
     pub anon_vmas: usize,
+    /// Number of omitted VMAs of each process that is drawn.
+    pub by_process: Vec<usize>,
 }
 
 impl LeftOut {
+    /// Formats the number of VMAs of process `at`, of which `shown` are drawn.
+    pub(super) fn vmas_of(&self, at: usize, shown: usize) -> String {
+        match self.by_process.get(at) {
+            None | Some(0) => counted(shown, "VMA", "VMAs"),
+            Some(omitted) => {
+                format!("{shown} of {}", counted(shown + omitted, "VMA", "VMAs"))
+            }
+        }
+    }
+
     /// Returns one line, or `None` if nothing is omitted.
     pub fn text(&self) -> Option<String> {
         let parts = [
             (self.processes, "process", "processes"),
             (self.vmas, "VMA with an anon_vma", "VMAs with an anon_vma"),
-            (self.vmas_without, "VMA without one", "VMAs without one"),
+            (
+                self.vmas_without,
+                "VMA without an anon_vma",
+                "VMAs without an anon_vma",
+            ),
             (self.anon_vmas, "anon_vma", "anon_vmas"),
         ];
         let said: Vec<_> = parts
@@ -91,6 +109,7 @@ impl Graph {
         }
         let mut left = LeftOut {
             processes: self.processes.len() - part.processes.len(),
+            by_process: vec![0; part.processes.len()],
             ..LeftOut::default()
         };
         for (at, process) in part.processes.iter_mut().enumerate() {
@@ -98,6 +117,7 @@ impl Graph {
             process.vmas.retain(|vma| {
                 let keep = taken.contains(&(at, index));
                 index += 1;
+                left.by_process[at] += usize::from(!keep);
                 match (keep, vma.own) {
                     (true, _) => {}
                     (false, Some(_)) => left.vmas += 1,
@@ -107,6 +127,10 @@ impl Graph {
             });
         }
         left.anon_vmas = self.reached().len() - part.reached().len();
+        let signs = part.signs();
+        if !signs.hidden && !signs.roots {
+            part.notes.retain(|note| note != NOT_SEEN);
+        }
         (part, left)
     }
 
@@ -141,6 +165,7 @@ impl Graph {
                     .push((at, index));
             }
         }
+        let runs: Vec<_> = self.processes.iter().map(runs).collect();
         let ranked = families.into_iter().map(|((family, _), vmas)| {
             let processes: BTreeSet<_> = vmas.iter().map(|(process, _)| *process).collect();
             let first = vmas
@@ -150,6 +175,7 @@ impl Graph {
             let rank = Rank {
                 without: family.is_none(),
                 processes: Reverse(processes.len()),
+                run: Reverse(vmas.iter().map(|&(p, v)| runs[p][v]).max()),
                 start: first.unwrap_or(0),
             };
             (rank, vmas)
@@ -165,5 +191,14 @@ impl Graph {
 struct Rank {
     without: bool,
     processes: Reverse<usize>,
+    run: Reverse<Option<usize>>,
     start: u64,
+}
+
+/// Returns for each VMA the length of the run of equal neighbours that it belongs to.
+fn runs(process: &Process) -> Vec<usize> {
+    let are_equal = |a: &Vma, b: &Vma| a.end == b.start && a.flags == b.flags && a.name == b.name;
+    let runs = process.vmas.chunk_by(are_equal);
+    runs.flat_map(|run| std::iter::repeat_n(run.len(), run.len()))
+        .collect()
 }

@@ -14,7 +14,7 @@
 //! VMA uses the outermost lane, so wires of one process never cross. Buses are drawn below all VMAs
 //! of their band, so no line crosses a label.
 
-use super::{AnonVma, Av, Graph, LeftOut, Links, Vma, counted};
+use super::{AnonVma, Av, Graph, LeftOut, Links, Vma, pages};
 use crate::svg::{Letters, Rect, Svg};
 use std::collections::BTreeMap;
 
@@ -31,11 +31,12 @@ const VMA_HEIGHT: f64 = 34.0;
 const VMA_STEP: f64 = 42.0;
 /// Half the side length of an `anon_vma_chain` square.
 const LINK: f64 = 4.0;
-const TOP: f64 = 84.0;
+const TOP: f64 = 98.0;
 
 const RED: &str = "#c0392b";
 const BLUE: &str = "#2471a3";
 const DARK: &str = "#444";
+const DASHED: &str = r#"stroke-dasharray="4 3""#;
 
 const TITLE: Letters = Letters::plain(15.0).bold();
 const HEADING: Letters = Letters::plain(12.0).bold();
@@ -44,10 +45,10 @@ const SMALL: Letters = Letters::plain(10.0).color("#555");
 
 /// Draws graphs one below the other, each with a count of its omitted elements; the remark comes
 /// last.
-pub fn sheet(graphs: &[(&Graph, LeftOut)], remark: Option<&str>) -> String {
+pub fn sheet(graphs: &[(Graph, LeftOut)], remark: Option<&str>) -> String {
     let mut sheet = Svg::default();
     for (graph, left_out) in graphs {
-        sheet.below(drawn(graph, *left_out));
+        sheet.below(drawn(graph, left_out));
     }
     if let Some(remark) = remark {
         let mut last = Svg::default();
@@ -58,16 +59,16 @@ pub fn sheet(graphs: &[(&Graph, LeftOut)], remark: Option<&str>) -> String {
     sheet.finish(title)
 }
 
-fn drawn(graph: &Graph, left_out: LeftOut) -> Svg {
+fn drawn(graph: &Graph, left_out: &LeftOut) -> Svg {
     let mut drawing = Drawing::new(graph);
-    drawing.heading();
+    drawing.heading(left_out);
     let mut y = TOP;
     for band in drawing.bands() {
         y = drawing.band(&band, y);
     }
     y = drawing.without(y);
     drawing.columns(y);
-    drawing.footer(y, left_out);
+    drawing.footer(y);
     drawing.svg
 }
 
@@ -140,18 +141,21 @@ impl<'g> Drawing<'g> {
         bands
     }
 
-    fn heading(&mut self) {
+    fn heading(&mut self, left_out: &LeftOut) {
         self.svg.text(MARGIN, 28.0, &self.graph.title, TITLE);
-        for (process, column) in self.graph.processes.iter().zip(&self.columns) {
+        if let Some(text) = left_out.text() {
+            self.svg.text(MARGIN, 46.0, &text, SMALL);
+        }
+        let processes = self.graph.processes.iter().zip(&self.columns);
+        for (at, (process, column)) in processes.enumerate() {
             let name = HEADING.clip(&process.name, column.width);
-            self.svg.text(column.x, 58.0, &name, HEADING);
-            let vmas = process.vmas.len();
+            self.svg.text(column.x, TOP - 26.0, &name, HEADING);
+            let vmas = left_out.vmas_of(at, process.vmas.len());
             let from = process.parent.map_or(String::new(), |parent| {
                 format!(", forked from {}", self.graph.processes[parent].name)
             });
-            let line = format!("{}{from}", counted(vmas, "VMA", "VMAs"));
-            let line = SMALL.clip(&line, column.width);
-            self.svg.text(column.x, 72.0, &line, SMALL);
+            let line = SMALL.clip(&format!("{vmas}{from}"), column.width);
+            self.svg.text(column.x, TOP - 12.0, &line, SMALL);
         }
     }
 
@@ -223,7 +227,8 @@ impl<'g> Drawing<'g> {
         let range = format!("{} {}", vma.range(), vma.letters());
         self.svg
             .text(x + 6.0, y + 14.0, &BODY.clip(&range, room), BODY);
-        let what = format!("{} pages, pgoff {:#x} {}", vma.pages(), vma.pgoff, vma.name);
+        let size = pages(vma.pages());
+        let what = format!("{size}, pgoff {:#x} {}", vma.pgoff, vma.name);
         let what = SMALL.clip(what.trim_end(), room - 12.0);
         self.svg.text(x + 6.0, y + 28.0, &what, SMALL);
         if vma.links == Links::Some {
@@ -243,11 +248,7 @@ impl<'g> Drawing<'g> {
         self.svg.rect(at, "#e4eff9", BLUE, r#"rx="12""#);
         self.svg
             .text(x, y + 14.0, &anon_vma.id.to_string(), HEADING);
-        let above = match anon_vma.parent {
-            _ if anon_vma.root == anon_vma.id => "a root".to_owned(),
-            Some(parent) => format!("parent {parent}, root {}", anon_vma.root),
-            None => format!("parent ?, root {}", anon_vma.root),
-        };
+        let above = anon_vma.ancestry();
         self.svg.text(right, y + 14.0, &above, SMALL.at_end());
         let number = |n: Option<u64>| n.map_or("?".to_owned(), |n| n.to_string());
         let numbers = format!(
@@ -289,7 +290,6 @@ impl<'g> Drawing<'g> {
         let place = |id: Av| band.anon_vmas.iter().position(|a| a.id == id);
         let lane = |n: usize| self.av_x - 12.0 - n as f64 * LANE;
         let (x, outermost) = (self.av_x, lane(parents.len()));
-        let dashed = r#"stroke-dasharray="4 3""#;
         let mut trunks: BTreeMap<(Av, bool), Trunk> = BTreeMap::new();
         let mut stub = |to: Av, is_root: bool, from: f64| {
             let Some(at) = place(to) else { return };
@@ -305,12 +305,12 @@ impl<'g> Drawing<'g> {
             if let Some(parent) = anon_vma.parent.filter(|&parent| parent != anon_vma.id) {
                 stub(parent, false, mid(at) - 6.0);
             }
-            if anon_vma.root != anon_vma.id {
+            if anon_vma.has_root_arrow() {
                 stub(anon_vma.root, true, mid(at) + 6.0);
             }
         }
         for ((_, is_root), trunk) in trunks {
-            let more = if is_root { dashed } else { "" };
+            let more = if is_root { DASHED } else { "" };
             let (to, lane) = (trunk.to, trunk.x);
             let lowest = trunk.from.iter().copied().fold(to, f64::max);
             let path = [(x, lowest), (lane, lowest), (lane, to), (x - 6.0, to)];
@@ -360,38 +360,49 @@ impl<'g> Drawing<'g> {
         for column in &self.columns {
             let at = Rect {
                 x: column.x - 8.0,
-                y: 42.0,
+                y: TOP - 42.0,
                 width: column.width + 8.0,
-                height: bottom - 46.0,
+                height: bottom - TOP + 38.0,
             };
             back.rect(at, "#f8f9fb", "#e3e6ea", r#"rx="6""#);
         }
         self.svg.prepend(back);
     }
 
-    fn footer(&mut self, y: f64, left_out: LeftOut) {
+    /// Draws the legend of the signs that appear, and the notes.
+    fn footer(&mut self, y: f64) {
+        let has = self.graph.signs();
         let mut y = y + 14.0;
         let (mut x, base) = (MARGIN, y);
-        for (own, what) in [(true, "its own anon_vma"), (false, "another in its chain")] {
-            self.link(x + 5.0, base - 4.0, own);
+        let links = [
+            (has.own, true, "its own anon_vma"),
+            (has.links, false, "another in its chain"),
+        ];
+        for (_, own, what) in links.iter().filter(|(has, ..)| *has) {
+            self.link(x + 5.0, base - 4.0, *own);
             self.svg.text(x + 16.0, base, what, SMALL);
             x += 30.0 + SMALL.width(what);
         }
         let lines = [
-            (RED, "", "chain of a VMA"),
-            (BLUE, "", "tree of an anon_vma"),
-            (DARK, "", "to its parent"),
-            (DARK, r#"stroke-dasharray="4 3""#, "to its root"),
+            (has.own, RED, "", "chain of a VMA"),
+            (has.own, BLUE, "", "tree of an anon_vma"),
+            (has.parents, DARK, "", "to its parent"),
+            (has.roots, DARK, DASHED, "to its root"),
         ];
-        for (color, more, what) in lines {
-            self.svg
-                .line(&[(x, base - 4.0), (x + 22.0, base - 4.0)], color, more);
+        for (_, color, more, what) in lines.iter().filter(|(has, ..)| *has) {
+            let line = [(x, base - 4.0), (x + 22.0, base - 4.0)];
+            self.svg.line(&line, color, more);
             self.svg.text(x + 28.0, base, what, SMALL);
             x += 42.0 + SMALL.width(what);
         }
-        for note in self.graph.notes.iter().cloned().chain(left_out.text()) {
+        if has.hidden {
+            self.svg.text(x, base, "?", BODY.bold().color(RED));
+            self.svg
+                .text(x + 12.0, base, "more links, not visible", SMALL);
+        }
+        for note in &self.graph.notes {
             y += 16.0;
-            self.svg.text(MARGIN, y, &note, SMALL);
+            self.svg.text(MARGIN, y, note, SMALL);
         }
     }
 }

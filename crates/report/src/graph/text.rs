@@ -8,7 +8,7 @@
 //!   parent of it                                 -   A1
 //! ```
 
-use super::{AnonVma, Av, Graph, Links, Vma, counted};
+use super::{AnonVma, Av, Graph, LeftOut, Links, Vma, counted, pages};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -21,11 +21,11 @@ const HIDDEN: &str = "?";
 const NONE: &str = "·";
 
 impl Graph {
-    /// Writes the whole graph.
+    /// Writes the graph, with the numbers of elements that were left out.
     ///
     /// # Errors
     /// Any error from writing to `out`.
-    pub fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write_text(&self, out: &mut dyn Write, left_out: &LeftOut) -> io::Result<()> {
         let reached = self.reached();
         writeln!(
             out,
@@ -44,18 +44,14 @@ impl Graph {
                 out,
                 "  {}. {name}{from}: {}",
                 at + 1,
-                counted(process.vmas.len(), "VMA", "VMAs")
+                left_out.vmas_of(at, process.vmas.len())
             )?;
         }
-        writeln!(out)?;
-        write!(
-            out,
-            "{OWN} its own anon_vma   {LINK} another in its chain   {NONE} none"
-        )?;
-        if self.has_hidden_links() {
-            write!(out, "   {HIDDEN} not visible")?;
+        if let Some(text) = left_out.text() {
+            writeln!(out, "{text}")?;
         }
-        writeln!(out, "\n")?;
+        writeln!(out)?;
+        self.write_legend(out)?;
         let lines = Lines::new(self);
         let mut vmas: BTreeMap<Option<Av>, Vec<(usize, &Vma)>> = BTreeMap::new();
         for (process, vma) in self.vmas() {
@@ -84,6 +80,20 @@ impl Graph {
             writeln!(out, "{note}")?;
         }
         Ok(())
+    }
+
+    /// Explains those signs that appear.
+    fn write_legend(&self, out: &mut dyn Write) -> io::Result<()> {
+        let has = self.signs();
+        write!(out, "{OWN} its own anon_vma")?;
+        if has.links {
+            write!(out, "   {LINK} another in its chain")?;
+        }
+        write!(out, "   {NONE} none")?;
+        if has.hidden {
+            write!(out, "   {HIDDEN} not visible")?;
+        }
+        writeln!(out, "\n")
     }
 
     fn write_family(
@@ -171,7 +181,7 @@ impl Lines {
         let mut lines = Lines {
             process: longest(&|at, _| printable(&graph.processes[at].name).chars().count()),
             range: longest(&|_, vma| vma.range().len()),
-            pages: longest(&|_, vma| vma.pages().to_string().len()),
+            pages: longest(&|_, vma| pages(vma.pages()).len()),
             pgoff: longest(&|_, vma| format!("{:#x}", vma.pgoff).len()),
             width: 0,
         };
@@ -183,10 +193,10 @@ impl Lines {
     fn line(&self, graph: &Graph, process: usize, vma: &Vma) -> String {
         let name = printable(&graph.processes[process].name);
         format!(
-            "  {name:<process$}  {:<range$} {}  {:>pages$} pages  pgoff {:<pgoff$}  {}",
+            "  {name:<process$}  {:<range$} {}  {:>pages$}  pgoff {:<pgoff$}  {}",
             vma.range(),
             vma.letters(),
-            vma.pages(),
+            pages(vma.pages()),
             format!("{:#x}", vma.pgoff),
             printable(&vma.name),
             process = self.process,

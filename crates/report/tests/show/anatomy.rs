@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmarea_process::{AskKernel, ProcessError, Smaps};
-use vmarea_report::anatomy::{Anatomy, Fold, Kind, Part};
+use vmarea_report::anatomy::{Anatomy, Fold, Kind, Part, Symbols};
 use vmarea_report::maps::Maps;
 use vmarea_report::shown::Shown;
 
@@ -16,7 +16,11 @@ static CONSTANT: [u64; 64] = [3; 64];
 fn this_process(fold: Fold) -> Anatomy {
     let pid = std::process::id() as i32;
     let shown = Shown::live(pid, AskKernel::Never, Smaps::Never);
-    Anatomy::new(&shown.expect("we may look at ourselves"), fold)
+    Anatomy::new(
+        &shown.expect("we may look at ourselves"),
+        fold,
+        Symbols::Read,
+    )
 }
 
 fn at(anatomy: &Anatomy, address: u64) -> &Part {

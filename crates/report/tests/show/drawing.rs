@@ -2,7 +2,7 @@
 
 use crate::graph::demo;
 use vmarea_process::{AskKernel, Smaps};
-use vmarea_report::anatomy::{Anatomy, Fold};
+use vmarea_report::anatomy::{Anatomy, Fold, Symbols};
 use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
 use vmarea_report::shown::Shown;
 
@@ -72,7 +72,7 @@ fn labels(drawing: &str) -> Vec<Label> {
     labels
 }
 
-fn assert_readable(drawing: &str) {
+pub fn assert_readable(drawing: &str) {
     let labels = labels(drawing);
     assert!(labels.len() > 10);
     let page = drawing.lines().next().unwrap();
@@ -116,19 +116,19 @@ fn widened(graph: &Graph, vmas: usize) -> Graph {
 #[test]
 fn the_graph_of_the_demonstration_can_be_read() {
     let graph = demo();
-    let sheet = svg::sheet(&[(&graph, LeftOut::default())], Some("a remark"));
+    let one = (graph.clone(), LeftOut::default());
+    let sheet = svg::sheet(std::slice::from_ref(&one), Some("a remark"));
     assert_readable(&sheet);
     for anon_vma in &graph.anon_vmas {
         assert!(sheet.contains(&format!(">{}<", anon_vma.id)));
     }
-    let twice = [(&graph, LeftOut::default()), (&graph, LeftOut::default())];
-    assert_readable(&svg::sheet(&twice, Some("a remark")));
+    assert_readable(&svg::sheet(&[one.clone(), one], Some("a remark")));
 }
 
 #[test]
 fn three_processes_of_ten_vmas_can_be_read() {
     assert_readable(&svg::sheet(
-        &[(&widened(&demo(), 10), LeftOut::default())],
+        &[(widened(&demo(), 10), LeftOut::default())],
         None,
     ));
 }
@@ -141,16 +141,18 @@ fn of_more_than_can_be_read_the_drawing_says_so() {
         unattached: Unattached::Hide,
     };
     let (part, left_out) = widened(&demo(), 500).select(extent);
-    let sheet = svg::sheet(&[(&part, left_out)], None);
+    let text = left_out.text();
+    let sheet = svg::sheet(&[(part, left_out)], None);
     assert_readable(&sheet);
     let said = "left out: 1 process, 976 VMAs with an anon_vma";
-    assert!(sheet.contains(said), "{left_out:?}");
+    assert!(sheet.contains(said), "{text:?}");
+    assert!(sheet.contains("12 of 500 VMAs"));
 }
 
 #[test]
 fn the_anatomy_of_this_process_can_be_read() {
     let pid = std::process::id() as i32;
     let shown = Shown::live(pid, AskKernel::Never, Smaps::Never).unwrap();
-    let anatomy = Anatomy::new(&shown, Fold::Small);
+    let anatomy = Anatomy::new(&shown, Fold::Small, Symbols::Read);
     assert_readable(&anatomy.svg(&|bytes| format!("{bytes} bytes")));
 }

@@ -5,7 +5,7 @@ use vmarea_process::view::{KernelView, ViewError, ViewVma};
 use vmarea_report::graph::demo::{in_core, in_kernel};
 use vmarea_report::graph::isomorphism::compare;
 use vmarea_report::graph::kernel::{self, NamedVma};
-use vmarea_report::graph::{Av, Extent, Graph, Links, Unattached};
+use vmarea_report::graph::{Av, Extent, Graph, LeftOut, Links, Unattached};
 
 pub fn demo() -> Graph {
     in_core(Policy::LINUX).expect("the core does every step")
@@ -47,8 +47,14 @@ fn as_seen(graph: &Graph) -> Graph {
 
 #[test]
 fn the_demonstration_is_the_graph_that_linux_makes() {
-    assert_eq!(text(|out| demo().write_text(out)), include_str!("demo.txt"));
-    assert_eq!(text(|out| demo().write_dot(out)), include_str!("demo.dot"));
+    assert_eq!(
+        text(|out| demo().write_text(out, &LeftOut::default())),
+        include_str!("demo.txt")
+    );
+    assert_eq!(
+        text(|out| demo().write_dot(out, &LeftOut::default())),
+        include_str!("demo.dot")
+    );
 }
 
 #[test]

@@ -5,4 +5,5 @@
 mod anatomy;
 mod drawing;
 mod graph;
+mod many;
 mod recorded;

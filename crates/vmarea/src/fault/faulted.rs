@@ -132,8 +132,8 @@ impl<E: Environment> Space<E> {
         ticket: Ticket,
     ) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
-            let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
-            if let Some(faulted) = self.fault_in((mm, there), ticket.0, addr, access) {
+            let there = self.mms.find(mm.0).ok_or(Errno::ESRCH)?;
+            if let Some(faulted) = self.fault_in(there, ticket.0, addr, access) {
                 return Ok(faulted);
             }
         }

@@ -4,7 +4,7 @@
 //! `mm/huge_memory.c` `do_huge_pmd_anonymous_page`, `do_huge_pmd_wp_page`; `mm/khugepaged.c`
 //! `madvise_collapse`, 6.18. If the allocation fails, the fault falls back to a small page.
 
-use super::{Access, FaultContext, Faulted, outcome};
+use super::{Access, FaultContext, Faulted, blocked};
 use crate::mm::ThpDisabled;
 use crate::page::huge::Huge;
 use crate::page::thp::{HugeEvent, huge_page_addr, huge_start};
@@ -56,9 +56,9 @@ impl<E: Environment> FaultContext<'_, E> {
                 self.space.huge.count(event);
                 Some(Faulted::Done)
             }
-            Err((mut huge, blocked)) => {
+            Err((mut huge, why)) => {
                 self.space.huge_drop(&mut huge);
-                Some(outcome(Err(blocked)))
+                Some(blocked(why))
             }
         }
     }

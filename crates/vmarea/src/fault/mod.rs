@@ -37,6 +37,7 @@ use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::writers::Token;
 use crate::types::{AnonVmaId, Errno, FrameId, MmId, PAGE_MASK, VmFlags};
 use crate::vma::VmaView;
+use core::cell::Cell;
 use vmarea_sync::VmaLockKind;
 
 /// The type of a memory access.
@@ -54,10 +55,10 @@ impl<E: Environment> Space<E> {
     /// Handles a fault at `addr` for an access by, or on behalf of, user mode.
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
-            let there = self.mms.get(mm.0).ok_or(Errno::ESRCH)?;
-            match self.fault_unlocked((mm, there), addr, access) {
+            let there = self.mms.find(mm.0).ok_or(Errno::ESRCH)?;
+            match self.fault_unlocked(there, addr, access) {
                 Ok(faulted) => return Ok(faulted),
-                Err(why) => there.fault_counters.fell_back(why),
+                Err(why) => there.value().fault_counters.fell_back(why),
             }
         }
         self.fault_locked(mm, addr, access)
@@ -136,6 +137,8 @@ pub(crate) struct FaultContext<'a, E: Environment = Standard> {
     pub(crate) pages: &'a crate::page::PageTable,
     pub(crate) tree: &'a dyn Neighbours,
     path: FaultPath,
+    /// True once the hardware maps what the fault has mapped.
+    shown: Cell<bool>,
 }
 
 /// The kind of small page that a fault installs if it finds an empty entry.
@@ -154,12 +157,12 @@ impl<'a, E: Environment> FaultContext<'a, E> {
         pages: &'a crate::page::PageTable,
         tree: &'a dyn Neighbours,
     ) -> Self {
-        let path = FaultPath::Locked;
         FaultContext {
             space,
             pages,
             tree,
-            path,
+            path: FaultPath::Locked,
+            shown: Cell::new(false),
         }
     }
 }
@@ -177,7 +180,8 @@ impl<E: Environment> FaultContext<'_, E> {
         }
     }
 
-    /// Handles the most common fault, an access to an empty entry, under a single page-table lock.
+    /// Handles the most common faults under a single page-table lock: an access to an empty entry,
+    /// and a write to a page that becomes writable in place.
     ///
     /// Returns the current entry as `Err` if this fast path does not apply.
     #[inline]
@@ -187,7 +191,15 @@ impl<E: Environment> FaultContext<'_, E> {
         };
         let looked = self.pages.install_for(self.path, addr, |entry| {
             if *entry != Pte::None {
-                return Err(*entry);
+                return match (small, *entry) {
+                    (
+                        Small::Page(anon_vma),
+                        Pte::Anon {
+                            writable: false, ..
+                        },
+                    ) if self.reuse(vma, addr, anon_vma, entry) => Ok(self.done(vma, addr, *entry)),
+                    _ => Err(*entry),
+                };
             }
             *entry = match small {
                 Small::Zero => Pte::Zero,
@@ -203,12 +215,21 @@ impl<E: Environment> FaultContext<'_, E> {
                     }
                 }
             };
-            Ok(Faulted::Done)
+            Ok(self.done(vma, addr, *entry))
         });
         match looked {
             Ok(looked) => looked,
             Err(Blocked::InUse) => Err(self.pages.get(addr)),
             Err(Blocked::NoMemory) => Ok(Faulted::OutOfMemory),
+        }
+    }
+
+    /// Returns the outcome of a fault that has set `entry`, and maps it in the hardware.
+    #[inline]
+    fn done(&self, vma: &VmaView, addr: u64, entry: Pte) -> Faulted {
+        match self.show(vma, addr, entry) {
+            Ok(()) => Faulted::Done,
+            Err(_) => Faulted::OutOfMemory,
         }
     }
 
@@ -227,8 +248,7 @@ impl<E: Environment> FaultContext<'_, E> {
 
     /// Returns the context for retrying the same fault; the retry is not counted as another fault.
     pub(super) fn again(&self) -> Self {
-        let path = FaultPath::Locked;
-        FaultContext { path, ..*self }
+        FaultContext::of(self.space, self.pages, self.tree)
     }
 
     /// Handles an access to a page whose entry is `entry`.
@@ -280,7 +300,7 @@ impl<E: Environment> FaultContext<'_, E> {
                 return Faulted::OutOfMemory;
             }
             if !write && !watched {
-                return self.put_if(addr, Pte::None, Pte::Zero);
+                return self.put_if(vma, addr, Pte::None, Pte::Zero);
             }
             if !write {
                 return Faulted::Userfault;
@@ -314,20 +334,20 @@ impl<E: Environment> FaultContext<'_, E> {
         }
         match anon_vma {
             Some(anon_vma) => self.new_page(vma, addr, anon_vma, source, Pte::None),
-            None => self.put_if(addr, Pte::None, Pte::File { writable: write }),
+            None => self.put_if(vma, addr, Pte::None, Pte::File { writable: write }),
         }
     }
 
     /// Replaces the entry at `addr` by `to` if it still equals `seen`; neither refers to a frame.
-    fn put_if(&self, addr: u64, seen: Pte, to: Pte) -> Faulted {
+    fn put_if(&self, vma: &VmaView, addr: u64, seen: Pte, to: Pte) -> Faulted {
         let put = self.pages.install(addr, |entry| {
-            let same = *entry == seen;
-            if same {
-                *entry = to;
+            if *entry != seen {
+                return Faulted::Spurious;
             }
-            same
+            *entry = to;
+            self.done(vma, addr, to)
         });
-        outcome(put)
+        put.unwrap_or_else(blocked)
     }
 
     /// Handles a write to a page that is mapped read-only.
@@ -338,21 +358,19 @@ impl<E: Environment> FaultContext<'_, E> {
             .flags
             .intersects(VmFlags::SHARED | VmFlags::MAYSHARE)
         {
-            return self.put_if(addr, seen, Pte::File { writable: true });
+            return self.put_if(vma, addr, seen, Pte::File { writable: true });
         }
         let Ok(anon_vma) = self.anon_vma_prepare(vma) else {
             return Faulted::OutOfMemory;
         };
-        let Some(reused) = self
-            .pages
-            .update(addr, |entry| self.reuse(vma, addr, anon_vma, entry))
-        else {
-            return self.huge_write_protected(vma, addr, anon_vma);
-        };
-        if reused {
-            Faulted::Done
-        } else {
-            self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen)
+        let reused = self.pages.update(addr, |entry| {
+            self.reuse(vma, addr, anon_vma, entry)
+                .then(|| self.done(vma, addr, *entry))
+        });
+        match reused {
+            None => self.huge_write_protected(vma, addr, anon_vma),
+            Some(Some(faulted)) => faulted,
+            Some(None) => self.new_page(vma, addr, anon_vma, Source::of(vma, addr, seen), seen),
         }
     }
 
@@ -385,7 +403,7 @@ impl<E: Environment> FaultContext<'_, E> {
         let page = (anon_vma, vma.pgoff_at(addr));
         let put = self.pages.install(addr, |entry| {
             if *entry != seen {
-                return Ok(false);
+                return Ok(Faulted::Spurious);
             }
             let platform = &self.space.platform;
             let frame = self.space.frame_filled(page, |frame| match source {
@@ -396,12 +414,12 @@ impl<E: Environment> FaultContext<'_, E> {
             self.space.entry_clear(self.pages, addr, seen);
             let writable = vma.body.flags.contains(VmFlags::WRITE);
             *entry = Pte::Anon { frame, writable };
-            Ok(true)
+            Ok(self.done(vma, addr, *entry))
         });
         match put {
+            Ok(Ok(faulted)) => faulted,
             Ok(Err(error)) => source.failed(error),
-            Ok(Ok(put)) => outcome(Ok(put)),
-            Err(blocked) => outcome(Err(blocked)),
+            Err(why) => blocked(why),
         }
     }
 
@@ -424,12 +442,11 @@ impl<E: Environment> FaultContext<'_, E> {
     }
 }
 
-/// Returns the outcome of a fault; `put` says whether the fault installed its entry.
-fn outcome(put: Result<bool, Blocked>) -> Faulted {
-    match put {
-        Ok(true) => Faulted::Done,
-        Ok(false) | Err(Blocked::InUse) => Faulted::Spurious,
-        Err(Blocked::NoMemory) => Faulted::OutOfMemory,
+/// Returns the outcome of a fault that could not install an entry.
+fn blocked(why: Blocked) -> Faulted {
+    match why {
+        Blocked::InUse => Faulted::Spurious,
+        Blocked::NoMemory => Faulted::OutOfMemory,
     }
 }
 

@@ -18,9 +18,10 @@ use crate::Space;
 use crate::mm::{FellBack, Mm, ThpDisabled};
 use crate::page::FaultPath;
 use crate::types::platform::Environment;
-use crate::types::{MmId, PAGE_MASK, VmFlags, VmaId};
+use crate::types::{PAGE_MASK, VmFlags, VmaId};
 use crate::vma::VmaView;
 use vmarea_range_tree::Entry;
+use vmarea_sync::Found;
 
 impl<E: Environment> Space<E> {
     /// Handles a fault without `mmap_lock`; see [`fault`](Self::fault).
@@ -30,12 +31,13 @@ impl<E: Environment> Space<E> {
     #[inline]
     pub(super) fn fault_unlocked(
         &self,
-        (id, mm): (MmId, &Mm<E>),
+        there: Found<'_, Mm<E>>,
         addr: u64,
         access: Access,
     ) -> Result<Faulted, FellBack> {
-        let locked = self.lock_vma_of((id, mm), addr)?;
-        let view = locked.view();
+        let locked = self.lock_vma_of(there, addr)?;
+        let mm = there.value();
+        let view = &locked.view();
         let context = FaultContext {
             path: FaultPath::Unlocked,
             ..FaultContext::of(self, &mm.pages, &Alone)
@@ -46,12 +48,14 @@ impl<E: Environment> Space<E> {
         }
         // The lookup is counted only now, because a fault that falls back is counted under
         // `mmap_lock`.
-        let found = Entry {
-            start: view.range.start,
-            end: view.range.end,
-            value: view.id.to_bits(),
-        };
-        self.note_lookup(mm, Some(found), addr);
+        if self.notes_lookups() {
+            let found = Entry {
+                start: view.range.start,
+                end: view.range.end,
+                value: view.id.to_bits(),
+            };
+            self.note_lookup(mm, Some(found), addr);
+        }
         if forbidden {
             mm.pages.count_fault(FaultPath::Unlocked, addr);
             return Ok(Faulted::NoAccess);
@@ -62,14 +66,14 @@ impl<E: Environment> Space<E> {
     /// Resumes a fault in the VMA `vma`; returns `None` if the fault has to start again.
     pub(super) fn fault_in(
         &self,
-        (id, mm): (MmId, &Mm<E>),
+        there: Found<'_, Mm<E>>,
         vma: VmaId,
         addr: u64,
         access: Access,
     ) -> Option<Faulted> {
-        let locked = self.try_lock_vma((id, mm), vma, addr).ok()?;
-        let view = locked.view();
-        let context = FaultContext::of(self, &mm.pages, &Alone);
+        let locked = self.try_lock_vma(there, vma, addr).ok()?;
+        let view = &locked.view();
+        let context = FaultContext::of(self, &there.value().pages, &Alone);
         let forbidden = is_forbidden(view.body.flags, access);
         let goes_on = !forbidden && context.needs_mmap_lock(view, addr, access).is_none();
         goes_on.then(|| context.user_page(view, addr & PAGE_MASK, access))

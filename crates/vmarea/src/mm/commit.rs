@@ -12,6 +12,7 @@ use crate::page::{Kept, Owner};
 use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
 use crate::vma::merge::{GivenUp, Plan};
@@ -23,6 +24,21 @@ use vmarea_range_tree::Entry;
 /// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
+/// Returns the page offset at an address minus the page number of the address.
+fn pgoff_base(pgoff: Pgoff, addr: u64) -> u64 {
+    pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0)
+}
+
+/// Other VMAs in the new bounds of a VMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Others {
+    /// There are none.
+    None,
+    /// The VMA takes their place in the map; they are detached. Their intervals in the interval
+    /// trees ended at or below `limit`, and so can the VMA's.
+    Absorbed { limit: u64 },
+}
+
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Carries out the plan. The target gets `flags`, plus the sticky flags of every merged VMA.
     ///
@@ -30,25 +46,32 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// The reason why the merge had to be given up; nothing has changed then.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
-        let givers = plan.givers();
-        for id in &givers {
-            self.start_write(*id);
+        for id in plan.givers() {
+            self.start_write(id);
         }
         self.start_write(plan.target);
         if let Some((_, range, _)) = plan.shrink {
             self.put_to_use(range.start);
         }
-        let reserved = self.reserve_in_index(2, plan.range.start);
-        reserved.map_err(|_| GivenUp::Memory)?;
-        let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
-        let spare = self.spare_frames(survivor, plan.copies);
-        let mut spare = spare.map_err(|_| GivenUp::Memory)?;
+        if E::Writers::PARTS > 0 {
+            // A VMA whose start moves to another part is inserted there.
+            let reserved = self.reserve_in_index(2, plan.range.start);
+            reserved.map_err(|_| GivenUp::Memory)?;
+        }
+        let mut spare = Vec::new();
+        if plan.copies > 0 {
+            let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
+            let frames = self.spare_frames(survivor, plan.copies);
+            spare = frames.map_err(|_| GivenUp::Memory)?;
+        }
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
-        let mut root_locks = self.root_locks_of(plan, &givers);
-        // Computed before any change: if the target gets another anon_vma, its pages must change
-        // too.
-        let changes = self.changes(plan);
+        // The changes are computed before any change: if the target gets another anon_vma, its pages
+        // must change too.
+        let (mut root_locks, changes) = match self.lock_only_root(plan) {
+            Some(root_locks) => (root_locks, Changes::new()),
+            None => (self.root_locks_of(plan), self.changes(plan)),
+        };
         let changed = self.change_pages(&changes, &mut spare);
         self.give_back(spare);
         changed?;
@@ -72,10 +95,25 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some((id, range, pgoff)) = plan.shrink {
             self.set_range_held(id, (range, pgoff), &mut root_locks);
         }
-        for id in plan.remove.into_iter().flatten() {
-            self.forget_held(id, &mut root_locks);
+        let whole = (plan.range, plan.pgoff);
+        if space.lookup_observer.is_some() || plan.remove == [None; 2] {
+            // An observer of lookups is told of each change by itself.
+            for id in plan.remove.into_iter().flatten() {
+                self.forget_held(id, &mut root_locks);
+            }
+            self.set_range_held(plan.target, whole, &mut root_locks);
+        } else {
+            let mut limit = 0;
+            for id in plan.remove.into_iter().flatten() {
+                limit = space.vma(id).rmap_limit().max(limit);
+                self.detach(id);
+            }
+            let others = Others::Absorbed { limit };
+            self.set_range_among(plan.target, whole, others, &mut root_locks);
+            for id in plan.remove.into_iter().flatten() {
+                self.release_vma_held(id, &mut root_locks);
+            }
         }
-        self.set_range_held(plan.target, (plan.range, plan.pgoff), &mut root_locks);
         self.body_mut(plan.target).flags = flags;
         Ok(plan.target)
     }
@@ -95,17 +133,57 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(())
     }
 
+    /// Locks the root that a plan affects, if all its VMAs with an anon_vma have the same one, and
+    /// page offsets that fit the target's, so that no page changes. This is nearly always so.
+    fn lock_only_root(&self, plan: &Plan) -> Option<AnonVmaRootLocks<'s, E>> {
+        let space = self.space;
+        let becomes = pgoff_base(plan.pgoff, plan.range.start);
+        let mut only = None;
+        let mut is_alike = |id| {
+            let vma = space.vma(id);
+            let Some(anon_vma) = vma.anon_vma() else {
+                return true;
+            };
+            let first = *only.get_or_insert(anon_vma);
+            first == anon_vma && pgoff_base(vma.pgoff(), vma.start()) == becomes
+        };
+        let mut alone = true;
+        let [one, other] = plan.remove;
+        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let holder = plan.anon_from.filter(|id| *id != plan.target);
+        if !is_alike(plan.target) {
+            return None;
+        }
+        for id in [one, other, shrinks, holder] {
+            if let Some(id) = id {
+                alone = false;
+                if !is_alike(id) {
+                    return None;
+                }
+            }
+        }
+        let target = space.vma(plan.target);
+        let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
+        let mut root_locks = AnonVmaRootLocks::none();
+        if let Some(only) = only.filter(|_| !alone || !stays) {
+            root_locks.of(space, only);
+        }
+        Some(root_locks)
+    }
+
     /// Locks the anon_vma roots that a plan affects. If the plan only moves the target's end, locks
     /// none: `set_range_held` decides later whether to lock.
-    fn root_locks_of(&self, plan: &Plan, givers: &[VmaId]) -> AnonVmaRootLocks<'s, E> {
+    fn root_locks_of(&self, plan: &Plan) -> AnonVmaRootLocks<'s, E> {
         let space = self.space;
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         let target = space.vma(plan.target);
+        let [one, other] = plan.remove;
+        let alone = [one, other, plan.shrink.map(|(id, ..)| id), holder];
         let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
-        if stays && holder.is_none() && givers.is_empty() {
+        if stays && alone == [None; 4] {
             return AnonVmaRootLocks::none();
         }
-        let all = givers.iter().copied().chain(holder).chain([plan.target]);
+        let all = alone.into_iter().flatten().chain([plan.target]);
         space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
@@ -119,7 +197,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<Option<Left>, Errno> {
         let space = self.space;
-        let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
+        let holder = plan.anon_from.filter(|id| *id != plan.target);
+        let Some(holder) = holder.map(|id| space.vma(id)) else {
             return Ok(None);
         };
         let Some(survivor) = holder.anon_vma() else {
@@ -219,12 +298,26 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     pub(crate) fn set_range_held(
         &mut self,
         id: VmaId,
-        (range, pgoff): (VmRange, Pgoff),
+        place: (VmRange, Pgoff),
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         self.start_write(id);
+        self.set_range_among(id, place, Others::None, root_locks);
+    }
+
+    /// Like `set_range_held`, for a VMA that is write-locked and takes in other VMAs.
+    fn set_range_among(
+        &mut self,
+        id: VmaId,
+        (range, pgoff): (VmRange, Pgoff),
+        others: Others,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
         let vma = self.space.vma(id);
-        let (old_start, limit) = (vma.start(), vma.rmap_limit());
+        let (old_start, mut limit) = (vma.start(), vma.rmap_limit());
+        if let Others::Absorbed { limit: theirs } = others {
+            limit = limit.max(theirs);
+        }
         let unchanged = old_start == range.start && vma.end() == range.end;
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
@@ -240,7 +333,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         vma.set_range(range, pgoff);
         if !unchanged {
             self.rehome(vma, old_start, range.start);
-            self.index().resize(old_start, range.start, range.end);
+            match others {
+                Others::None => self.index().resize(old_start, range.start, range.end),
+                Others::Absorbed { .. } => self.index().absorb(old_start, range.start, range.end),
+            }
             self.lookups().note_change(|| Change::Resized {
                 vma: id,
                 start: old_start,
@@ -282,10 +378,16 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             vma: id,
             prev: self.prev(vma.start()).map(|v| v.id),
         });
-        vma.body.detach(self.guard_at(vma.start()));
+        self.detach(id);
         self.index().remove(vma.start());
-        self.state_mut().map_count -= 1;
         self.release_vma_held(id, root_locks);
+    }
+
+    /// Keeps faults out of a VMA that is about to be removed from the map.
+    fn detach(&mut self, id: VmaId) {
+        let vma = self.space.vma(id);
+        vma.body.detach(self.guard_at(vma.start()));
+        self.state_mut().map_count -= 1;
     }
 
     /// Frees a VMA that has been removed from the map or was never inserted.
@@ -293,7 +395,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.release_vma_held(id, &mut AnonVmaRootLocks::none());
     }
 
-    fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
+    pub(crate) fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let vma = self.space.vma(id);
         self.space.unlink_anon_vmas(vma, root_locks);
         let start = vma.start();

@@ -34,6 +34,12 @@ impl<E: Environment> Mm<E> {
 }
 
 impl<E: Environment> Space<E> {
+    /// True if [`note_lookup`](Self::note_lookup) does anything.
+    #[inline]
+    pub(crate) fn notes_lookups(&self) -> bool {
+        self.count_lookups || self.lookup_observer.is_some()
+    }
+
     /// Counts a lookup if counting is enabled, and reports it to the lookup observer, if any.
     #[inline]
     pub(crate) fn note_lookup(&self, mm: &Mm<E>, found: Option<Entry>, addr: u64) {

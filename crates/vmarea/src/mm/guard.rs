@@ -256,7 +256,9 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// Returns the current state of a VMA.
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
-        self.space.vma(id).view(id, self.body(id))
+        let vma = self.space.vma(id);
+        let part = E::Writers::part_of(vma.start());
+        vma.view(id, vma.body.get(self.token.part(part)))
     }
 
     /// Returns every VMA, in address order.

@@ -237,6 +237,43 @@ impl<'a, K: Writers> Index<'a, K> {
         }
     }
 
+    /// Returns the range that ends at `start` and the range that starts at `end`.
+    #[inline]
+    pub(crate) fn touching(self, start: u64, end: u64) -> [Option<Entry>; 2] {
+        if K::PARTS == 0 {
+            return self.whole.touching(start, end);
+        }
+        let below = self.prev(start).filter(|e| e.end == start);
+        [below, self.find(end).filter(|e| e.start == end)]
+    }
+
+    /// Changes the bounds of the range that starts at `old`, and removes the other ranges within
+    /// the new bounds.
+    pub(crate) fn absorb(self, old: u64, start: u64, end: u64) {
+        if K::PARTS == 0 {
+            return self.whole.write().absorb(old, start, end);
+        }
+        let mut at = start;
+        while let Some(entry) = self.find(at).filter(|entry| entry.end <= end) {
+            at = entry.end;
+            if entry.start != old {
+                self.remove(entry.start);
+            }
+        }
+        self.resize(old, start, end);
+    }
+
+    /// Replaces the range of `parts[1]` by the three parts, which it contained.
+    pub(crate) fn cut(self, parts: [Entry; 3]) {
+        let [low, middle, high] = parts;
+        if K::PARTS == 0 {
+            return self.whole.write().cut(low.start, &parts);
+        }
+        self.resize(low.start, middle.start, middle.end);
+        self.insert(low);
+        self.insert(high);
+    }
+
     /// Counts a range in each part of which it touches or crosses an end.
     #[inline]
     fn count_crossings(self, (start, end): (u64, u64), more: i32) {

@@ -24,9 +24,9 @@
 use super::{FellBack, Mm};
 use crate::Space;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{MmId, VmaId};
-use crate::vma::{VmaBody, VmaView};
-use vmarea_sync::{Refused, VmaReadGuard};
+use crate::types::{MmId, VmRange, VmaId};
+use crate::vma::{Vma, VmaBody, VmaView};
+use vmarea_sync::{Found, Refused, VmaReadGuard};
 
 /// Maximum number of attempts to find and lock the VMA.
 const TRIES: u32 = 4;
@@ -43,6 +43,28 @@ impl<E: Environment> LockedVma<'_, E> {
     /// anon_vma chain as singular, whatever the chain's length.
     pub fn view(&self) -> &VmaView {
         &self.view
+    }
+}
+
+/// A VMA that is locked for reading, before its fields are read.
+pub(crate) struct HeldVma<'s, E: Environment> {
+    id: VmaId,
+    vma: &'s Vma<E>,
+    lock: VmaReadGuard<'s, VmaBody, E::VmaLock, E::Wait>,
+}
+
+impl<'s, E: Environment> HeldVma<'s, E> {
+    /// Returns the VMA, as [`LockedVma::view`] does.
+    #[inline]
+    pub(crate) fn view(&self) -> VmaView {
+        self.vma.view_without_chain(self.id, &self.lock)
+    }
+
+    fn viewed(self) -> LockedVma<'s, E> {
+        LockedVma {
+            view: self.view(),
+            _lock: self.lock,
+        }
     }
 }
 
@@ -73,30 +95,32 @@ impl<E: Environment> Space<E> {
     /// space does not exist.
     #[doc(alias = "lock_vma_under_rcu")]
     pub fn lock_vma(&self, mm: MmId, addr: u64) -> Result<LockedVma<'_, E>, FellBack> {
-        let there = self.mms.get(mm.0).ok_or(FellBack::NoVma)?;
-        self.lock_vma_of((mm, there), addr)
+        let there = self.mms.find(mm.0).ok_or(FellBack::NoVma)?;
+        self.lock_vma_of(there, addr).map(HeldVma::viewed)
     }
 
     #[inline]
     pub(crate) fn lock_vma_of<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E>),
+        there: Found<'s, Mm<E>>,
         addr: u64,
-    ) -> Result<LockedVma<'s, E>, FellBack> {
+    ) -> Result<HeldVma<'s, E>, FellBack> {
+        let mm = there.value();
         let near = mm.pages.near(addr);
         let hint = near.at(addr);
         // A stale hint does not count as a retry: the tree has not been searched yet.
         if let Some(hint) = hint {
-            match self.try_lock_vma((id, mm), hint, addr) {
+            match self.try_lock_vma(there, hint, addr) {
                 Ok(locked) => return Ok(locked),
                 Err(Missed::Again) => {}
                 Err(Missed::FallBack(why)) => return Err(why),
             }
         }
         for _ in 0..TRIES {
-            match self.find_and_lock((id, mm), addr) {
+            match self.find_and_lock(there, addr) {
                 Ok(locked) => {
-                    near.remember(locked.view.id, locked.view.range);
+                    let range = VmRange::new(locked.vma.start(), locked.vma.end());
+                    near.remember(locked.id, range);
                     return Ok(locked);
                 }
                 Err(Missed::Again) => mm.fault_counters.retried(),
@@ -106,35 +130,34 @@ impl<E: Environment> Space<E> {
         Err(FellBack::Changing)
     }
 
-    #[inline]
     fn find_and_lock<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E>),
+        there: Found<'s, Mm<E>>,
         addr: u64,
-    ) -> Result<LockedVma<'s, E>, Missed> {
-        let found = mm.try_find(addr).map_err(|_| Missed::Again)?;
+    ) -> Result<HeldVma<'s, E>, Missed> {
+        let found = there.value().try_find(addr).map_err(|_| Missed::Again)?;
         let vma = found
             .filter(|entry| entry.start <= addr)
             .and_then(|entry| VmaId::from_bits(entry.value))
             .ok_or(Missed::FallBack(FellBack::NoVma))?;
-        self.try_lock_vma((id, mm), vma, addr)
+        self.try_lock_vma(there, vma, addr)
     }
 
     /// Locks the VMA that was found, if it still contains the address.
     #[inline]
     pub(crate) fn try_lock_vma<'s>(
         &'s self,
-        (id, mm): (MmId, &'s Mm<E>),
-        vma_id: VmaId,
+        there: Found<'s, Mm<E>>,
+        id: VmaId,
         addr: u64,
-    ) -> Result<LockedVma<'s, E>, Missed> {
-        let vma = self.vmas.get(vma_id.0).ok_or(Missed::Again)?;
-        let lock = vma.body.start_read(mm.owner(vma.start()))?;
-        let same = self.vmas.get(vma_id.0).is_some() && self.mms.get(id.0).is_some();
+    ) -> Result<HeldVma<'s, E>, Missed> {
+        let found = self.vmas.find(id.0).ok_or(Missed::Again)?;
+        let vma = found.value();
+        let lock = vma.body.start_read(there.value().owner(vma.start()))?;
+        let same = found.is_current() && there.is_current();
         if !same || addr < vma.start() || vma.end() <= addr {
             return Err(Missed::Again);
         }
-        let view = vma.view_without_chain(vma_id, &lock);
-        Ok(LockedVma { view, _lock: lock })
+        Ok(HeldVma { id, vma, lock })
     }
 }

@@ -23,30 +23,45 @@ impl Mapped {
     pub fn of(vma: &VmaView, addr: u64, entry: Pte) -> Mapped {
         Mapped {
             entry,
-            file: vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0)),
+            file: file_page(vma, addr),
             flags: vma.body.flags,
         }
     }
 
     /// Returns the translation that the hardware may hold; `None` if the entry maps no page.
     pub fn translation(self) -> Option<Translation> {
-        let (page, writable) = match self.entry {
-            Pte::Zero => (MappedPage::Zero, false),
-            Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
-            Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
-            Pte::File { writable } => {
-                let (inode, index) = self.file?;
-                let index = Pgoff(index);
-                (MappedPage::File { inode, index }, writable)
-            }
-            Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
-        };
-        Some(Translation {
-            page,
-            writable: writable && self.flags.contains(VmFlags::WRITE),
-            flags: self.flags,
-        })
+        translation(self.entry, self.flags, || self.file)
     }
+}
+
+/// Returns the inode and the page index of the file page that `vma` maps at `addr`.
+pub(crate) fn file_page(vma: &VmaView, addr: u64) -> Option<(u64, u64)> {
+    vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0))
+}
+
+/// Returns the translation of an entry; `file` returns the inode and the page index of a file page.
+#[inline]
+pub(crate) fn translation(
+    entry: Pte,
+    flags: VmFlags,
+    file: impl FnOnce() -> Option<(u64, u64)>,
+) -> Option<Translation> {
+    let (page, writable) = match entry {
+        Pte::Zero => (MappedPage::Zero, false),
+        Pte::Anon { frame, writable } => (MappedPage::Frame(frame), writable),
+        Pte::Ksm { frame } => (MappedPage::Frame(frame), false),
+        Pte::File { writable } => {
+            let (inode, index) = file()?;
+            let index = Pgoff(index);
+            (MappedPage::File { inode, index }, writable)
+        }
+        Pte::None | Pte::Guard | Pte::Swap { .. } | Pte::Migration { .. } => return None,
+    };
+    Some(Translation {
+        page,
+        writable: writable && flags.contains(VmFlags::WRITE),
+        flags,
+    })
 }
 
 impl<E: Environment> Space<E> {

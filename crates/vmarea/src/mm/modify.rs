@@ -14,6 +14,7 @@ use crate::vma::merge::{
     Sharing, Verdict,
 };
 use crate::vma::{VmaBody, VmaView};
+use vmarea_range_tree::Entry;
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     /// Returns whether a VMA has a family (see below), and counts its shared and its pinned pages.
@@ -52,7 +53,7 @@ impl Decided {
     /// Returns one outcome per border of the range, which says whether the border disappears.
     fn borders(&self, proposal: &Proposal) -> [Option<MergeOutcome>; 2] {
         let neighbours = [self.prev.as_ref(), self.next.as_ref()];
-        Outcomes::of(proposal, neighbours, &self.verdict).of_borders()
+        Outcomes::borders(proposal, neighbours, &self.verdict)
     }
 
     /// Returns the number of uncharged pages that a merge would join with charged pages, or `None`
@@ -96,22 +97,28 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         range: VmRange,
         body: VmaBody,
     ) -> Result<VmaId, Errno> {
-        let proposal = Proposal {
-            range,
-            pgoff: vma.pgoff_at(range.start),
-            body,
-            anon_vma: vma.anon_vma,
-            middle: Some(*vma),
-            copied_from: None,
-        };
-        if let Some(id) = self.merge(&proposal, MergeScope::Both)? {
-            return Ok(id);
+        let inside = vma.range.start < range.start && range.end < vma.range.end;
+        // A range without neighbours does not merge, but an observer is told so.
+        if !inside || self.space.observer.is_some() {
+            let proposal = Proposal {
+                range,
+                pgoff: vma.pgoff_at(range.start),
+                body,
+                anon_vma: vma.anon_vma,
+                middle: Some(*vma),
+                copied_from: None,
+            };
+            if let Some(id) = self.merge(&proposal, MergeScope::Both)? {
+                return Ok(id);
+            }
         }
-        if vma.range.start < range.start {
-            self.split(vma.id, range.start, NewHalf::Below)?;
-        }
-        if vma.range.end > range.end {
-            self.split(vma.id, range.end, NewHalf::Above)?;
+        if !inside || !self.split_both(vma, range) {
+            if vma.range.start < range.start {
+                self.split(vma.id, range.start, NewHalf::Below)?;
+            }
+            if vma.range.end > range.end {
+                self.split(vma.id, range.end, NewHalf::Above)?;
+            }
         }
         self.set_body(vma.id, body);
         Ok(vma.id)
@@ -138,17 +145,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         decided: &Decided,
     ) -> Result<Option<VmaId>, Errno> {
         let verdict = &decided.verdict;
-        let attempt = Attempt {
-            mm: self.id,
-            call: self.call,
-            proposal,
-            prev: decided.prev.as_ref(),
-            next: decided.next.as_ref(),
-            verdict,
-            evidence: self,
-        };
         if let Some(observer) = &self.space.observer {
-            observer.attempt(&attempt);
+            observer.attempt(&Attempt {
+                mm: self.id,
+                call: self.call,
+                proposal,
+                prev: decided.prev.as_ref(),
+                next: decided.next.as_ref(),
+                verdict,
+                evidence: self,
+            });
         }
         self.count_attempt(proposal, decided);
         let Some(plan) = verdict.plan else {
@@ -197,9 +203,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(plan) = verdict.plan {
             stats.merged(plan.kind);
         }
-        let flags = proposal.body.flags;
-        self.note_border(proposal.range.start, verdict.left, flags);
-        self.note_border(proposal.range.end, verdict.right, flags);
+        if self.space.policy.merging.collector {
+            let flags = proposal.body.flags;
+            self.note_border(proposal.range.start, verdict.left, flags);
+            self.note_border(proposal.range.end, verdict.right, flags);
+        }
     }
 
     /// Corrects the counts that [`count_attempt`](Self::count_attempt) incremented for a merge that
@@ -230,10 +238,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// are not even read, to avoid contention with concurrent faults, which write to the locks in
     /// them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
-        let tree = self.index();
-        let below = tree.prev(range.start).filter(|e| e.end == range.start);
-        let above = tree.find(range.end).filter(|e| e.start == range.end);
-        [below, above].map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))
+        let [below, above] = self.index().touching(range.start, range.end);
+        let id = |entry: Entry| VmaId::from_bits(entry.value);
+        let view = |entry: Option<Entry>| entry.and_then(id).map(|id| self.view(id));
+        [view(below), view(above)]
     }
 
     fn decide_between(

@@ -22,7 +22,7 @@
 //! `mm/vmscan.c` `shrink_folio_list`, `mm/rmap.c` `folio_referenced`, `try_to_unmap`, 6.18. Linux
 //! keeps several lists of pages by age; it reads the VMA's flags without locking the VMA.
 
-use super::LockedVma;
+use super::HeldVma;
 use crate::Space;
 use crate::page::rmap_walk::Mapping;
 use crate::types::mmu::Mmu;
@@ -91,10 +91,10 @@ impl<E: Environment> Space<E> {
     }
 
     /// Read-locks the VMA of a mapping without waiting; fails if that VMA is mlocked or hugetlb.
-    fn lock_reclaimable(&self, mapping: Mapping) -> Result<LockedVma<'_, E>, Retained> {
-        let mm = self.mms.get(mapping.mm.0).ok_or(Retained::Busy)?;
+    fn lock_reclaimable(&self, mapping: Mapping) -> Result<HeldVma<'_, E>, Retained> {
+        let mm = self.mms.find(mapping.mm.0).ok_or(Retained::Busy)?;
         let vma = self
-            .try_lock_vma((mapping.mm, mm), mapping.vma, mapping.addr)
+            .try_lock_vma(mm, mapping.vma, mapping.addr)
             .map_err(|_| Retained::Busy)?;
         match vma
             .view()

@@ -7,8 +7,10 @@
 use super::MmapWriteGuard;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
+use vmarea_range_tree::Entry;
 
 /// Which half of a split VMA becomes the new VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +96,88 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         self.link(new_id);
         self.state_mut().stats.splits += 1;
         Ok(new_id)
+    }
+
+    /// Splits a VMA at both ends of `range`, which is strictly inside it, in one step. Returns false
+    /// and changes nothing if the VMA has to be split at one end after the other, because a split
+    /// may fail, or must be reported by itself. The VMA `range` keeps the id.
+    pub(crate) fn split_both(&mut self, old: &VmaView, range: VmRange) -> bool {
+        let (space, whole) = (self.space, old.range);
+        debug_assert!(whole.start < range.start && range.end < whole.end);
+        let rules = &space.policy.rules;
+        let one_by_one = space.lookup_observer.is_some()
+            || space.policy.merging.early_anon_vma && old.anon_vma.is_none()
+            || self.state().map_count + 2 > space.system.max_map_count
+            || E::Writers::part_of(whole.start) != E::Writers::part_of(whole.end)
+            || !rules.may_split(&old.body, range.start)
+            || !rules.may_split(&old.body, range.end);
+        if one_by_one || self.reserve_in_index(2, range.start).is_err() {
+            return false;
+        }
+        self.start_write(old.id);
+        let (low, high) = (
+            VmRange::new(whole.start, range.start),
+            VmRange::new(range.end, whole.end),
+        );
+        let mut root_locks = AnonVmaRootLocks::none();
+        let limit = space.vma(old.id).rmap_limit();
+        let Some(low_id) = self.cut_off(old, (low, low.end), &mut root_locks) else {
+            return false;
+        };
+        let Some(high_id) = self.cut_off(old, (high, limit), &mut root_locks) else {
+            drop(root_locks);
+            self.release_vma(low_id);
+            return false;
+        };
+        self.page_tables().split_huge_across(range.start);
+        self.page_tables().split_huge_across(range.end);
+        let vma = space.vma(old.id);
+        vma.set_range(range, old.pgoff_at(range.start));
+        let entry = |id: VmaId, part: VmRange| Entry {
+            start: part.start,
+            end: part.end,
+            value: id.to_bits(),
+        };
+        let ids = [(low_id, low), (old.id, range), (high_id, high)];
+        for id in [low_id, high_id] {
+            space.vma(id).body.attach(self.guard_at(whole.start));
+        }
+        self.index().cut(ids.map(|(id, part)| entry(id, part)));
+        if let Some(anon_vma) = old.anon_vma {
+            let guard = root_locks.of(space, anon_vma);
+            space.anon_vma_moved(vma, range.end, guard);
+        }
+        let state = self.state_mut();
+        state.map_count += 2;
+        state.stats.splits += 2;
+        state.stats.adjusts_locked += 2 * u64::from(old.anon_vma.is_some());
+        true
+    }
+
+    /// Creates the VMA for the part `range` of `old`, with an interval that ends at `limit`; it is
+    /// not in the map yet. `None` if there is no memory.
+    fn cut_off(
+        &mut self,
+        old: &VmaView,
+        (range, limit): (VmRange, u64),
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) -> Option<VmaId> {
+        let space = self.space;
+        let new = self.new_vma(range, old.pgoff_at(range.start), old.body);
+        let id = new.ok()?;
+        let Some(anon_vma) = old.anon_vma else {
+            return Some(id);
+        };
+        let fresh = space.vma(id);
+        fresh.set_rmap_span(space.rmap_span_to(range, limit));
+        let source = space.vma(old.id);
+        match space.anon_vma_clone((id, fresh), source, anon_vma, root_locks) {
+            Ok(()) => Some(id),
+            Err(_) => {
+                self.release_vma_held(id, root_locks);
+                None
+            }
+        }
     }
 
     /// Creates the anon_vma of a private anonymous VMA before a split, if the policy requires it.

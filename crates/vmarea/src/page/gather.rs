@@ -126,6 +126,28 @@ impl<E: Environment> Space<E> {
         }
     }
 
+    /// Restricts the hardware's entries in `range` to the permissions in `allowed`. TLBs may contain
+    /// more until the caller calls [`flush`](Self::flush).
+    #[inline]
+    pub(super) fn restrict(&self, table: &PageTable, range: VmRange, allowed: VmFlags) {
+        if E::Mmu::PRESENT
+            && let Some(mm) = table.owner()
+        {
+            self.mmu.restrict(mm, range, allowed);
+        }
+    }
+
+    /// Removes the translations in `range` that have changed from all TLBs.
+    #[inline]
+    pub(super) fn flush(&self, table: &PageTable, range: VmRange) {
+        if E::Mmu::PRESENT
+            && !range.is_empty()
+            && let Some(mm) = table.owner()
+        {
+            self.mmu.flush(mm, range);
+        }
+    }
+
     /// Restricts the hardware's translations in `range`, including those in TLBs, to the
     /// permissions in `allowed`. The locking rules are those of [`clear_flush`](Self::clear_flush).
     #[inline]

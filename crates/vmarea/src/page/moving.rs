@@ -6,11 +6,12 @@
 //! change its owner, or there is no memory for a table, everything that has been moved is moved
 //! back.
 //!
-//! The hardware's translations of the old addresses are removed before the entries are installed at
-//! the new addresses, because a concurrent reverse-map walk that unmaps a moved page flushes only
-//! the new address.
+//! The hardware's entries move with the core's, so that the next access does not fault. The TLBs are
+//! flushed before a concurrent reverse-map walk can find a moved page, because a walk that unmaps
+//! the page flushes only the new address.
 //!
 //! # Locking
+//! The locks of the old and the new page table are held together while entries move.
 //! The family locks of the pages' old and new anon_vmas are held during the whole move, so that a
 //! reverse-map walk finds each page once, either under the old anon_vma or under the new one.
 //!
@@ -28,6 +29,7 @@ use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::{HugeEvent, huge_page_addr};
 use crate::Space;
+use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::{AnonVmaId, PMD_SIZE, Pgoff, VmRange};
 use alloc::vec::Vec;
@@ -41,9 +43,6 @@ pub enum PageOwner {
     /// The pages get this anon_vma, and consecutive page offsets starting at this one.
     Take(AnonVmaId, Pgoff),
 }
-
-/// Maximum number of entries that are removed before they are installed at their new addresses.
-const AT_ONCE: usize = 64;
 
 /// The direction of a move.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,6 +60,8 @@ struct Move<'a, E: Environment> {
     new_start: u64,
     way: Way,
     owner: Option<NewOwner<'a>>,
+    /// The old addresses of moved entries that TLBs may still contain.
+    unflushed: VmRange,
 }
 
 impl<E: Environment> PageTables<'_, E> {
@@ -95,6 +96,7 @@ impl<E: Environment> PageTables<'_, E> {
             range,
             new_start,
             way: Way::Forth,
+            unflushed: VmRange::new(0, 0),
             owner: becomes
                 .map(|becomes| NewOwner::new((table, range.start), (was, becomes), &mut none)),
         }
@@ -107,6 +109,7 @@ impl<E: Environment> PageTables<'_, E> {
                 range: place,
                 new_start: range.start,
                 way: Way::Back,
+                unflushed: VmRange::new(0, 0),
                 owner: becomes.map(|becomes| {
                     NewOwner::new((table, new_start), (was, becomes), &mut none_back)
                 }),
@@ -122,6 +125,12 @@ impl<E: Environment> PageTables<'_, E> {
 
 impl<E: Environment> Move<'_, E> {
     fn all(mut self) -> Result<(), Kept> {
+        let moved = self.slots();
+        self.space.flush(self.table, self.unflushed);
+        moved
+    }
+
+    fn slots(&mut self) -> Result<(), Kept> {
         let mut slots = slots_of(self.range);
         // If the pages move up, highest slot first, in the order in which Linux creates tables.
         let up = self.new_start > self.range.start;
@@ -142,6 +151,13 @@ impl<E: Environment> Move<'_, E> {
             self.slot(last)?;
         }
         Ok(())
+    }
+
+    /// True if nothing but the page table changes: pages keep their owner, and there is no KSM page,
+    /// whose reverse map would have to learn the new address. The caller holds the locks of the
+    /// page tables.
+    fn is_plain(&self) -> bool {
+        self.owner.is_none() && self.space.ksm.is_empty()
     }
 
     fn new_addr(&self, addr: u64) -> u64 {
@@ -173,15 +189,16 @@ impl<E: Environment> Move<'_, E> {
         let to = slot_of(self.new_addr(start));
         let table = self.table;
         let mut huge = false;
-        self.space
-            .clear_flush(table, VmRange::new(start, start + PMD_SIZE));
-        table.exchange_slots((index, to), |slot| match slot {
-            Slot::Huge(page) => {
-                huge = true;
-                self.moved_huge(page, start)
-            }
-            Slot::Table(table) => self.moved_table(table, start),
-            Slot::Vacant => Ok(()),
+        table.exchange_slots((index, to), |slot| {
+            let moved = match slot {
+                Slot::Huge(page) => {
+                    huge = true;
+                    self.moved_huge(page, start)
+                }
+                Slot::Table(table) => self.moved_table(table, start),
+                Slot::Vacant => Ok(()),
+            };
+            moved.inspect(|()| self.move_hardware(VmRange::new(start, start + PMD_SIZE)))
         })?;
         if huge && self.way == Way::Forth {
             self.space.huge.count(HugeEvent::MovedWhole);
@@ -203,6 +220,9 @@ impl<E: Environment> Move<'_, E> {
     /// Updates the pages in a table that is being moved; changes nothing if one page cannot be
     /// updated.
     fn moved_table(&mut self, table: &mut Table, start: u64) -> Result<(), Stopped> {
+        if self.is_plain() {
+            return Ok(());
+        }
         for at in 0..ENTRIES {
             if let Err(kept) = self.moved(&mut table.entries[at], huge_page_addr(start, at)) {
                 for at in 0..at {
@@ -248,68 +268,62 @@ impl<E: Environment> Move<'_, E> {
         }
     }
 
-    /// Moves the entries in a slot one by one.
-    fn entries(&mut self, index: u64) -> Result<(), Kept> {
-        let part = part_of(slot_start(index), self.range);
-        let mut parts = part.clone().step_by(AT_ONCE);
-        let ascending = self.new_start <= self.range.start;
-        while let Some(from) = if ascending {
-            parts.next()
-        } else {
-            parts.next_back()
-        } {
-            self.some_entries(index, from..part.end.min(from + AT_ONCE))?;
-        }
-        Ok(())
-    }
-
-    /// Moves up to [`AT_ONCE`] entries in a slot; stops at the first that cannot be moved.
+    /// Moves the entries in a slot to one or two other slots.
     ///
     /// Tables are created at the destination even if all entries are `None`, because a fault does
     /// not map a huge page where a table exists.
-    fn some_entries(&mut self, index: u64, part: Range<usize>) -> Result<(), Kept> {
+    fn entries(&mut self, index: u64) -> Result<(), Kept> {
         let start = slot_start(index);
-        let table = self.table;
-        let addr = |at| huge_page_addr(start, at);
-        for at in [part.start, part.end - 1] {
-            table.make_table(self.new_addr(addr(at)))?;
+        let part = part_of(start, self.range);
+        // The entries below `cut` move to one slot, and the others to the next slot.
+        let first = entry_of(self.new_addr(huge_page_addr(start, part.start)));
+        let cut = part.end.min(part.start + ENTRIES - first);
+        let mut parts = [part.start..cut, cut..part.end];
+        if self.new_start > self.range.start {
+            parts.reverse();
         }
-        self.space
-            .clear_flush(table, VmRange::new(addr(part.start), addr(part.end)));
-        let mut taken = [Pte::None; AT_ONCE];
-        let moved = table.with_table(index, |table| {
-            for at in part.clone() {
-                let mut entry = table.entries[at];
-                if entry != Pte::None {
-                    self.moved(&mut entry, huge_page_addr(start, at))?;
-                    table.set(at, Pte::None);
-                    taken[at - part.start] = entry;
-                }
-            }
-            Ok(())
-        });
-        let mut at = part.start;
-        while at < part.end {
-            let to = self.new_addr(huge_page_addr(start, at));
-            let room = ENTRIES - entry_of(to);
-            let end = part.end.min(at + room);
-            self.put(&taken[at - part.start..end - part.start], to);
-            at = end;
-        }
-        moved?
+        parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .try_for_each(|part| self.some_entries(index, part))
     }
 
-    /// Installs entries within one slot, which already has a table.
-    fn put(&self, entries: &[Pte], to: u64) {
-        let first = entry_of(to);
-        let put = self.table.with_table(slot_of(to), |table| {
-            for (at, entry) in entries.iter().enumerate() {
-                if *entry != Pte::None {
-                    table.set(first + at, *entry);
-                }
-            }
-        });
-        debug_assert!(put.is_ok(), "the table was made before");
+    /// Moves entries from one slot to another; stops at the first that cannot be moved.
+    fn some_entries(&mut self, index: u64, part: Range<usize>) -> Result<(), Kept> {
+        let start = slot_start(index);
+        let addr = |at: usize| huge_page_addr(start, at);
+        let new = self.new_addr(addr(part.start));
+        self.table.with_tables((index, slot_of(new)), |pair| {
+            let to = entry_of(new);
+            let (moved, result) = match self.is_plain() {
+                true => (pair.move_all(part, to), Ok(())),
+                false => pair.move_entries(part, to, |at, entry| self.moved(entry, addr(at))),
+            };
+            self.move_hardware(VmRange::new(addr(moved.start), addr(moved.end)));
+            result
+        })?
+    }
+
+    /// Makes the hardware's entries in `range` follow those that have just moved.
+    ///
+    /// If nobody but a reverse-map walk from an anon_vma could find the pages, one flush at the end
+    /// of the whole move suffices, because such a walk waits for the family lock.
+    fn move_hardware(&mut self, range: VmRange) {
+        if !E::Mmu::PRESENT || range.is_empty() {
+            return;
+        }
+        if let Some(mm) = self.table.owner() {
+            let to = self.new_addr(range.start);
+            self.space.mmu.move_entries(mm, range, to);
+        }
+        if !self.is_plain() {
+            return self.space.flush(self.table, range);
+        }
+        let all = &mut self.unflushed;
+        *all = match all.is_empty() {
+            true => range,
+            false => VmRange::new(all.start.min(range.start), all.end.max(range.end)),
+        };
     }
 }
 

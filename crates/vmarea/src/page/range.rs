@@ -1,4 +1,5 @@
-//! Operations on the pages in a range: zap, write-protect, copy for a fork, change the owner.
+//! Operations on the pages in a range: zap, copy for a fork, change the owner. `protect` changes
+//! their protection.
 //!
 //! A huge page that lies entirely inside the range is handled as a whole. A huge page that lies
 //! only partly inside the range is split first.
@@ -8,7 +9,7 @@
 //! finds a page either under the old anon_vma or under the new one.
 //!
 //! # Linux
-//! `mm/memory.c` `zap_page_range_single`, `copy_page_range`; `mm/mprotect.c` `change_protection`.
+//! `mm/memory.c` `zap_page_range_single`, `copy_page_range`.
 
 use super::entry::Pte;
 use super::gather::{Gather, READ_ONLY};
@@ -20,9 +21,8 @@ use super::tables::PageTables;
 use super::thp::huge_page_addr;
 use crate::Space;
 use crate::policy::SharingCheck;
-use crate::types::mmu::Mmu;
 use crate::types::platform::{Environment, Platform};
-use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange};
+use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 use vmarea_merge::GivenUp;
@@ -69,22 +69,6 @@ impl<E: Environment> Visitor for Zapper<'_, E> {
                 HugeFate::Gone
             }
         }
-    }
-}
-
-struct WriteProtector<'a, E: Environment>(&'a Space<E>);
-
-impl<E: Environment> Visitor for WriteProtector<'_, E> {
-    fn page(&mut self, _: u64, entry: &mut Pte) {
-        *entry = entry.write_protected();
-    }
-
-    fn huge(&mut self, _: u64, huge: &mut Huge, cover: Cover) -> HugeFate {
-        if cover == Cover::Part {
-            return self.0.huge_split(huge);
-        }
-        huge.write_protect();
-        HugeFate::Keep
     }
 }
 
@@ -376,33 +360,14 @@ impl<E: Environment> PageTables<'_, E> {
         self.table.visit(range, &mut Zapper { gather, zap });
     }
 
-    /// Removes write permission from every entry in `range`; a fault can restore the permission.
-    pub(crate) fn write_protect(&self, range: VmRange) {
-        self.table.visit(range, &mut WriteProtector(self.space));
-    }
-
-    /// Adapts the entries in `range` to a VMA whose flags have changed from `old` to `new`.
-    ///
-    /// If the VMA has gained a permission, each entry gets the permission at its next fault.
-    pub(crate) fn change_protection(&self, range: VmRange, old: VmFlags, new: VmFlags) {
-        let PageTables { space, table } = *self;
-        if old.contains(VmFlags::WRITE) && !new.contains(VmFlags::WRITE) {
-            self.write_protect(range);
-        }
-        if !E::Mmu::PRESENT {
-            return;
-        }
-        if (old ^ new).intersects(VmFlags::PKEY) {
-            space.clear_flush(table, range);
-        } else if (old - new).intersects(VmFlags::ACCESS) {
-            space.restrict_flush(table, range, new);
-        }
-    }
-
     /// Copies the entries in `range` to the page table `to`, and write-protects both copies.
     ///
     /// Pinned pages in the parent keep their frames and permissions; for each, `to` gets a copy in
     /// a frame from `copies`, owned by the child's own anon_vma.
+    ///
+    /// The parent's TLBs may still allow writes to the other pages. The caller must call
+    /// [`flush`](Self::flush) before a thread of the parent can take `mmap_lock` or handle a fault
+    /// in the VMA, and before the child runs.
     #[doc(alias = "copy_page_range")]
     pub(crate) fn copy_to(
         &self,
@@ -419,10 +384,15 @@ impl<E: Environment> PageTables<'_, E> {
             result: Ok(()),
         };
         self.table.visit(range, &mut copier);
-        space.restrict_flush(self.table, range, READ_ONLY);
+        space.restrict(self.table, range, READ_ONLY);
         let unused = copier.copies.into_iter();
         unused.for_each(|frame| space.frame_abandon(frame));
         copier.result
+    }
+
+    /// Removes the translations in `range` that have changed from all TLBs.
+    pub(crate) fn flush(&self, range: VmRange) {
+        self.space.flush(self.table, range);
     }
 
     /// Transfers the pages of `range`, part of one VMA, to another anon_vma without moving them.

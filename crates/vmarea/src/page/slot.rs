@@ -42,12 +42,6 @@ impl Table {
         self.used = self.used + u32::from(is) - u32::from(was);
         result
     }
-
-    /// Replaces the entry at `at` by `to`; does not release the references of the replaced entry.
-    pub(super) fn set(&mut self, at: usize, to: Pte) {
-        let was = core::mem::replace(&mut self.entries[at], to);
-        self.used = self.used + u32::from(to != Pte::None) - u32::from(was != Pte::None);
-    }
 }
 
 /// The contents of a slot.
@@ -98,6 +92,8 @@ pub(crate) trait Visitor {
     fn page(&mut self, addr: u64, entry: &mut Pte);
     /// Called for each huge page that overlaps the range.
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate;
+    /// Called after each table, while its lock is still held.
+    fn leave(&mut self) {}
 }
 
 /// Whether a range covers all of a huge page.
@@ -182,6 +178,7 @@ pub(super) fn visit_table(
             table.used -= 1;
         }
     }
+    visitor.leave();
 }
 
 pub(super) fn read_slot(

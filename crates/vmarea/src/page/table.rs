@@ -12,9 +12,8 @@
 //!
 //! # Locking
 //! A shard lock protects the slots in the shard and the map counts of the frames to which the
-//! slots' entries refer. A fault holds the lock while it handles one entry. A move of a whole slot
-//! holds the locks of the source's and the destination's shard, and takes the lower shard's first;
-//! a move of entries takes the two locks one after the other.
+//! slots' entries refer. A fault holds the lock while it handles one entry. A move holds the locks
+//! of the source's and the destination's shard (see `pair`).
 
 use super::entry::{ENTRIES, Pte};
 use super::huge::Huge;
@@ -31,15 +30,15 @@ use vmarea_sync::SpinLock;
 
 /// Number of shards. Two arbitrary slots are in the same shard with a probability of about 1 in
 /// `SHARDS`.
-const SHARDS: usize = 32;
+pub(super) const SHARDS: usize = 32;
 /// Ranges of up to this many slots are visited slot by slot, longer ranges shard by shard.
 const FEW_SLOTS: u64 = SHARDS as u64;
 
 /// A shard with its lock, and the VMA hint for faults in the shard, on their own cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Locked {
-    shard: SpinLock<Shard>,
+pub(super) struct Locked {
+    pub(super) shard: SpinLock<Shard>,
     near: Near,
 }
 
@@ -60,7 +59,7 @@ pub(super) fn scattered(slot: u64) -> usize {
 /// The page table of one address space.
 #[derive(Debug, Default)]
 pub struct PageTable {
-    shards: [Locked; SHARDS],
+    pub(super) shards: [Locked; SHARDS],
     /// Number of huge pages that this table maps; if it is 0, lookups of huge pages can be skipped.
     huge: AtomicU32,
     owner: AtomicU64,
@@ -227,45 +226,6 @@ impl PageTable {
             }
             Ok(_) => Err((huge, Blocked::InUse)),
         }
-    }
-
-    /// Moves the contents of slot `from` to slot `to`; an empty table in `to` is moved to `from`.
-    ///
-    /// `prepare` updates the contents before they are moved. If `prepare` returns an error, the
-    /// contents stay in `from`. A second call in the opposite direction needs no memory.
-    pub(super) fn exchange_slots<X: From<Blocked>>(
-        &self,
-        (from, to): (u64, u64),
-        prepare: impl FnOnce(&mut Slot) -> Result<(), X>,
-    ) -> Result<(), X> {
-        let (source, target) = (scattered(from) % SHARDS, scattered(to) % SHARDS);
-        // The shard with the lower number is locked first.
-        let mut low = self.shards[source.min(target)].shard.lock();
-        let other = &self.shards[source.max(target)].shard;
-        let mut high = (source != target).then(|| other.lock());
-        let there = match &mut high {
-            Some(high) if target > source => high.place(to)?,
-            _ => low.place(to)?,
-        };
-        let mut there = core::mem::replace(there, Slot::Vacant);
-        let here = match &mut high {
-            Some(high) if source > target => high.slot_mut(from),
-            _ => low.slot_mut(from),
-        };
-        let prepared = match here {
-            None => Ok(()),
-            Some(Slot::Huge(_)) if !matches!(there, Slot::Vacant) => Err(Blocked::InUse.into()),
-            Some(_) if !there.is_empty() => Err(Blocked::InUse.into()),
-            Some(here) => prepare(here).map(|()| core::mem::swap(here, &mut there)),
-        };
-        let place = match &mut high {
-            Some(high) if target > source => high.slot_mut(to),
-            _ => low.slot_mut(to),
-        };
-        if let Some(place) = place {
-            *place = there;
-        }
-        prepared
     }
 
     /// Calls `f` with the table in a slot, creating the table if the slot is empty.

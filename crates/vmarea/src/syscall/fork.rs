@@ -13,7 +13,7 @@
 use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::types::platform::Environment;
-use crate::types::{Errno, MmId, VmFlags, VmaId};
+use crate::types::{Errno, MmId, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {
@@ -42,6 +42,20 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, E>) -> Result<(), Errno> {
+        let mut copied = VmRange::new(0, 0);
+        let result = self.dup_vmas(parent, &mut copied);
+        // Until now, threads of the parent could write to pages that the child shares. These writes
+        // are as if they were made before the fork, because the child does not run yet.
+        parent.page_tables().flush(copied);
+        result
+    }
+
+    /// Copies the VMAs; extends `copied` to include every VMA whose pages were copied.
+    fn dup_vmas(
+        &mut self,
+        parent: &mut MmapWriteGuard<'_, E>,
+        copied: &mut VmRange,
+    ) -> Result<(), Errno> {
         let mut at = 0;
         while let Some(vma) = parent.find(at) {
             at = vma.range.end;
@@ -53,12 +67,17 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             if flags.contains(VmFlags::ACCOUNT) {
                 self.charge(vma.range.pages())?;
             }
-            self.dup_vma(parent, vma.id)?;
+            self.dup_vma(parent, vma.id, copied)?;
         }
         Ok(())
     }
 
-    fn dup_vma(&mut self, parent: &mut MmapWriteGuard<'_, E>, id: VmaId) -> Result<(), Errno> {
+    fn dup_vma(
+        &mut self,
+        parent: &mut MmapWriteGuard<'_, E>,
+        id: VmaId,
+        copied: &mut VmRange,
+    ) -> Result<(), Errno> {
         parent.start_write(id);
         let vma = parent.view(id);
         let space = self.space;
@@ -81,6 +100,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let own = space.vma(new).anon_vma();
             let pinned = parent.page_tables().pinned_pages(vma.range);
             let copies = self.spare_frames(own, pinned)?;
+            // VMAs are copied in ascending order.
+            let first = match copied.is_empty() {
+                true => vma.range.start,
+                false => copied.start,
+            };
+            *copied = VmRange::new(first, vma.range.end);
             parent
                 .page_tables()
                 .copy_to(&self.mm.pages, vma.range, copies)?;

@@ -88,10 +88,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
         let mut at = range.start;
-        while at < range.end {
-            let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {
+        let mut vma = first;
+        loop {
+            if at < vma.range.start {
                 return Err(Errno::ENOMEM);
-            };
+            }
             let mut wanted = prot;
             if rier && vma.body.flags.contains(VmFlags::MAYEXEC) {
                 wanted |= Prot::EXEC;
@@ -107,25 +108,29 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 return Err(Errno::EACCES);
             }
             let end = vma.range.end.min(range.end);
-            self.mprotect_fixup(&vma, VmRange::new(at, end), flags)?;
             // The changed part may have merged with the next VMA: continue after the resulting VMA.
-            at = self.find(end - 1).map_or(end, |v| v.range.end);
+            at = self.mprotect_fixup(&vma, VmRange::new(at, end), flags)?;
+            if at >= range.end {
+                return Ok(());
+            }
+            vma = self.find(at).ok_or(Errno::ENOMEM)?;
         }
-        Ok(())
     }
 
+    /// Changes the flags of `range`, which is part of `vma`; returns the end of the VMA that
+    /// contains the range afterwards.
     fn mprotect_fixup(
         &mut self,
         vma: &VmaView,
         range: VmRange,
         mut flags: VmFlags,
-    ) -> Result<(), Errno> {
+    ) -> Result<u64, Errno> {
         let old = vma.body.flags;
         if old.contains(VmFlags::SEALED) {
             return Err(Errno::EPERM);
         }
         if flags == old {
-            return Ok(());
+            return Ok(vma.range.end);
         }
         let pages = range.pages();
         let mut charge = None;
@@ -147,7 +152,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let body = VmaBody { flags, ..vma.body };
         self.call = CallKind::Mprotect;
         let id = self.charged(charge, |w| w.modify(vma, range, body))?;
-        self.page_tables().change_protection(range, old, flags);
+        let anon_vma = self.space.vma(id).anon_vma();
+        self.page_tables()
+            .change_protection(range, (old, flags), anon_vma);
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }
@@ -162,6 +169,6 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.stat_account(flags, pages as i64);
         let state = self.state_mut();
         state.peak_map_count = state.peak_map_count.max(state.map_count);
-        Ok(())
+        Ok(self.space.vma(id).end())
     }
 }

@@ -8,9 +8,11 @@
 //! # Picture
 //! ```text
 //! fault     core maps the page ──▶ set_entry                     (entry locked)
+//! protect   core adds write permission ──▶ allow_writes          (entries locked)
 //! unmap     clear ──▶ core's entry is removed ──▶ flush ──▶ the frame's map count falls, free
 //! protect   core removes permissions ──▶ restrict ──▶ flush      (mmap_lock held for writing)
-//! move      clear ──▶ flush ──▶ the entries appear at the new address
+//! fork      the same, with one flush after all VMAs             (mmap_lock held for writing)
+//! move      core moves the entries ──▶ move_entries ──▶ flush    (old and new entries locked)
 //! ```
 //! The map count of a frame decides whether a copy-on-write fault may write to the frame in place.
 //! The count falls only after the flush, so that no TLB can still reach a frame that another
@@ -88,8 +90,28 @@ pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     /// the page-table locks for the entries held, or while no fault can map a page in `range`. TLBs
     /// may contain the removed permissions until the next `flush`.
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags);
-    /// Removes from the TLBs of all CPUs every translation in `range` that `clear` or `restrict`
-    /// has changed. When this method returns, no TLB contains such a translation.
+    /// Adds write permission to the hardware's entries in `range`, after `mprotect`. The core's
+    /// entries for all pages in `range` allow writes. Called with the page-table locks for the
+    /// entries held.
+    ///
+    /// The TLBs need not be flushed: a translation without the permission costs at most a page
+    /// fault. For the same reason an implementation may do nothing, which is the default.
+    fn allow_writes(&self, mm: MmId, range: VmRange) {
+        let _ = (mm, range);
+    }
+    /// Moves the hardware's entries in `range` to the range that starts at `to`, in which the
+    /// hardware maps nothing, for `mremap`. Neither range crosses the end of a page table. Called
+    /// with the page-table locks for the old and the new entries held. TLBs may contain the old
+    /// translations until the next `flush` of `range`, for which the caller also holds the locks.
+    ///
+    /// An implementation may remove entries instead of moving them; the next access to such a page
+    /// faults. The default removes all of them.
+    fn move_entries(&self, mm: MmId, range: VmRange, to: u64) {
+        let _ = to;
+        self.clear(mm, range);
+    }
+    /// Removes from the TLBs of all CPUs every translation in `range` that `clear`, `restrict` or
+    /// `move_entries` has changed. When this method returns, no TLB contains such a translation.
     fn flush(&self, mm: MmId, range: VmRange);
     /// Checks whether a CPU has used a translation in `range` since the last call, and clears the
     /// accessed bits of the hardware's entries in `range`. Called for reclaim

@@ -17,14 +17,17 @@ use linux_raw_sys::general::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SIGSEGV};
 /// Length of the `syscall` instruction in bytes.
 const CALL_LEN: u64 = 2;
 
-/// Delivers the current thread's pending signals; ends the thread if it must end.
-pub fn deliver(registers: &mut Registers) {
+/// Delivers the pending signals of `thread`, which is the current one; ends it if it must end.
+pub fn deliver(thread: &Thread, registers: &mut Registers) {
     let interrupted =
         registers.vector == Registers::SYSTEM_CALL && registers.rax == (-i64::from(RESTART)) as u64;
-    let mut repeat = interrupted;
-    if !interrupted && !current_thread().has_work() {
-        return;
+    if interrupted || thread.is_alerted() && thread.look_for_work() {
+        deliver_work(registers, interrupted);
     }
+}
+
+#[cold]
+fn deliver_work(registers: &mut Registers, mut repeat: bool) {
     loop {
         let thread = current_thread();
         if thread.is_ending() {

@@ -1,4 +1,4 @@
-//! The comparison as a page: one file that needs no network and no script.
+//! The comparison as a page: one file that needs no network.
 //!
 //! Each trace has a section with the same facts as the text, and a drawing of the numbers of VMAs
 //! over time. Browsers choose the light or the dark colours. `maud` escapes names, so markup in the
@@ -6,10 +6,9 @@
 
 use super::{Document, OfTrace};
 use crate::console::count;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 use vmarea_replay::compare::{Group, OverTime, Parting};
-
-const STYLE: &str = include_str!("page.css");
+use vmarea_report::page;
 
 /// Width and height of a drawing, in the units of its view box.
 const WIDTH: f64 = 800.0;
@@ -18,30 +17,21 @@ const HEIGHT: f64 = 160.0;
 /// Returns the whole page; of each trace, at most `most` kinds of differences.
 pub(super) fn page(document: &Document, most: usize) -> String {
     let names = document.policies.join(" and ");
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { "vmarea compare: " (names) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    h1 { (names) }
-                    (summary(document))
-                    (left_out(document))
-                    @for (number, trace) in document.traces.iter().enumerate() {
-                        (of_trace(trace, number, most))
-                    }
-                    p.note { "A VMA takes " (document.vma_bytes) " bytes (" code { "vm_area_struct" } " of Linux 6.18)." }
-                }
-            }
+    let body = html! {
+        header {
+            p.kind { "vmarea: two policies compared" }
+            h1 { (names) }
         }
+        section #summary {
+            (summary(document))
+            (left_out(document))
+        }
+        @for (number, trace) in document.traces.iter().enumerate() {
+            (of_trace(trace, number, most))
+        }
+        p.note { "A VMA takes " (document.vma_bytes) " bytes (" code { "vm_area_struct" } " of Linux 6.18)." }
     };
-    page.into_string()
+    page::document(&format!("vmarea compare: {names}"), &body, None)
 }
 
 fn summary(document: &Document) -> Markup {
@@ -58,7 +48,7 @@ fn summary(document: &Document) -> Markup {
             p class=(letter) { b { (letter) } " is " code { (name) } }
         }
         div.scroll tabindex="0" role="region" aria-label="All traces" {
-            table {
+            table.sortable {
                 caption { "VMAs of all live address spaces at the peak, and when they ended" }
                 thead { tr { th scope="col" { "trace" } @for name in columns { th scope="col" { (name) } } } }
                 tbody {
@@ -145,7 +135,7 @@ fn differences(all: &[Group], names: [&str; 2], most: usize) -> Markup {
     html! {
         h3 { "Kinds of difference" }
         div.scroll tabindex="0" role="region" aria-label="Kinds of difference" {
-            table {
+            table.sortable {
                 thead {
                     tr {
                         th scope="col" { "calls" } th scope="col" { "call" } th scope="col" { "place" }

@@ -1,11 +1,13 @@
 //! `vmarea experiment`: the tables and figures of published papers next to ours.
 
+mod html;
 mod text;
 
+use super::page::PageArg;
 use super::recording;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::JsonArg;
+use crate::outputs::{JsonArg, Output, Outputs};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -50,6 +52,9 @@ pub struct Experiment {
     #[command(flatten)]
     json: JsonArg,
 
+    #[command(flatten)]
+    page: PageArg,
+
     /// Execute one piece of work and exit, so that an instruction-counting tool can wrap this
     /// process
     #[arg(long, hide = true, num_args = 1.., conflicts_with = "name")]
@@ -84,7 +89,9 @@ impl Experiment {
             experiment::work(&self.work).map_err(|why| anyhow!(why))?;
             return Ok(Exit::Ok);
         };
-        let outputs = self.json.open()?;
+        let html = self.page.html.as_ref();
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
+        let html = html.map(Output::open).transpose()?;
         let context = Context {
             quick: self.quick,
             runs: self
@@ -97,6 +104,9 @@ impl Experiment {
         };
         let document = experiment::run(&context, |one| name == "all" || name == one);
         outputs.write(console, &document, |out| text::write(out, &document))?;
+        if let Some(html) = html {
+            html.write(console, html::page(&document).as_bytes())?;
+        }
         for report in &document.experiments {
             for part in &report.missing {
                 console.note(&format!("left out of {}: {part}", report.name));

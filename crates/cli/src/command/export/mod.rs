@@ -1,9 +1,10 @@
 //! `vmarea export`: a trace in the formats of other programs, one file here for each format.
 //!
-//! Each format is an option that names a file; several may be given, and each reads the trace
+//! Each format is an option that names its output; several may be given, and each reads the trace
 //! by itself.
 
 mod folded;
+mod parquet;
 mod perfetto;
 
 use crate::console::Console;
@@ -12,6 +13,7 @@ use crate::outputs::Target;
 use anyhow::anyhow;
 use clap::Args;
 use std::path::PathBuf;
+use vmarea_replay::PolicyName;
 
 /// Write a trace in a format that other programs read.
 #[derive(Debug, Args)]
@@ -29,12 +31,22 @@ pub struct Export {
     /// number of mappings, from which flame graphs can be drawn
     #[arg(long, value_name = "FILE|-")]
     folded: Option<Target>,
+
+    /// Write tables of the events, the numbers of VMAs over time, the merge attempts with the
+    /// verdict of each policy, and the differences from the kernel, as Parquet files in a folder
+    #[arg(long, value_name = "DIR")]
+    parquet: Option<PathBuf>,
+
+    /// With --parquet: replay also under this policy; may be given several times, as for `replay`
+    #[arg(long = "policy", value_name = "POLICY", requires = "parquet",
+          default_values = ["linux", "linux-5.10", "thesis", "vmarea"])]
+    policies: Vec<PolicyName>,
 }
 
 impl Export {
     pub(super) fn run(&self, console: &Console) -> Result {
-        if self.perfetto.is_none() && self.folded.is_none() {
-            let missing = anyhow!("name a format: --perfetto FILE or --folded FILE");
+        if self.perfetto.is_none() && self.folded.is_none() && self.parquet.is_none() {
+            let missing = anyhow!("name a format: --perfetto FILE, --folded FILE or --parquet DIR");
             return Err(Failure::new(Status::Usage, missing));
         }
         if let Some(target) = &self.perfetto {
@@ -42,6 +54,9 @@ impl Export {
         }
         if let Some(target) = &self.folded {
             folded::write(console, &self.trace, target)?;
+        }
+        if let Some(folder) = &self.parquet {
+            parquet::write(console, &self.trace, folder, &self.policies)?;
         }
         Ok(Exit::Ok)
     }

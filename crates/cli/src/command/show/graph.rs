@@ -2,6 +2,7 @@
 
 use super::target::{Source, moment};
 use crate::command::explain;
+use crate::command::page::PageArg;
 use crate::console::Console;
 use crate::exit::{Exit, Failure, Result, Status};
 use crate::outputs::{JsonArg, Output, Outputs, Target};
@@ -18,6 +19,7 @@ use vmarea_report::graph::demo::{Demo, DemoError};
 use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
+use vmarea_report::page::Related;
 
 /// Default number of processes (columns) and of VMAs (rows) in a drawing.
 const DRAWN_PROCESSES: usize = 8;
@@ -71,6 +73,9 @@ pub struct Graph {
     #[command(flatten)]
     json: JsonArg,
 
+    #[command(flatten)]
+    page: PageArg,
+
     /// A command to run and record, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -106,17 +111,27 @@ impl Graph {
     pub(super) fn run(&self, console: &Console) -> Result {
         let dot = self.dot.as_ref().map(Output::open).transpose()?;
         let svg = self.svg.as_ref().map(Output::open).transpose()?;
-        let others = [self.dot.as_ref(), self.svg.as_ref()];
+        let html = self.page.html.as_ref();
+        let others = [self.dot.as_ref(), self.svg.as_ref(), html];
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
+        let html = html.map(Output::open).transpose()?;
         let report = self.report(console)?;
+        if let Some(html) = html {
+            let remark = report.remark();
+            let page = Related {
+                graph: &report.graph,
+                remark: remark.as_deref(),
+            };
+            html.write(console, page.page().as_bytes())?;
+        }
         if let Some(svg) = svg {
             svg.write(console, self.drawing(&report).as_bytes())?;
         }
         if let Some(dot) = dot {
             let mut text = Vec::new();
             // The first graph is the complete one; programs that read this file expect one graph.
-            if let Some((graph, _)) = self.parts(&report, usize::MAX, usize::MAX).first() {
-                graph.write_dot(&mut text)?;
+            if let Some((graph, left_out)) = self.parts(&report, usize::MAX, usize::MAX).first() {
+                graph.write_dot(&mut text, left_out)?;
             }
             dot.write(console, &text)?;
         }
@@ -199,16 +214,12 @@ impl Graph {
 
     fn drawing(&self, report: &Report) -> String {
         let parts = self.parts(report, DRAWN_PROCESSES, DRAWN_VMAS);
-        let parts: Vec<_> = parts.iter().map(|(graph, left)| (graph, *left)).collect();
         svg::sheet(&parts, report.remark().as_deref())
     }
 
     fn write_text(&self, mut out: &mut dyn Write, report: &Report) -> io::Result<()> {
         for (graph, left_out) in self.parts(report, usize::MAX, usize::MAX) {
-            graph.write_text(&mut out)?;
-            if let Some(text) = left_out.text() {
-                writeln!(out, "{text}")?;
-            }
+            graph.write_text(&mut out, &left_out)?;
             writeln!(out)?;
         }
         match report.remark() {

@@ -1,9 +1,11 @@
 //! `vmarea show maps`: the mappings of a process.
 
+use super::page;
 use super::target::TargetArgs;
+use crate::command::page::PageArg;
 use crate::console::Console;
 use crate::exit::{Exit, Result};
-use crate::outputs::JsonArg;
+use crate::outputs::{JsonArg, Output, Outputs};
 use clap::Args;
 use vmarea_process::mappings::Smaps;
 use vmarea_report::maps;
@@ -24,11 +26,16 @@ pub struct Maps {
 
     #[command(flatten)]
     json: JsonArg,
+
+    #[command(flatten)]
+    page: PageArg,
 }
 
 impl Maps {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let outputs = self.json.open()?;
+        let html = self.page.html.as_ref();
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
+        let html = html.map(Output::open).transpose()?;
         let smaps = if self.rss {
             Smaps::Always
         } else {
@@ -38,6 +45,9 @@ impl Maps {
         let maps = maps::Maps::new(&shown);
         let size = |bytes| console.size(bytes).to_string();
         outputs.write(console, &maps, |out| maps.write_text(out, &size))?;
+        if let Some(html) = html {
+            html.write(console, page::page(&shown).as_bytes())?;
+        }
         Ok(Exit::Ok)
     }
 }

@@ -4,6 +4,7 @@ mod anatomy;
 pub(super) mod diff;
 pub(super) mod graph;
 mod maps;
+mod page;
 mod target;
 
 pub(super) use target::Source;

@@ -40,10 +40,11 @@ mod resize;
 
 use super::mmap::Placement;
 use crate::Space;
-use crate::mm::MmapWriteGuard;
+use crate::mm::{Growth, MmapWriteGuard};
 use crate::policy::rules::MremapChecks;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use context::{Remap, Resize};
@@ -86,7 +87,11 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EINVAL);
         }
         let (addr, populate) = {
-            let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+            let part = (E::Writers::PARTS > 0).then(|| self.part_for_mremap(mm, &r));
+            let mut w = part
+                .flatten()
+                .or_else(|| self.mmap_write_lock(mm))
+                .ok_or(Errno::ESRCH)?;
             let moved = match first {
                 true => w.mremap(r),
                 false => w.mremap_legacy(r),
@@ -99,6 +104,27 @@ impl<E: Environment> Space<E> {
             self.mm_populate(mm, VmRange::new(addr + r.old_len, addr + r.new_len));
         }
         Ok(addr)
+    }
+
+    /// Takes the part that the call needs if it resizes the mapping in place; `None` if it may move
+    /// the mapping, or needs all parts for another reason.
+    fn part_for_mremap(&self, mm: MmId, r: &Remap) -> Option<MmapWriteGuard<'_, E>> {
+        let special = self.policy.merging.remap_freely
+            || self.policy.rules.mremap_checks != MremapChecks::First;
+        if special || r.implies_new_addr() {
+            return None;
+        }
+        let whole = VmRange::of_len(r.addr, r.old_len.max(r.new_len))?;
+        let growth = Growth {
+            vmas: 2,
+            pages: r.new_len.saturating_sub(r.old_len) >> PAGE_SHIFT,
+        };
+        let w = self.write_part(mm, self.part_around(whole)?, growth)?;
+        let in_place = match r.resize() {
+            Resize::Grow => w.grows_in_place(r, &w.vma_lookup(r.addr)?),
+            Resize::Keep | Resize::Shrink => true,
+        };
+        in_place.then_some(w)
     }
 
     /// Returns the address that a move without FIXED would choose now, without moving anything.

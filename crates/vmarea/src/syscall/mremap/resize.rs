@@ -33,15 +33,19 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             Resize::Grow => {}
         }
         let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
-        let delta = r.new_len - r.old_len;
-        if vma.range.end - r.addr == r.old_len && self.is_expandable(&vma, delta) {
-            self.expand_in_place(&vma, delta)?;
+        if self.grows_in_place(&r, &vma) {
+            self.expand_in_place(&vma, r.new_len - r.old_len)?;
             return Ok(r.addr);
         }
         if !r.flags.contains(MremapFlags::MAYMOVE) {
             return Err(Errno::ENOMEM);
         }
         self.relocate(r, &vma)
+    }
+
+    /// True if the old range is the end of the VMA, which can grow to the new length in place.
+    pub(super) fn grows_in_place(&self, r: &Remap, vma: &VmaView) -> bool {
+        vma.range.end - r.addr == r.old_len && self.is_expandable(vma, r.new_len - r.old_len)
     }
 
     /// Unmaps the part of the old range that lies beyond the new length.

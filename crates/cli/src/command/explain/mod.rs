@@ -1,0 +1,501 @@
+//! `vmarea explain`: why the mappings of a process are not merged.
+
+mod page;
+
+use super::page::PageArg;
+use super::recording::{self, Attached, Method, Started};
+use crate::console::{Console, address_spaces, count};
+use crate::duration::duration;
+use crate::exit::{Exit, Failure, Result, Status};
+use crate::outputs::{JsonArg, Output, Outputs, Target};
+use crate::sink::{StackSink, TraceSink};
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+use vmarea::types::VmRange;
+use vmarea_explain::origins::Origin;
+use vmarea_explain::profile::Profile;
+use vmarea_explain::recorded::{CallStacks, at_peak};
+use vmarea_explain::rows::Table;
+use vmarea_explain::since::{Moment, growth};
+use vmarea_explain::stacks::{self, StackTable};
+use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
+use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
+use vmarea_recorder::Stacks;
+
+/// Maximum size of a file with a list of mappings; no process has a list this large.
+const TEXT_BYTES: u64 = 1 << 30;
+
+/// Explain every boundary between two mappings.
+///
+/// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
+/// says how many could be merged and how, and advises what to do. Changes nothing in the process.
+/// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, including
+/// those that are not safe; the first line, each reason and each function count the same mappings.
+/// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
+/// depend on data which /proc does not show are only likely.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("process").required(true))]
+pub struct Explain {
+    /// The process
+    #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
+    /// hs_err_pidN.log; a minidump. `-` for standard input
+    #[arg(long, value_name = "FILE|-", group = "process")]
+    from: Option<PathBuf>,
+
+    /// List every mapping
+    #[arg(long)]
+    all: bool,
+
+    /// Report only mappings that overlap this address range (hexadecimal)
+    #[arg(long, value_name = "LOW,HIGH", conflicts_with = "command")]
+    range: Option<Range>,
+
+    /// Read smaps, which shows resident memory; takes seconds for a large process and slows it down
+    #[arg(long, conflicts_with_all = ["from", "command"])]
+    rss: bool,
+
+    /// Do not read the kernel's own data with BPF
+    #[arg(long)]
+    no_bpf: bool,
+
+    /// Exit with status 3 if the process has more mappings than this: a percentage of its limit
+    /// (70%), or a number
+    #[arg(long, value_name = "LIMIT")]
+    fail_above: Option<Threshold>,
+
+    /// With a command or --record: show which functions of the program made the mappings, with
+    /// file and line, and how many of their mappings can be removed
+    #[arg(long)]
+    stacks: bool,
+
+    /// With a command or --record: write the stacks of the calls that made the mappings, one per
+    /// line with the number of mappings, from which flame graphs can be drawn; implies --stacks
+    #[arg(long, value_name = "FILE|-")]
+    folded: Option<Target>,
+
+    /// With a command or --record: write these stacks as a compressed profile for pprof; implies
+    /// --stacks
+    #[arg(long, value_name = "FILE|-")]
+    pprof: Option<Target>,
+
+    /// With --pid: record the process for this time (500ms, 30s, 5m, 2h), and explain its mappings
+    /// at the moment when it had the most
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "pid",
+          conflicts_with_all = ["range", "rss", "no_bpf"])]
+    record: Option<Duration>,
+
+    /// With a command or --record: method of recording
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    by: Method,
+
+    /// Compare with an earlier moment: a file that `explain --json` wrote, or a copy of maps
+    #[arg(long, value_name = "FILE")]
+    since: Option<PathBuf>,
+
+    #[command(flatten)]
+    json: JsonArg,
+
+    #[command(flatten)]
+    page: PageArg,
+
+    /// Write comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+
+    /// Write a table in Markdown
+    #[arg(long, conflicts_with_all = ["json", "csv"])]
+    markdown: bool,
+
+    /// Run and record a program, and explain its mappings at the moment when it had the most
+    #[arg(last = true, value_name = "COMMAND", group = "process")]
+    command: Vec<OsString>,
+}
+
+/// A process with its explanation.
+struct Explained {
+    report: Report,
+    process: Process,
+    /// Calls that made the mappings, if the process was recorded.
+    origins: Vec<Option<Origin>>,
+    stacks: stacks::Stacks,
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Range(pub(super) VmRange);
+
+impl FromStr for Range {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (low, high) = text
+            .split_once([',', '-'])
+            .ok_or_else(|| anyhow!("two addresses are needed: LOW,HIGH"))?;
+        let address = |text: &str| {
+            let digits = text.trim().trim_start_matches("0x");
+            u64::from_str_radix(digits, 16)
+                .map_err(|_| anyhow!("`{text}` is not a hexadecimal address"))
+        };
+        let (low, high) = (address(low)?, address(high)?);
+        if low >= high {
+            bail!("the first address must be the lower one");
+        }
+        Ok(Self(VmRange::new(low, high)))
+    }
+}
+
+/// Number of mappings above which the command fails.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Threshold {
+    Percent(f64),
+    Mappings(u64),
+}
+
+impl FromStr for Threshold {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let wrong =
+            || anyhow!("a percentage of the limit like 70%, or a number of mappings, is needed");
+        match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
+                if !(0.0..=100.0).contains(&percent) {
+                    bail!("a percentage between 0% and 100% is needed");
+                }
+                Ok(Self::Percent(percent))
+            }
+            None => text.parse().map(Self::Mappings).map_err(|_| wrong()),
+        }
+    }
+}
+
+impl Threshold {
+    fn is_exceeded(self, report: &Report) -> bool {
+        match self {
+            Self::Percent(percent) => report.percent_of_limit() > percent,
+            Self::Mappings(mappings) => report.mappings > mappings,
+        }
+    }
+}
+
+impl Explain {
+    /// True if the command explains a list of mappings from a file.
+    pub(super) fn reads_a_file(&self) -> bool {
+        self.from.is_some()
+    }
+
+    pub(super) fn run(&self, console: &Console) -> Result {
+        let records = self.record.is_some() || !self.command.is_empty();
+        let what = match (self.needs_stacks(), self.by) {
+            _ if records => None,
+            (true, _) => Some("stacks need"),
+            (false, Method::Auto) => None,
+            (false, _) => Some("--by needs"),
+        };
+        if let Some(what) = what {
+            let missing =
+                anyhow!("{what} a recording: add --record 30s, or give a command after --");
+            return Err(Failure::new(Status::Usage, missing));
+        }
+        let html = self.page.html.as_ref();
+        let others = [self.folded.as_ref(), self.pprof.as_ref(), html];
+        let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
+        let html = html.map(Output::open).transpose()?;
+        let earlier = self.since.as_deref().map(|path| moment(console, path));
+        let earlier = earlier.transpose()?;
+        let mut explained = if self.command.is_empty() && self.record.is_none() {
+            self.of_list(console)?
+        } else {
+            self.of_recording(console)?
+        };
+        let report = &mut explained.report;
+        if let Some(earlier) = earlier {
+            let mut now = Moment::from(&*report);
+            if let (None, Some(path)) = (now.taken_unix_ms, &self.from) {
+                now.taken_unix_ms = time_of(path);
+            }
+            report.since = Some(growth(&earlier, &now));
+        }
+        let report = &explained.report;
+        outputs.write(console, report, |out| self.write_text(console, out, report))?;
+        if let Some(html) = html {
+            html.write(console, page::page(console, &explained)?.as_bytes())?;
+        }
+        match self.fail_above {
+            Some(threshold) if threshold.is_exceeded(report) => {
+                console.note(&format!(
+                    "{} mappings are {:.1} % of the limit: more than --fail-above allows",
+                    report.mappings,
+                    report.percent_of_limit()
+                ));
+                Ok(Exit::Differs)
+            }
+            _ => Ok(Exit::Ok),
+        }
+    }
+
+    fn list(&self) -> List {
+        if self.all { List::All } else { List::Summary }
+    }
+
+    /// Explains the mappings of a running process or of a file.
+    fn of_list(&self, console: &Console) -> Result<Explained> {
+        let mut process = self.process()?;
+        for note in &process.notes {
+            console.note(note);
+        }
+        if let Some(Range(range)) = self.range {
+            process.narrow(range);
+            if process.mappings.is_empty() {
+                let nothing = anyhow!(
+                    "there is no mapping between {:x} and {:x}",
+                    range.start,
+                    range.end
+                );
+                return Err(Failure::new(Status::NothingToDo, nothing));
+            }
+        }
+        Ok(Explained {
+            report: explain(&process, self.list()),
+            process,
+            origins: Vec::new(),
+            stacks: stacks::Stacks::default(),
+        })
+    }
+
+    /// Records the program to its end, or the process for a while, and explains the recording.
+    fn of_recording(&self, console: &Console) -> Result<Explained> {
+        let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
+        let folded = self.folded.as_ref().map(Output::open).transpose()?;
+        let pprof = self.pprof.as_ref().map(Output::open).transpose()?;
+        let (calls, stacks) = self.record_into(console, &mut file)?;
+        let open = || {
+            let mut again = &file;
+            again.rewind()?;
+            Ok(BufReader::new(again))
+        };
+        let recorded = at_peak(open, calls)?;
+        if recorded.differences > 0 {
+            console.note(&format!(
+                "the replay differs from the kernel in {} places (`vmarea run` shows where): the \
+                 reasons given there may be wrong",
+                count(recorded.differences)
+            ));
+        }
+        console.note(&format!(
+            "{} recorded; this is the one that had the most mappings",
+            address_spaces(recorded.spaces.count())
+        ));
+        if recorded.spaces.restarts() > 0 {
+            console.note(
+                "the recording restarted: mappings from before the restart count as older than the \
+                 recording",
+            );
+        }
+        let profile = Profile {
+            recorded: &recorded,
+            stacks: &stacks,
+        };
+        let mut text = Vec::new();
+        if let Some(output) = folded {
+            profile.write_folded(&mut text)?;
+            output.write(console, &text)?;
+        }
+        if let Some(output) = pprof {
+            text.clear();
+            profile.write_pprof(&mut text)?;
+            output.write(console, &text)?;
+        }
+        Ok(Explained {
+            report: explain_recorded(&recorded, &stacks, self.list()),
+            process: recorded.process,
+            origins: recorded.origins,
+            stacks,
+        })
+    }
+
+    /// True if the stacks of the calls are shown or written.
+    fn needs_stacks(&self) -> bool {
+        self.stacks || self.folded.is_some() || self.pprof.is_some()
+    }
+
+    /// Records into `file`, and returns the call stacks.
+    fn record_into(
+        &self,
+        console: &Console,
+        file: &mut File,
+    ) -> Result<(CallStacks, stacks::Stacks)> {
+        let mut sink = StackSink {
+            trace: TraceSink::nameless(file),
+            stacks: StackTable::default(),
+        };
+        let stacks = if self.needs_stacks() || self.page.html.is_some() {
+            Stacks::Copy
+        } else {
+            Stacks::Skip
+        };
+        let outcome = match self.pid {
+            Some(pid) => {
+                let attached = Attached {
+                    pid,
+                    duration: self.record,
+                    checkpoint: None,
+                    stacks,
+                    by: self.by,
+                };
+                recording::attach(console, attached, &mut sink)?
+            }
+            None => {
+                let started = Started {
+                    command: &self.command,
+                    checkpoint: None,
+                    stacks,
+                    by: self.by,
+                };
+                recording::record(console, started, &mut sink)?
+            }
+        };
+        for note in &outcome.notes {
+            console.note(note);
+        }
+        sink.trace.finish()?;
+        let (calls, stacks) = sink.stacks.into_parts();
+        for note in &stacks.table.notes {
+            console.note(note);
+        }
+        Ok((calls, stacks))
+    }
+
+    fn process(&self) -> Result<Process> {
+        let kernel = if self.no_bpf {
+            AskKernel::Never
+        } else {
+            AskKernel::Try
+        };
+        let smaps = if self.rss {
+            Smaps::Always
+        } else {
+            Smaps::Never
+        };
+        match (self.pid, &self.from) {
+            (Some(pid), _) => Process::live(pid, kernel, smaps).map_err(failure),
+            (None, Some(path)) => {
+                let name = path.display().to_string();
+                let text = read(path).with_context(|| format!("cannot read {name}"))?;
+                let process = Process::from_text(name.clone(), &text);
+                process.map_err(|error| failure(error).context(name))
+            }
+            (None, None) => unreachable!("the group is required"),
+        }
+    }
+
+    fn write_text(
+        &self,
+        console: &Console,
+        mut out: &mut dyn Write,
+        report: &Report,
+    ) -> io::Result<()> {
+        let size = |bytes| console.size(bytes).to_string();
+        let in_bytes = |bytes: u64| bytes.to_string();
+        match (&report.rows, self.csv, self.markdown) {
+            (Some(rows), true, _) => Table::of_rows(rows, &in_bytes).write_csv(&mut out)?,
+            (None, true, _) => report.reasons_table().write_csv(&mut out)?,
+            (Some(rows), _, true) => Table::of_rows(rows, &size).write_markdown(&mut out)?,
+            (None, _, true) => report.reasons_table().write_markdown(&mut out)?,
+            (Some(rows), _, _) => Table::of_rows(rows, &size).write_text(&mut out)?,
+            (None, _, _) => report.write_text(&mut out, &size)?,
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let source: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(path)?)
+    };
+    source.take(TEXT_BYTES + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > TEXT_BYTES {
+        bail!("it is larger than 1 GiB, so it is not a list of mappings");
+    }
+    Ok(text)
+}
+
+/// Returns the failure, with its exit status, for a process that cannot be read.
+pub(super) fn failure(error: ProcessError) -> Failure {
+    let status = match &error {
+        ProcessError::Forbidden(_) => Status::Permission,
+        ProcessError::KernelThread(_) | ProcessError::Empty => Status::NothingToDo,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+/// Reads a moment from a file.
+///
+/// # Errors
+/// Fails if the file is neither JSON of `explain` nor a list of mappings.
+pub(super) fn moment(console: &Console, path: &Path) -> Result<Moment> {
+    let name = path.display().to_string();
+    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    if text.trim_ascii_start().starts_with(b"{") {
+        let moment: serde_json::Result<Moment> = serde_json::from_slice(&text);
+        let what = |error| anyhow!("{name} is not JSON of `vmarea explain`: {error}");
+        return Ok(moment.map_err(what)?);
+    }
+    let process = Process::from_text(name.clone(), &text);
+    let process = process.map_err(|error| failure(error).context(name.clone()))?;
+    for note in &process.notes {
+        console.note(&format!("{name}: {note}"));
+    }
+    let mut moment = Moment::from(&explain(&process, List::Summary));
+    moment.taken_unix_ms = time_of(path);
+    if moment.taken_unix_ms.is_some() {
+        console.note(&format!(
+            "{name}: its time of last change is taken as that of the list"
+        ));
+    }
+    Ok(moment)
+}
+
+/// Returns the time at which a file was last changed, in milliseconds since 1970.
+fn time_of(path: &Path) -> Option<u64> {
+    let facts = std::fs::metadata(path).ok()?;
+    unix_ms(facts.modified().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_and_thresholds_are_read_as_people_write_them() {
+        let range: Range = "0x1000,7f00".parse().unwrap();
+        assert_eq!(range.0, VmRange::new(0x1000, 0x7f00));
+        assert!("2000,1000".parse::<Range>().is_err());
+        assert!("1000".parse::<Range>().is_err());
+        assert_eq!(
+            "70%".parse::<Threshold>().unwrap(),
+            Threshold::Percent(70.0)
+        );
+        assert_eq!(
+            "45000".parse::<Threshold>().unwrap(),
+            Threshold::Mappings(45_000)
+        );
+        for wrong in ["", "x%", "-3%", "NaN%", "70 percent"] {
+            assert!(wrong.parse::<Threshold>().is_err(), "{wrong}");
+        }
+    }
+}

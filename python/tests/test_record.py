@@ -1,0 +1,118 @@
+"""`record` writes traces that replay without a difference, and leaves Python's own children and signals alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import vmarea
+
+# A sandbox may forbid tracing.
+try:
+    vmarea.record(["true"], os.devnull)
+except vmarea.PermissionMissing as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+
+def test_a_program_is_recorded(tmp_path):
+    path = tmp_path / "a.vmtrace"
+    recording = vmarea.record(["sh", "-c", "echo; exit 7"], path)
+    assert recording.status == 7
+    assert recording.calls > 10
+    assert recording.bytes == path.stat().st_size
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask()
+    replay = vmarea.replay(path, ["linux"])
+    assert replay.events == recording.events
+    assert replay.verify.differences == 0, replay.report["differences"]
+    assert os.listdir(tmp_path) == ["a.vmtrace"]
+
+
+def umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_signal_is_counted_as_shells_do(tmp_path):
+    assert vmarea.record(["sh", "-c", "kill -9 $$"], tmp_path / "a.vmtrace").status == 137
+
+
+def test_children_of_python_are_not_taken(tmp_path):
+    child = subprocess.Popen(["sh", "-c", "sleep 0.2; exit 5"])
+    vmarea.record(["sleep", "0.5"], tmp_path / "a.vmtrace")
+    assert child.wait() == 5
+
+
+def test_two_recordings_at_once(tmp_path):
+    made = {}
+
+    def record(number):
+        made[number] = vmarea.record(["sh", "-c", f"sleep 0.2; exit {number}"], tmp_path / f"{number}.vmtrace")
+
+    threads = [threading.Thread(target=record, args=(number,)) for number in (3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {number: one.status for number, one in made.items()} == {3: 3, 4: 4}
+
+
+def test_a_running_process_is_recorded_and_left_running(tmp_path):
+    code = "import mmap, time\nwhile True:\n  mmap.mmap(-1, 8192).close()\n  time.sleep(0.01)"
+    with subprocess.Popen([sys.executable, "-c", code]) as child:
+        time.sleep(0.3)
+        path = tmp_path / "a.vmtrace"
+        recording = vmarea.record(pid=child.pid, output=path, seconds=0.5, by="tracing")
+        assert recording.calls > 5
+        assert child.poll() is None
+        child.kill()
+    assert vmarea.replay(path, ["linux"]).calls == recording.calls
+
+
+CODE = """
+import signal, sys, vmarea
+try:
+    vmarea.record(["sleep", "30"], sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+try:
+    signal.pause()
+except KeyboardInterrupt:
+    print("again")
+"""
+
+
+def test_ctrl_c_ends_the_program_and_keeps_its_trace(tmp_path):
+    path = tmp_path / "a.vmtrace"
+    child = subprocess.Popen([sys.executable, "-c", CODE, path], stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n"
+    # Python's own handler is as it was.
+    child.send_signal(signal.SIGINT)
+    assert child.communicate(timeout=30)[0] == "again\n"
+    assert vmarea.replay(path, ["linux"]).complete
+
+
+def test_wrong_arguments(tmp_path):
+    path = tmp_path / "a.vmtrace"
+    with pytest.raises(vmarea.UsageError, match="a command or a pid"):
+        vmarea.record()
+    with pytest.raises(vmarea.UsageError, match="above zero"):
+        vmarea.record(pid=os.getppid(), output=path, seconds=0)
+    with pytest.raises(vmarea.UsageError, match="auto, observing or tracing"):
+        vmarea.record(pid=os.getppid(), output=path, by="looking")
+    with pytest.raises(vmarea.UsageError, match="a list is needed"):
+        vmarea.record("true", path)
+    with pytest.raises(vmarea.Error, match="no command to record"):
+        vmarea.record([], path)
+    with pytest.raises(vmarea.Error, match="there is no process 4000000"):
+        vmarea.record(pid=4_000_000, output=path)
+    assert not path.exists()

@@ -100,6 +100,7 @@ def check(browser, path, kind, must_say, name, out):
     checks.names(browser)
     reached = checks.keyboard(browser)
     checks.tables(browser)
+    browser.show(path, WIDTHS[0], "dark")
     checks.printed(browser)
     browser.show(path, WIDTHS[0], "light")
     redraw = use(browser, kind)

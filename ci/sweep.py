@@ -7,8 +7,9 @@ of the plain loop, which other work on the machine hardly changes, and peak memo
 A fifth of the traces is enough for the rates. At the end, the whole cluster is ended in the middle of a sweep, which
 then goes on without it.
 
-usage: ci/sweep.py COPIES [--share]      VMAREA names the program
+usage: ci/sweep.py COPIES [--share | --rates]      VMAREA names the program
        --share: only the sweep whose node is killed
+       --rates: only the table
 """
 
 import json
@@ -94,7 +95,7 @@ def node(*arguments):
 
 
 def end(started):
-    """Kills a node with all its processes."""
+    """Kills a node; its workers end when they lose it."""
     for pid in members(started):
         try:
             os.kill(pid, 9)
@@ -196,15 +197,18 @@ def rates(work, source, copies):
 
 
 def of_nodes(nodes):
-    """Returns the seconds of processor time that all processes of the nodes have used."""
-    spent = 0
-    for started in nodes:
-        for pid in members(started):
-            try:
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            except OSError:
-                continue
+    """Returns the seconds of processor time that the nodes have used, with their workers, which have other sessions."""
+    left, spent = [started.pid for started in nodes], 0
+    while left:
+        pid = left.pop()
+        try:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
             spent += sum(map(int, fields[11:15]))
+            for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+                left += map(int, children.read_text().split())
+        except OSError:
+            # It has ended; its parent has its time.
+            continue
     return spent / os.sysconf("SC_CLK_TCK")
 
 
@@ -264,6 +268,8 @@ def main():
             traces(folder, count)
         if "--share" not in sys.argv:
             rates(work, few, copies // 5)
+        if "--rates" in sys.argv:
+            return
         killed(work, source, copies)
         if "--share" not in sys.argv:
             gone(work, few, copies // 5)

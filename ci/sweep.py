@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,9 +29,17 @@ from vmarea_sweep import plan, task  # noqa: E402
 
 SMALL = ["gcc", "go", "node-wasm", "regions", "cow-children", "qemu"]
 POLICIES = "linux,linux+different_anon_vmas"
-PORT = 6399
 RAY = str(pathlib.Path(sys.executable).with_name("ray"))
 BATCH = 20
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+PORT = free_port()
 
 
 def traces(folder, copies):

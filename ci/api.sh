@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 for crate in vmarea-sync vmarea-range-tree vmarea-merge vmarea; do
-    RUSTC_BOOTSTRAP=1 RUSTDOCFLAGS='-Z unstable-options --output-format json' \
+    RUSTC_BOOTSTRAP=1 RUSTDOCFLAGS='-Z unstable-options --output-format json -A rustdoc::private_intra_doc_links' \
         cargo doc --quiet --locked --no-deps --target-dir "$target/api" -p "$crate"
 done
 python3 ci/api.py "$target/api/doc" "$@"

@@ -80,8 +80,8 @@ class Symbols:
     """The functions of a program that was loaded at an address that is known from its marks."""
 
     def __init__(self, program, marks):
-        names = subprocess.run(['nm', program], check=True, capture_output=True, text=True).stdout
-        own = next(int(row.split()[0], 16) for row in names.splitlines() if row.endswith(' MARKS'))
+        names = subprocess.run(['nm', '-C', program], check=True, capture_output=True, text=True).stdout
+        own = next(int(row.split()[0], 16) for row in names.splitlines() if row.endswith('::MARKS'))
         self.program, self.moved, self.known = program, marks - own, {}
 
     def name(self, code):

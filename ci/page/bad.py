@@ -37,14 +37,14 @@ def markup(vmarea, out):
 
 def pages(vmarea, out):
     """Yields (name, text that the page must say) for recordings that lack something."""
-    whole = pathlib.Path("corpus/gcc.vmtrace").read_bytes()
+    whole = pathlib.Path("corpus/redis.vmtrace").read_bytes()
     torn = out / "torn.vmtrace"
     torn.write_bytes(whole[: len(whole) * 2 // 3])
     subprocess.run([vmarea, "replay", torn, "--html", out / "torn.html"], capture_output=True, check=False)
     yield "torn", "The recording is torn"
     log, trace = out / "no-faults.strace", out / "no-faults.vmtrace"
     log.write_text(STRACE)
-    subprocess.run([vmarea, "trace", "import", log, "-o", trace], check=True, capture_output=True)
+    subprocess.run([vmarea, "trace", "import", "--from", "strace", log, "-o", trace], check=True, capture_output=True)
     subprocess.run([vmarea, "replay", trace, "--html", out / "no-faults.html"], capture_output=True, check=False)
     yield "no-faults", "no page faults"
     yield "gcc", "There are no call stacks"

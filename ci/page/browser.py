@@ -48,7 +48,7 @@ class Browser:
         """Waits until the pictures have followed all changes."""
         self.driver.execute_async_script(
             "const done = arguments[0]; requestAnimationFrame(() => setTimeout(() => requestAnimationFrame("
-            "() => setTimeout(done, 50)), 120));"
+            "() => setTimeout(done, 10)), 75));"
         )
 
     def ask(self, script, *arguments):

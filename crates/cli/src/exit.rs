@@ -19,6 +19,8 @@ Exit status:
   5  a permission is missing; the message names it
   6  a part of an experiment or a trace of a comparison was left out; a message says
      which and why
+  7  a signal (SIGINT, SIGTERM, SIGHUP) interrupted a repair: the step at hand was
+     finished, the process runs, and a message says what is left
 
 `run` and `record` exit with the status of the program (128 + N if signal N ended it),
 unless one of 1 to 5 applies. In that case a line on standard error that begins with
@@ -33,6 +35,8 @@ pub enum Exit {
     Differs,
     /// Part of the work was not done.
     Incomplete,
+    /// A signal ended the work early, after a complete step.
+    Interrupted,
     /// Exit status of the recorded program.
     Program(u8),
 }
@@ -43,6 +47,7 @@ impl From<Exit> for ExitCode {
             Exit::Ok => Self::SUCCESS,
             Exit::Differs => Self::from(3),
             Exit::Incomplete => Self::from(6),
+            Exit::Interrupted => Self::from(7),
             Exit::Program(status) => Self::from(status),
         }
     }

@@ -15,6 +15,7 @@ mod duration;
 mod exit;
 mod files;
 mod fit;
+mod interrupt;
 mod outputs;
 mod policy_table;
 mod progress;

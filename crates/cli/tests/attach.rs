@@ -375,11 +375,13 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
     let mut tracer = Leashed::start(tracer.stderr(Stdio::null())).unwrap();
     let traced = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     wait_until("it is traced", || !traced().contains("TracerPid:\t0\n"));
-    let said = refused(&pid, 1);
-    assert!(
-        said.contains(&format!("by process {}:", tracer.id())),
-        "{said}"
-    );
+    let words = format!("process {pid} is traced by process {} already", tracer.id());
+    let said = refused(&pid, 5);
+    assert!(said.contains(&words), "{said}");
+    // The same words and the same status as those of a merge.
+    let merge = vmarea(&["merge", "-p", &pid, "--apply"]);
+    let said = complaint(&merge, 5);
+    assert!(said.contains(&words), "{said}");
     tracer.kill().unwrap();
     tracer.wait().unwrap();
     let missing = vmarea(&["record", "-p", &pid, "--for", "30", "-o", file]);

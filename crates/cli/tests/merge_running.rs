@@ -255,7 +255,7 @@ fn many_guards_are_replaced_in_several_stops_and_the_result_says_so() {
     if !may_merge() {
         return;
     }
-    let target = Target::start(&["places", "guards", "3000"]).ready();
+    let target = Target::start(&["places", "guards", "20000"]).ready();
     let fix = ["--apply", "--fix", "guards", "--max-pause", "5ms"];
     let done = vmarea(&target.merge(&fix));
     let said = String::from_utf8_lossy(&done.stdout).into_owned();

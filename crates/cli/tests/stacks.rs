@@ -42,7 +42,9 @@ fn the_function_that_makes_the_mappings_is_named_with_its_savings() {
     assert!((590..=mappings).contains(&removable), "{removable}");
     let lines: Vec<_> = rest.lines().collect();
     assert_eq!(lines[0], "  Arena::add(unsigned long)");
-    assert!(lines[1].ends_with("arena.cc:8 in arena"), "{}", lines[1]);
+    // Both calls make as many mappings.
+    let is_call = |line: &str| lines[1].ends_with(&format!("arena.cc:{line} in arena"));
+    assert!(is_call("7") || is_call("8"), "{}", lines[1]);
     assert!(
         lines[2].contains("by mprotect(PROT_NONE) in line 8 (guard)"),
         "{}",

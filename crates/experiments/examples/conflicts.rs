@@ -42,7 +42,6 @@ const HEAP_PART: usize = 4;
 /// One cache line for each mark, so that a store to it is no store to anything else.
 #[repr(align(64))]
 struct Mark(AtomicU64);
-#[unsafe(no_mangle)]
 static MARKS: [Mark; 4] = [const { Mark(AtomicU64::new(0)) }; 4];
 
 fn mark(number: usize) {

@@ -8,6 +8,7 @@
 use super::findings::{Finding, Kind};
 use super::plan::{Plan, Stage};
 use super::recorded::Recorded;
+use super::text::count;
 use serde::Serialize;
 
 /// Recommended next step.
@@ -49,7 +50,7 @@ impl Situation<'_> {
         let little = match saved {
             0 => "no boundary can be removed".to_owned(),
             1 => "only 1 mapping could be merged".to_owned(),
-            n => format!("only {n} mappings could be merged"),
+            n => format!("only {} mappings could be merged", count(n)),
         };
         if near {
             return Advice {
@@ -57,8 +58,9 @@ impl Situation<'_> {
                 command: Some(self.plan.stopgap.command.clone()),
             };
         }
+        let nothing = if saved == 0 { "to do" } else { "urgent" };
         Advice {
-            text: format!("nothing to do: {little}, and the limit is far away"),
+            text: format!("nothing {nothing}: {little}, and the limit is far away"),
             command: None,
         }
     }
@@ -79,9 +81,21 @@ impl Situation<'_> {
             };
         }
         if !self.is_worthwhile(self.plan.safe.saved()) {
-            return Advice {
-                command: None,
-                ..self.advice()
+            return match self.is_worthwhile(self.plan.saved()) {
+                // The prediction for a recording does not know which pages are filled.
+                true => Advice {
+                    text: format!(
+                        "repairs that are not safe ({}) would save up to {} mappings while the \
+                         program runs: vmarea explain -p PID names their commands",
+                        self.unsafe_fixes(),
+                        count(self.plan.saved())
+                    ),
+                    command: None,
+                },
+                false => Advice {
+                    command: None,
+                    ..self.advice()
+                },
             };
         }
         let words: Vec<_> = recorded.command.iter().map(|word| quoted(word)).collect();
@@ -91,6 +105,12 @@ impl Situation<'_> {
                 .to_owned(),
             command: Some(format!("vmarea run --keep-merged -- {}", words.join(" "))),
         }
+    }
+
+    /// Returns the names of all repairs that are not safe and that help.
+    fn unsafe_fixes(&self) -> String {
+        let all = self.plan.not_safe.last();
+        all.map_or(String::new(), |stage| stage.fixes.join(", "))
     }
 
     /// A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
@@ -124,9 +144,10 @@ fn of_stage(stage: &Stage) -> Advice {
         None => "safe: the program cannot notice that its mappings are merged".to_owned(),
         Some(risk) => format!("not safe ({}): {risk}", stage.fixes.join(", ")),
     };
-    text += &format!("; {} mappings become {}", stage.before, stage.after);
+    let (before, after) = (count(stage.before), count(stage.after));
+    text += &format!("; {before} mappings become {after}");
     if stage.may_remain > 0 {
-        text += &format!(", or up to {} more", stage.may_remain);
+        text += &format!(", or up to {} more", count(stage.may_remain));
     }
     Advice {
         text,
@@ -148,6 +169,7 @@ mod tests {
     use super::*;
     use crate::estimate::Cost;
     use crate::plan::Stopgap;
+    use std::collections::HashSet;
 
     fn stage(fixes: &[&'static str], before: u64, after: u64) -> Stage {
         Stage {
@@ -167,6 +189,7 @@ mod tests {
             safe: stages[0].clone(),
             not_safe: stages[1..].to_vec(),
             stopgap: Stopgap::of(mappings, 65_530),
+            left: HashSet::new(),
         };
         let situation = Situation {
             mappings,
@@ -196,7 +219,7 @@ mod tests {
         ];
         let advice = advice(&stages, &[]);
         assert_eq!(advice.command.as_deref(), Some("guards"));
-        let text = "not safe (guards): it matters; 5990 mappings become 10";
+        let text = "not safe (guards): it matters; 5,990 mappings become 10";
         assert_eq!(advice.text, text);
     }
 
@@ -211,7 +234,7 @@ mod tests {
     fn nothing_is_advised_where_nothing_is_wrong() {
         let advice = advice(&[stage(&["merge"], 400, 397)], &[]);
         assert_eq!(advice.command, None);
-        assert!(advice.text.starts_with("nothing to do"), "{}", advice.text);
+        assert!(advice.text.starts_with("nothing urgent"), "{}", advice.text);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
 }
 
 /// Flags with the names of the calls, advice or options that set them.
-const NAMES: [(VmFlags, &str); 11] = [
+const NAMES: [(VmFlags, &str); 13] = [
     (VmFlags::DONTCOPY, "MADV_DONTFORK"),
     (VmFlags::DONTDUMP, "MADV_DONTDUMP"),
     (VmFlags::HUGEPAGE, "MADV_HUGEPAGE"),
@@ -49,6 +49,8 @@ const NAMES: [(VmFlags, &str); 11] = [
     (VmFlags::SEQ_READ, "MADV_SEQUENTIAL"),
     (VmFlags::NORESERVE, "MAP_NORESERVE"),
     (VmFlags::LOCKED, "mlock"),
+    (VmFlags::SEALED, "mseal"),
+    (VmFlags::DROPPABLE, "MAP_DROPPABLE"),
     (VmFlags::ACCOUNT, "commit charge"),
 ];
 
@@ -72,6 +74,18 @@ pub fn names(mut flags: VmFlags) -> String {
         names.push(letters_of(flags));
     }
     names.join(" ")
+}
+
+/// Returns why mappings with these flags are not replaced by a new one, and what to do.
+pub fn fresh_mapping_lacks(flags: VmFlags) -> String {
+    let what = match flags.contains(VmFlags::MERGEABLE) {
+        true => "the program can clear MADV_MERGEABLE with madvise(MADV_UNMERGEABLE)",
+        false => "only the program can map this memory without them",
+    };
+    format!(
+        "a new mapping cannot be given their flags ({}); {what}",
+        names(flags)
+    )
 }
 
 /// Returns permissions as four letters, as in `/proc/PID/maps`.

@@ -55,6 +55,7 @@ const MACHINES: &[&str] = &[
 const FUNCTIONS: &[&str] = &[
     "_start",
     "aligned_alloc",
+    "allocate_stack",
     "brk",
     "calloc",
     "free",
@@ -152,6 +153,13 @@ pub(crate) fn own_function(stack: &[&Frame]) -> usize {
 /// Returns true for the functions that call `main` or start a thread.
 pub(crate) fn is_glue(frame: &Frame) -> bool {
     kind(frame) == Kind::Glue
+}
+
+/// Returns true for the function of the C library that maps the stacks of threads.
+pub(crate) fn is_pthread_create(frame: &Frame) -> bool {
+    let function = frame.function.trim_start_matches('_');
+    let function = function.split('@').next().unwrap_or(function);
+    matches!(function, "pthread_create" | "allocate_stack")
 }
 
 fn kind(frame: &Frame) -> Kind {

@@ -14,6 +14,8 @@
 //! ```
 //! # Invariants
 //! X1  the counts of all reasons plus 1 (the first mapping) add up to the length of the list
+//! X2  the counts of the mappings that can be merged, by reason and by function, are those of one
+//!     prediction: that of all repairs together
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -35,6 +37,7 @@ pub mod recorded;
 mod recording;
 pub mod rows;
 pub mod since;
+pub mod spaces;
 pub mod stacks;
 pub mod text;
 pub mod top;
@@ -78,7 +81,7 @@ pub struct ReasonCount {
     pub mappings: u64,
     /// Number of boundaries for which this reason is certain.
     pub certain: u64,
-    /// Number of boundaries that have this reason and can be removed by a remedy.
+    /// Number of boundaries that have this reason and that all repairs together remove.
     pub joinable: u64,
     /// Meaning of the reason in a few words.
     pub words: &'static str,
@@ -124,7 +127,7 @@ pub struct Report {
     pub changed: u64,
     /// Reasons, most mappings first; their mapping counts add up to `looked_at` minus 1.
     pub reasons: Vec<ReasonCount>,
-    /// Number of mappings that all remedies together would save.
+    /// Number of mappings that all repairs together would save, including those that are not safe.
     pub joinable: u64,
     /// The repairs and what each leaves; absent for a recorded program, which has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,14 +209,14 @@ fn report(
         not_counted: process.not_counted,
         looked_at: process.mappings.len() as u64,
         changed: process.changed,
-        reasons: reasons(process, boundaries, traced),
+        reasons: reasons(process, boundaries, traced, &plan),
         joinable: plan.saved(),
         advice: match traced {
             Some(traced) => situation.advice_for_command(traced.recorded),
             None => situation.advice(),
         },
         prevention: traced.map_or_else(Vec::new, Traced::prevented),
-        made_from: traced.map_or_else(Vec::new, Traced::functions),
+        made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
         causes: causes::causes(&rows),
         rows: (list == List::All).then_some(rows),
@@ -232,7 +235,10 @@ fn reasons(
     process: &Process,
     boundaries: &[Boundary],
     traced: Option<&Traced<'_>>,
+    plan: &Plan,
 ) -> Vec<ReasonCount> {
+    // Boundary n is between the mappings n and n + 1.
+    let is_removed = |n: usize| plan.removes(process.mappings[n + 1].entry.start);
     let mut by_reason: BTreeMap<Reason, Vec<usize>> = BTreeMap::new();
     for (n, boundary) in boundaries.iter().enumerate() {
         by_reason.entry(boundary.reason).or_default().push(n);
@@ -245,7 +251,7 @@ fn reasons(
             reason: reason.name(),
             mappings: all.len() as u64,
             certain: count(&|b| b.certainty == Certainty::Certain),
-            joinable: count(&|b| b.remedy.is_some()),
+            joinable: all.iter().filter(|n| is_removed(**n)).count() as u64,
             words: reason.words(),
             detail: detail::of(reason, &process.mappings, &all),
             made_by: traced.map_or_else(Vec::new, |traced| traced.calls(reason)),

@@ -28,20 +28,37 @@ pub struct Traced<'a> {
     pub stacks: &'a Stacks,
 }
 
+/// A boundary whose origin is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made<'a> {
+    /// Start of the mapping above the boundary.
+    pub start: u64,
+    /// The boundary.
+    pub boundary: &'a Boundary,
+    /// The call that created the boundary.
+    pub origin: &'a Origin,
+}
+
 impl Traced<'_> {
     /// Returns the boundaries whose origins are known.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&Boundary, &Origin)> {
+    pub(super) fn each(&self) -> impl Iterator<Item = Made<'_>> {
+        // The first mapping has no boundary below it.
+        let mappings = self.recorded.process.mappings.iter().skip(1);
         let origins = self.recorded.origins.iter().skip(1);
-        let each = self.boundaries.iter().zip(origins);
-        each.filter_map(|(boundary, origin)| Some((boundary, origin.as_ref()?)))
+        let each = self.boundaries.iter().zip(mappings).zip(origins);
+        each.filter_map(|((boundary, mapping), origin)| {
+            Some(Made {
+                start: mapping.entry.start,
+                boundary,
+                origin: origin.as_ref()?,
+            })
+        })
     }
 
     /// Returns the calls that created the boundaries with one reason, most boundaries first.
     pub fn calls(&self, reason: Reason) -> Vec<MadeBy> {
-        let of_reason = self
-            .each()
-            .filter(|(boundary, _)| boundary.reason == reason);
-        let counted = most(of_reason.map(|(_, origin)| &origin.call));
+        let of_reason = self.each().filter(|made| made.boundary.reason == reason);
+        let counted = most(of_reason.map(|made| &made.origin.call));
         let made = counted.into_iter().map(|(call, mappings)| MadeBy {
             call: call.clone(),
             mappings,

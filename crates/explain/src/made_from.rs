@@ -1,12 +1,11 @@
 //! The functions of the program that made the mappings, and what each could save.
 
 use super::glue;
-use super::made_by::{Traced, most};
-use super::origins::Origin;
+use super::made_by::{Made, Traced, most};
+use super::plan::Plan;
 use super::prevention::Prevented;
 use serde::Serialize;
 use std::collections::HashMap;
-use vmarea_process::{Boundary, Certainty};
 use vmarea_symbols::Frame;
 
 /// Mappings that one function of the program made.
@@ -21,7 +20,7 @@ pub struct MadeFrom {
     /// Number of boundaries that the function's calls created and that still exist at the examined
     /// moment; each costs one mapping.
     pub mappings: u64,
-    /// Number of these boundaries that a remedy certainly removes.
+    /// Number of these boundaries that all repairs together remove.
     pub removable: u64,
     /// The calls, most boundaries first.
     pub calls: Vec<MadeCall>,
@@ -53,18 +52,19 @@ type Key<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 impl Traced<'_> {
     /// Returns the functions of the program that made mappings, most mappings first.
-    pub fn functions(&self) -> Vec<MadeFrom> {
+    pub fn functions(&self, plan: &Plan) -> Vec<MadeFrom> {
         let mut owners: HashMap<u32, Option<(usize, Key<'_>)>> = HashMap::new();
-        let each = self.each().filter_map(|(boundary, origin)| {
-            let owner = owners.entry(origin.stack?);
+        let each = self.each().filter_map(|made| {
+            let owner = owners.entry(made.origin.stack?);
             let (_, key) = (*owner.or_insert_with_key(|stack| self.owner(*stack)))?;
-            Some((key, (boundary, origin)))
+            Some((key, made))
         });
-        let mut groups: HashMap<Key<'_>, Vec<(&Boundary, &Origin)>> = HashMap::new();
+        let mut groups: HashMap<Key<'_>, Vec<Made<'_>>> = HashMap::new();
         for (key, made) in each {
             groups.entry(key).or_default().push(made);
         }
-        let mut functions: Vec<_> = groups.values().map(|made| self.function(made)).collect();
+        let functions = groups.values().map(|made| self.function(made, plan));
+        let mut functions: Vec<_> = functions.collect();
         functions
             .sort_by(|a, b| (b.mappings, &a.code.function).cmp(&(a.mappings, &b.code.function)));
         functions
@@ -72,13 +72,15 @@ impl Traced<'_> {
 
     /// Returns the changes to the program, with the functions whose calls they replace.
     pub fn prevented(&self) -> Vec<Prevented> {
-        let function = |stack| {
-            let frames: Vec<_> = self.stacks.frames(Some(stack)).collect();
-            frames.get(glue::own_function(&frames)).copied().cloned()
-        };
         let mut all = self.recorded.prevented.clone();
         for change in &mut all {
-            change.site = change.stack.and_then(function);
+            change.older = self.recorded.older;
+            let frames: Vec<_> = self.stacks.frames(change.stack).collect();
+            let own = glue::own_function(&frames);
+            change.site = frames.get(own).copied().cloned();
+            change.in_pthread_create = frames[..own.min(frames.len())]
+                .iter()
+                .any(|frame| glue::is_pthread_create(frame));
         }
         all
     }
@@ -96,11 +98,9 @@ impl Traced<'_> {
         Some((own, key))
     }
 
-    fn function(&self, made: &[(&Boundary, &Origin)]) -> MadeFrom {
-        let removable = made.iter().filter(|(boundary, _)| {
-            boundary.remedy.is_some() && boundary.certainty == Certainty::Certain
-        });
-        let stacks = most(made.iter().map(|(_, origin)| origin.stack));
+    fn function(&self, made: &[Made<'_>], plan: &Plan) -> MadeFrom {
+        let removable = made.iter().filter(|made| plan.removes(made.start));
+        let stacks = most(made.iter().map(|made| made.origin.stack));
         let frequent = stacks.first().and_then(|(stack, _)| *stack);
         let stack: Vec<_> = self.stacks.frames(frequent).cloned().collect();
         let own = frequent
@@ -114,10 +114,13 @@ impl Traced<'_> {
             .iter()
             .map(|(stack, _)| (*stack, line(*stack)))
             .collect();
-        let calls = most(
-            made.iter()
-                .map(|(b, o)| (&o.call, b.reason, lines[&o.stack])),
-        );
+        let calls = most(made.iter().map(|made| {
+            (
+                &made.origin.call,
+                made.boundary.reason,
+                lines[&made.origin.stack],
+            )
+        }));
         let calls = calls
             .into_iter()
             .map(|((call, reason, line), mappings)| MadeCall {

@@ -4,7 +4,7 @@ use super::Report;
 use super::glue::is_glue;
 use super::made_from::MadeFrom;
 use super::rows::printable;
-use super::text::{PLAIN, STRONG, clip, count, shorten};
+use super::text::{PLAIN, STRONG, clip, count, shorten, write_wrapped};
 use std::io::{self, Write};
 use vmarea_symbols::Frame;
 
@@ -12,6 +12,8 @@ use vmarea_symbols::Frame;
 const FUNCTIONS: usize = 5;
 /// Maximum number of callers that are shown per function.
 const CALLERS: usize = 5;
+/// Maximum number of files without symbols that are named.
+const MODULES: usize = 6;
 /// Maximum number of calls that are shown per function.
 const CALLS: usize = 3;
 pub(super) const WIDTH: usize = 80;
@@ -27,8 +29,40 @@ impl Report {
             write_function(out, this, made)?;
         }
         write_rest(out, "Other functions", others)?;
-        write_rest(out, "The dynamic loader and libraries", &libraries)
+        write_rest(out, "The dynamic loader and libraries", &libraries)?;
+        self.write_missing_symbols(out)
     }
+
+    /// Names the programs and libraries whose functions have no names in the stacks.
+    fn write_missing_symbols(&self, out: &mut dyn Write) -> io::Result<()> {
+        let own = self.made_from.iter().filter(|made| !made.library);
+        let stacks = own.flat_map(|made| made.stack.iter().skip(made.own));
+        let sites = self.prevention.iter().flat_map(|change| &change.site);
+        let mut nameless: Vec<_> = stacks.chain(sites).filter_map(nameless).collect();
+        nameless.sort_unstable();
+        nameless.dedup();
+        if nameless.is_empty() {
+            return Ok(());
+        }
+        let (shown, others) = nameless.split_at(nameless.len().min(MODULES));
+        let mut names = shown.join(", ");
+        if !others.is_empty() {
+            names += &format!(" and {} more", others.len());
+        }
+        writeln!(out)?;
+        let text = format!(
+            "no symbols: {names}; install their debug symbols (on Debian, the packages that end in \
+             -dbgsym or -dbg) to see the names of functions, and record again"
+        );
+        write_wrapped(out, &printable(&text))
+    }
+}
+
+/// Returns the file of a function that has no name.
+fn nameless(frame: &Frame) -> Option<&str> {
+    let module = frame.module.as_deref()?;
+    let offset = frame.function.strip_prefix(module)?;
+    offset.starts_with("+0x").then_some(module)
 }
 
 fn write_rest(out: &mut dyn Write, who: &str, rest: &[&MadeFrom]) -> io::Result<()> {

@@ -5,8 +5,10 @@
 //! mappings that the safe repairs leave. [`vmarea_process::plan`] predicts the results, as it does
 //! for the dry run of `vmarea merge`.
 
-use super::estimate::Cost;
+use super::estimate::{Cost, DEFAULT_PAUSE, Work, pause_needed_ms};
 use serde::Serialize;
+use std::collections::HashSet;
+use std::time::Duration;
 use vmarea_process::pages::{LivePages, Pages, UnknownPages};
 use vmarea_process::plan::{Prediction, predict};
 use vmarea_process::{Process, Remedy};
@@ -70,6 +72,9 @@ pub struct Plan {
     pub not_safe: Vec<Stage>,
     /// A higher limit.
     pub stopgap: Stopgap,
+    /// Start addresses of the mappings that remain after all repairs together.
+    #[serde(skip)]
+    pub(crate) left: HashSet<u64>,
 }
 
 impl Plan {
@@ -84,23 +89,31 @@ impl Plan {
         let mut stages: Vec<_> = UNSAFE
             .iter()
             .map(|&remedy| planner.unsafe_stage(&safe, &[remedy]))
-            .filter(|stage| stage.saved() > 0)
+            .filter(|(stage, _)| stage.saved() > 0)
             .collect();
-        stages.sort_by_key(|stage| stage.after);
+        stages.sort_by_key(|(stage, _)| stage.after);
         if stages.len() > 1 {
             let helps = |remedy: &&Remedy| {
                 stages
                     .iter()
-                    .any(|stage| stage.fixes.contains(&remedy.name()))
+                    .any(|(stage, _)| stage.fixes.contains(&remedy.name()))
             };
             let all: Vec<_> = UNSAFE.iter().filter(helps).copied().collect();
             stages.push(planner.unsafe_stage(&safe, &all));
         }
+        let least = stages.iter().min_by_key(|(stage, _)| stage.after);
+        let left = least.map_or(&safe, |(_, then)| then).mappings.iter();
         Plan {
+            left: left.map(|mapping| mapping.entry.start).collect(),
             safe: planner.stage(&safe, process.mappings.len(), &SAFE, None),
-            not_safe: stages,
+            not_safe: stages.into_iter().map(|(stage, _)| stage).collect(),
             stopgap: Stopgap::of(process.total, process.limit),
         }
+    }
+
+    /// Returns true if the repairs together remove the boundary below the mapping at `start`.
+    pub(crate) fn removes(&self, start: u64) -> bool {
+        !self.left.contains(&start)
     }
 
     /// Returns the number of mappings that all repairs together save.
@@ -149,14 +162,15 @@ impl Planner<'_> {
         predict(&self.process.policy, mappings, &steps, copies, self.pages)
     }
 
-    fn unsafe_stage(&self, safe: &Prediction, remedies: &[Remedy]) -> Stage {
+    fn unsafe_stage(&self, safe: &Prediction, remedies: &[Remedy]) -> (Stage, Prediction) {
         let then = self.predict(&safe.mappings, remedies);
         let risk = remedies.iter().map(|&remedy| risk(remedy)).next_back();
         let risk = match remedies.len() {
             1 => risk,
             _ => Some("all of these together"),
         };
-        self.stage(&then, safe.mappings.len(), remedies, risk)
+        let stage = self.stage(&then, safe.mappings.len(), remedies, risk);
+        (stage, then)
     }
 
     fn stage(
@@ -179,8 +193,21 @@ impl Planner<'_> {
             may_remain: then.may_remain,
             command: (after < before).then(|| self.command(then, remedies)),
             risk,
-            cost: Cost::of(then, self.process.anonymous_bytes),
+            cost: Cost::of(
+                &Work::of(then, self.process.anonymous_bytes),
+                self.threads(),
+                self.pause_ms().map_or(DEFAULT_PAUSE, Duration::from_millis),
+            ),
         }
+    }
+
+    fn threads(&self) -> u64 {
+        self.process.threads.unwrap_or(1)
+    }
+
+    /// Returns the pause that the command must permit; `None` if the default is enough.
+    fn pause_ms(&self) -> Option<u64> {
+        pause_needed_ms(self.threads())
     }
 
     fn command(&self, then: &Prediction, remedies: &[Remedy]) -> String {
@@ -197,6 +224,9 @@ impl Planner<'_> {
         }
         if then.copies > 0 {
             command += &format!(" --copy {}", then.copies);
+        }
+        if let Some(pause) = self.pause_ms() {
+            command += &format!(" --max-pause {pause}ms");
         }
         command + " --apply"
     }
@@ -248,13 +278,24 @@ mod tests {
             .collect();
         let (flags, guards) = (vec!["flags"], vec!["guards"]);
         let both = vec!["flags", "guards"];
-        assert_eq!(after, [(flags, 3), (guards, 3), (both, 1)]);
+        assert_eq!(after, [(flags, 3), (guards, 4), (both, 2)]);
         assert!(
             plan.not_safe
                 .iter()
                 .all(|stage| stage.before == 5 && stage.risk.is_some())
         );
-        assert_eq!(plan.saved(), 6);
+        assert_eq!(plan.saved(), 5);
+    }
+
+    #[test]
+    fn stacks_with_guards_between_keep_their_memory() {
+        let stacks: Vec<_> = [GUARD, RW].into_iter().cycle().take(2_001).collect();
+        let plan = Plan::of(&process(&stacks));
+        let [guards] = &plan.not_safe[..] else {
+            panic!("{plan:?}");
+        };
+        // Each guard but those at the ends joins the stack below it.
+        assert_eq!((guards.before, guards.after), (2_001, 1_002));
     }
 
     #[test]

@@ -24,6 +24,10 @@ pub struct Prevented {
     pub text: &'static str,
     /// Peak number of mappings of one address space in the recorded run.
     pub before: u64,
+    /// Number of these mappings that are older than the recording, which no change of a recorded call
+    /// prevents.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub older: u64,
     /// Peak number of mappings in the changed run; absent if the run could not be replayed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<u64>,
@@ -40,6 +44,8 @@ pub struct Prevented {
     /// Function that makes the call, if stacks were recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<Frame>,
+    /// True if the C library makes the call in `pthread_create`.
+    pub in_pthread_create: bool,
 }
 
 /// Replays the events with each change; returns the changes that affect the program and save
@@ -103,18 +109,24 @@ fn results(replayer: &Replayer, mut sites: CallSites) -> Vec<Prevented> {
                 change: result.prevention.name(),
                 text: text(result.prevention),
                 before: recorded,
+                older: 0,
                 after: no_count.is_none().then_some(result.peak),
                 no_count,
                 calls: result.rewritten,
                 call,
                 stack,
                 site: None,
+                in_pthread_create: false,
             }
         })
         .filter(|prevented| prevented.after.is_none_or(|after| after < prevented.before))
         .collect();
     prevented.sort_by_key(|prevented| prevented.after.unwrap_or(u64::MAX));
     prevented
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn text(prevention: Prevention) -> &'static str {

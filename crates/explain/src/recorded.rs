@@ -9,6 +9,7 @@ use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
 pub use super::recording::{CallStacks, RecordedError};
 
 use super::prevention::{self, Prevented};
+use super::spaces::Spaces;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use vmarea::Space;
@@ -27,6 +28,9 @@ use vmarea_trace::event::{
 };
 use vmarea_trace::{Error as TraceError, Reader};
 
+/// Name of the origin of a mapping that existed before the recording of a running process.
+pub(crate) const OLDER: &str = "older than the recording";
+
 /// A recorded program at the moment when it had the most mappings.
 #[derive(Debug)]
 pub struct Recorded {
@@ -36,8 +40,10 @@ pub struct Recorded {
     pub origins: Vec<Option<Origin>>,
     /// Recorded command with its arguments.
     pub command: Vec<String>,
-    /// Number of address spaces in the recording.
-    pub address_spaces: u64,
+    /// The address spaces in the recording.
+    pub spaces: Spaces,
+    /// Number of mappings that are older than the recording.
+    pub older: u64,
     /// Number of differences between replay and kernel up to the moment with the most mappings.
     pub differences: u64,
     /// Changes to the program that would have prevented mappings.
@@ -65,7 +71,7 @@ pub fn at_peak<R: Read>(
 ) -> Result<Recorded, RecordedError> {
     let reader = Reader::new(open()?)?;
     let header = reader.header().clone();
-    let mut spaces = 0;
+    let mut spaces = Spaces::default();
     let peak = find_peak(reader, &header, &mut spaces)?.ok_or(RecordedError::Empty)?;
     let prevented = prevention::replay(&header, whole(Reader::new(open()?)?), stacks.clone())?;
     let mut walk = Walk::new(&header)?;
@@ -93,20 +99,18 @@ fn whole<R: Read>(reader: Reader<R>) -> impl Iterator<Item = Result<Event, Trace
 fn find_peak<R: Read>(
     reader: Reader<R>,
     header: &Header,
-    spaces: &mut u64,
+    spaces: &mut Spaces,
 ) -> Result<Option<Peak>, RecordedError> {
     let mut replayer = Replayer::new(header, &Options::default())?;
     let mut peak: Option<Peak> = None;
     for (n, event) in whole(reader).enumerate() {
         let event = event?;
         replayer.event(&event)?;
+        spaces.follow(&event);
         let mm = match &event {
             Event::Call(call) => call.mm,
             Event::Snapshot(snapshot) => snapshot.mm,
-            Event::MmStart(start) => {
-                *spaces += 1;
-                start.mm
-            }
+            Event::MmStart(start) => start.mm,
             _ => continue,
         };
         let (world, _) = replayer.recorded();
@@ -140,6 +144,8 @@ struct Walk {
 struct Followed {
     origins: Origins,
     special: BTreeMap<u64, MapName>,
+    /// True if the address space existed before it was recorded.
+    is_older: bool,
 }
 
 impl Walk {
@@ -159,7 +165,9 @@ impl Walk {
                     Birth::Fork { parent } => self.spaces.get(&parent).cloned(),
                     _ => None,
                 };
-                self.spaces.insert(start.mm, inherited.unwrap_or_default());
+                let mut followed = inherited.unwrap_or_default();
+                followed.is_older |= start.origin == Birth::Attach;
+                self.spaces.insert(start.mm, followed);
                 return;
             }
             Event::MmEnd { mm, .. } => {
@@ -168,10 +176,14 @@ impl Walk {
             }
             Event::Snapshot(snapshot) => {
                 let followed = self.spaces.entry(snapshot.mm).or_default();
-                let first = followed.special.is_empty();
+                let call = match (followed.special.is_empty(), followed.is_older) {
+                    (true, true) => OLDER,
+                    (true, false) => "execve",
+                    (false, _) => "not known",
+                };
                 followed.special = special(snapshot);
                 let origin = Origin {
-                    call: if first { "execve" } else { "not known" }.to_owned(),
+                    call: call.to_owned(),
                     stack: None,
                 };
                 (snapshot.mm, None, origin)
@@ -206,7 +218,7 @@ impl Walk {
         mut self,
         header: &Header,
         peak: Peak,
-        address_spaces: u64,
+        spaces: Spaces,
     ) -> Result<Recorded, RecordedError> {
         let (world, files) = self.replayer.recorded();
         let id = world.mm(peak.mm).ok_or(RecordedError::Empty)?;
@@ -222,7 +234,9 @@ impl Walk {
         };
         let limit = header.settings.get("vm.max_map_count");
         let limit = limit.and_then(|text| text.trim().parse().ok());
-        let origins = mappings.iter().map(origin).collect();
+        let origins: Vec<_> = mappings.iter().map(origin).collect();
+        let is_older = |origin: &&Origin| origin.call == OLDER;
+        let older = origins.iter().flatten().filter(is_older).count() as u64;
         let shown = Mappings {
             list: mappings,
             source: Source::Replay,
@@ -237,7 +251,8 @@ impl Walk {
             process,
             origins,
             command: header.command.clone(),
-            address_spaces,
+            spaces,
+            older,
             differences: self.replayer.finish().verify.differences,
             prevented: Vec::new(),
         })

@@ -74,9 +74,12 @@ impl Stacks {
     }
 
     /// Returns the program's own function in a stack, as `explain` names it.
+    ///
+    /// `None` if all functions only pass requests on, such as those of the loader.
     pub fn own_function(&self, number: Option<u32>) -> Option<&Frame> {
         let frames: Vec<_> = self.frames(number).collect();
-        frames.get(glue::own_function(&frames)).copied()
+        let own = frames.get(glue::own_function(&frames)).copied()?;
+        (!glue::is_glue(own)).then_some(own)
     }
 
     /// Returns the functions of a stack, innermost first.

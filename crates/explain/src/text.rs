@@ -1,6 +1,7 @@
 //! Text summary of a report, at most 40 lines of 80 columns.
 
 use super::plan::Stage;
+use super::recorded::OLDER;
 use super::rows::{Table, printable};
 use super::{ReasonCount, Report};
 use std::io::{self, Write};
@@ -19,6 +20,10 @@ const FINDING: usize = 150;
 const WIDTH: usize = 80;
 /// Width of the columns before the explanation of a reason.
 const REASON_COLUMNS: usize = 12 + 1 + 9 + 1 + 7 + 1 + 9 + 2;
+/// Number of threads from which on the cost of stopping them is shown.
+const MANY_THREADS: u64 = 50;
+/// Number of mappings from which on the flags that keep them separate are explained.
+const LEAST_FLAGS: u64 = 50;
 /// Minimum width of a detail; a narrower one is left out.
 const LEAST_DETAIL: usize = 8;
 
@@ -85,6 +90,7 @@ impl Report {
         self.write_limit(out)?;
         writeln!(out)?;
         self.write_reasons(out)?;
+        self.write_flags(out)?;
         self.write_causes(out)?;
         let findings = FINDINGS.saturating_sub(self.causes.len());
         for finding in self.findings.iter().take(findings) {
@@ -120,6 +126,7 @@ impl Report {
         let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
         for reason in own {
             let detail = match reason.made_by.first() {
+                Some(made) if made.call == OLDER => format!("{OLDER}: {}", count(made.mappings)),
                 Some(made) => format!("by {}: {}", made.call, count(made.mappings)),
                 None => printable(&reason.detail),
             };
@@ -132,7 +139,9 @@ impl Report {
             let what = match detail.as_str() {
                 "" => words,
                 _ if left < LEAST_DETAIL => words,
-                detail => format!("{words} ({})", clip(detail, left)),
+                // The end of a path says more than its beginning.
+                detail if detail.contains('/') => format!("{words} ({})", clip(detail, left)),
+                detail => format!("{words} ({})", shorten(detail, left)),
             };
             self.write_reason(out, reason.reason, reason, &what)?;
         }
@@ -158,6 +167,23 @@ impl Report {
             percent(self.looked_at, self.looked_at),
             count(self.joinable),
         )
+    }
+
+    /// Writes which flags keep many mappings separate, and what to do about it.
+    fn write_flags(&self, out: &mut dyn Write) -> io::Result<()> {
+        let flags = self.reasons.iter().find(|reason| reason.reason == "flags");
+        let Some(reason) = flags else { return Ok(()) };
+        let stay = reason.mappings - reason.joinable;
+        let is_advice = reason.detail.contains("MADV_");
+        if !is_advice || stay < LEAST_FLAGS || stay * 20 < self.looked_at {
+            return Ok(());
+        }
+        let text = format!(
+            "! flags that differ most often, {}; call madvise for the whole of adjacent memory, or for \
+             none of it",
+            printable(&reason.detail)
+        );
+        write_wrapped(out, &text)
     }
 
     fn write_reason(
@@ -196,6 +222,14 @@ impl Report {
                 milliseconds(cost.pause_ns)
             );
             writeln!(out, "{text}")?;
+            if cost.threads >= MANY_THREADS {
+                writeln!(
+                    out,
+                    "  each step stops its {} threads, which takes {}",
+                    count(cost.threads),
+                    milliseconds(cost.stop_ns)
+                )?;
+            }
         }
         for stage in plan.stages().filter(|stage| !is_advised(stage)) {
             let Some(command) = &stage.command else {

@@ -66,6 +66,17 @@ impl Decision<'_> {
         };
         let [prev, next] = p.adjacent(prev, next);
         let next = next.filter(|_| !matches!(scope, MergeScope::PrevOnly | MergeScope::Itself));
+        if let (Some(l), Some(r)) = (prev, next)
+            && let Some(survivor) = case.all_alike(l, r)
+        {
+            return Verdict {
+                plan: Some(plan(p, Sides::Both(l, r), survivor)),
+                left: None,
+                right: None,
+                apart: None,
+                pgoff,
+            };
+        }
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut apart = None;
@@ -145,6 +156,33 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Returns the survivor of a merge with both neighbours if everything about the three parts is
+    /// equal, so that every check of the general case succeeds.
+    fn all_alike(&self, prev: &VmaView, next: &VmaView) -> Option<Survivor> {
+        let (p, policy) = (self.p, self.policy);
+        let base = PgoffBase::of(p.pgoff, p.range.start);
+        let closes = |body: &VmaBody| body.has_close();
+        let alike = policy.own.is_none()
+            && !policy.merging.spread_charge
+            && !p.body.flags.intersects(VmFlags::SPECIAL)
+            && self.pgoff == p.pgoff
+            && !p.middle.as_ref().is_some_and(|m| closes(&m.body))
+            && [prev, next].into_iter().all(|vma| {
+                vma.anon_vma == p.anon_vma
+                    && PgoffBase::of(vma.pgoff, vma.range.start) == base
+                    && !closes(&vma.body)
+                    && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
+            })
+            && !closes(&p.body);
+        let merged = VmRange::new(prev.range.start, next.range.end);
+        // What `Chooser::survivor` returns if no page changes.
+        (alike && base.holds(merged)).then(|| Survivor {
+            holder: p.anon_vma.map(|_| prev.id),
+            base,
+            copies: 0,
+        })
+    }
+
     /// Checks the range against one neighbour only.
     fn one_side(&mut self, other: &VmaView) -> Result<Survivor, Refusal> {
         let p = self.p;

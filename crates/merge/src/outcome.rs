@@ -106,6 +106,24 @@ impl Outcomes {
         }
     }
 
+    /// Returns [`of_borders`](Self::of_borders) for the arguments of [`of`](Self::of).
+    pub fn borders(
+        p: &Proposal,
+        neighbours: [Option<&VmaView>; 2],
+        verdict: &Verdict,
+    ) -> [Option<MergeOutcome>; 2] {
+        let [prev, next] = neighbours;
+        let joins_all = verdict.left.is_none() && verdict.right.is_none();
+        match p.adjacent(prev, next) {
+            [Some(l), Some(r)] if joins_all && verdict.apart.is_none() => {
+                let joined = p.anon_vma.or(l.anon_vma);
+                let of = |own, v| Some(MergeOutcome::of(own, v, None));
+                [of(p.anon_vma, l), of(joined, r)]
+            }
+            _ => Outcomes::of(p, neighbours, verdict).of_borders(),
+        }
+    }
+
     /// Returns, for each border of the range, the outcome that decides whether the border
     /// disappears.
     pub fn of_borders(self) -> [Option<MergeOutcome>; 2] {

@@ -39,7 +39,7 @@ impl PgoffBase {
     }
 
     /// Checks that no page offset of `range` wraps.
-    fn holds(self, range: VmRange) -> bool {
+    pub(super) fn holds(self, range: VmRange) -> bool {
         self.at(range.start).0.checked_add(range.pages()).is_some()
     }
 }

@@ -140,11 +140,11 @@ fn likely(pair: &Pair<'_>, candidates: &[Refusal]) -> Refusal {
 /// Keeps [`Remedy::Guards`] only for boundaries that disappear when their guard is replaced.
 ///
 /// A guard is replaced only between two mappings with equal permissions. If the guard could join
-/// either mapping but the two mappings have different anon_vmas, the guard joins only the lower
-/// one.
+/// either mapping but the two mappings have different anon_vmas, or unknown ones, the guard joins
+/// only the lower one.
 fn keep_whole_guards(mappings: &[Mapping], boundaries: &mut [Boundary]) {
     for (n, guard) in mappings.iter().enumerate() {
-        if guard.entry.perms.read || guard.entry.perms.write || guard.entry.perms.exec {
+        if guard.is_accessible() {
             continue;
         }
         // Boundary n is between the mappings n and n + 1.
@@ -179,7 +179,9 @@ fn is_replaced(below: &Mapping, between: &Mapping, above: &Mapping) -> bool {
 
 /// Checks whether both neighbours could be one mapping if the guard between them were a marker.
 fn joins_both(below: &Mapping, above: &Mapping) -> bool {
-    let anon_vma = |mapping: &Mapping| mapping.kernel.map_or(0, |vma| vma.anon_vma);
-    let both = [anon_vma(below), anon_vma(above)];
-    both[0] == both[1] || both.contains(&0)
+    let both = below.kernel.zip(above.kernel);
+    both.is_some_and(|(below, above)| {
+        let both = [below.anon_vma, above.anon_vma];
+        both[0] == both[1] || both.contains(&0)
+    })
 }

@@ -6,7 +6,7 @@
 //! (`MADV_GUARD_INSTALL`).
 
 use crate::pair::{Pair, is_plain};
-use vmarea_merge::partial_view::{Explanation, Hidden, explain};
+use vmarea_merge::partial_view::{Explanation, explain};
 use vmarea_merge::policy::Policy;
 use vmarea_merge::types::VmFlags;
 use vmarea_merge::view::VmaView;
@@ -52,9 +52,6 @@ pub(crate) fn side(pair: &Pair<'_>) -> Option<Side> {
 /// commit charge, so that the two mappings merge. If they stayed separate, installing the marker
 /// would create another anon_vma for the guard.
 pub(crate) fn joins_as_marker(policy: &Policy, pair: &Pair<'_>) -> bool {
-    if pair.hidden.contains(Hidden::FLAGS) {
-        return false;
-    }
     let (a, b) = opened(pair);
     !matches!(explain(policy, &a, &b, pair.hidden), Explanation::Apart(_))
 }

@@ -61,6 +61,12 @@ impl Mapping {
         })
     }
 
+    /// Returns true if the program may read, write or execute the mapping.
+    pub fn is_accessible(&self) -> bool {
+        let perms = self.entry.perms;
+        perms.read || perms.write || perms.exec
+    }
+
     /// Checks whether the mapping has a file, including the internal file of shared memory.
     pub fn has_file(&self) -> bool {
         match self.kernel {

@@ -37,6 +37,8 @@ pub struct Process {
     pub changed: u64,
     /// Private memory of the whole process in bytes, if known.
     pub anonymous_bytes: Option<u64>,
+    /// Number of threads, if this is a running process.
+    pub threads: Option<u64>,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
     /// Call that failed in the process, if the file with its list describes one.
@@ -137,6 +139,7 @@ impl Process {
             policy: processes::kernel_policy(),
             limit: processes::max_map_count(),
             anonymous_bytes: facts.anonymous_bytes,
+            threads: Some(facts.threads),
             ..Process::of(facts.name, mappings)
         })
     }
@@ -188,6 +191,7 @@ impl Process {
             not_counted: mappings.not_counted,
             changed: mappings.changed,
             anonymous_bytes: None,
+            threads: None,
             without_view: mappings.without_view,
             failed: None,
             notes: Vec::new(),

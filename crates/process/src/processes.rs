@@ -24,6 +24,8 @@ pub struct Facts {
     pub state: char,
     /// Private bytes in memory or in swap; `None` for a process without an address space.
     pub anonymous_bytes: Option<u64>,
+    /// Number of threads.
+    pub threads: u64,
 }
 
 impl Facts {
@@ -52,6 +54,7 @@ fn parse_status(text: &str) -> Facts {
         let value = value.trim();
         match name {
             "Name" => facts.name = value.to_owned(),
+            "Threads" => facts.threads = value.parse().unwrap_or(0),
             "State" => facts.state = value.chars().next().unwrap_or_default(),
             "RssAnon" | "VmSwap" => {
                 anonymous = anonymous
@@ -172,10 +175,12 @@ mod tests {
 
     #[test]
     fn status_gives_what_is_private_in_memory_or_swap() {
-        let facts =
-            parse_status("Name:\tjava\nState:\tS (sleeping)\nRssAnon:\t 8 kB\nVmSwap:\t4 kB\n");
+        let facts = parse_status(
+            "Name:\tjava\nState:\tS (sleeping)\nRssAnon:\t 8 kB\nVmSwap:\t4 kB\nThreads:\t7\n",
+        );
         assert_eq!(facts.name, "java");
         assert_eq!(facts.anonymous_bytes, Some(12 << 10));
+        assert_eq!(facts.threads, 7);
         assert!(!facts.has_ended());
         let zombie = parse_status("Name:\tx\nState:\tZ (zombie)\n");
         assert!(zombie.has_ended());

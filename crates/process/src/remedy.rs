@@ -20,7 +20,7 @@ use vmarea_merge::types::VmFlags;
 use vmarea_merge::view::VmaView;
 
 /// Flags that `mmap` and `madvise` can set on a new mapping.
-const CAN_BE_GIVEN: VmFlags = VmFlags::READ
+pub const CAN_BE_GIVEN: VmFlags = VmFlags::READ
     .union(VmFlags::WRITE)
     .union(VmFlags::EXEC)
     .union(VmFlags::MAYRWX)
@@ -102,6 +102,8 @@ pub enum Unmovable {
     NotWritable,
     /// The mapping has a memory policy.
     Policy,
+    /// The mapping contains guard markers, which the kernel does not move.
+    Guard,
     /// The mapping has flags that cannot be set on a new mapping.
     Special,
 }
@@ -126,6 +128,8 @@ pub fn unmovable(mapping: &Mapping) -> Option<Unmovable> {
                 Some(Unmovable::NotWritable)
             } else if is_set(kernel.policy) {
                 Some(Unmovable::Policy)
+            } else if flags.contains(VmFlags::MAYBE_GUARD) {
+                Some(Unmovable::Guard)
             } else {
                 (!(flags - CAN_BE_GIVEN).is_empty()).then_some(Unmovable::Special)
             }
@@ -260,7 +264,11 @@ mod tests {
             assert_eq!(remedies(&mappings), [remedy], "{what}");
         }
         let between = remedies(&[RW, GUARD, RW]);
-        assert_eq!(between, [Some(Remedy::Guards); 2], "a guard between two");
+        let one = [Some(Remedy::Guards), None];
+        assert_eq!(
+            between, one,
+            "without the anon_vmas, a guard joins one side"
+        );
     }
 
     #[test]
@@ -274,6 +282,7 @@ mod tests {
             ("r--p", "", "rd mr mw me", Some(Unmovable::NotWritable)),
             ("rw-p", "", "rd wr lo", Some(Unmovable::Locked)),
             ("rw-p", "", "rd wr um", Some(Unmovable::Userfaultfd)),
+            ("rw-p", "", "rd wr gu", Some(Unmovable::Guard)),
             ("rw-p", "", "rd wr sl", Some(Unmovable::Special)),
             ("rw-p", "", "rd wr ??", Some(Unmovable::Special)),
         ] {

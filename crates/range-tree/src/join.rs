@@ -48,7 +48,12 @@ impl<'a> Writer<'a> {
             && (last + 1 == len || end <= leaf.start(last + 1));
         assert!(fits, "range overlaps part of another range");
         let gone = last - first;
-        let lost = (first..=last).map(|row| leaf.gap_around(row, len)).max();
+        // Only an inner node stores gaps.
+        let around = match path.is_empty() {
+            true => 0..0,
+            false => first..len.min(last + 2),
+        };
+        let lost = around.map(|row| leaf.gap_before(row)).max();
         let value = leaf.word(at);
         let bounds = (
             if first == 0 { start } else { leaf.start(0) },

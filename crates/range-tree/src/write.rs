@@ -10,6 +10,7 @@ use crate::node::{Inner, LEAF, Leaf, Row, Span};
 use crate::pool::{NodeRef, Pool};
 use crate::read::entry;
 use crate::{Entry, OutOfMemory, RangeTree};
+use core::mem::MaybeUninit;
 use vmarea_sync::SpinGuard;
 use vmarea_sync::primitive::{Ordering, fence};
 
@@ -22,32 +23,41 @@ const MAX_HEIGHT: usize = if cfg!(any(test, loom)) { 40 } else { 8 };
 /// Path from the root to a leaf: inner nodes, and the row taken in each.
 #[derive(Debug)]
 pub(crate) struct Path<'t> {
-    steps: [Option<(&'t Inner, usize)>; MAX_HEIGHT],
+    /// The first `len` steps are initialized.
+    steps: [MaybeUninit<(&'t Inner, usize)>; MAX_HEIGHT],
     len: usize,
 }
 
 impl<'t> Path<'t> {
     fn new() -> Self {
         Path {
-            steps: [None; MAX_HEIGHT],
+            steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT],
             len: 0,
         }
     }
 
     fn push(&mut self, inner: &'t Inner, row: usize) {
-        self.steps[self.len] = Some((inner, row));
+        self.steps[self.len] = MaybeUninit::new((inner, row));
         self.len += 1;
+    }
+
+    /// Returns true if the root is a leaf.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Removes and returns the lowest step.
     pub fn pop(&mut self) -> Option<(&'t Inner, usize)> {
         self.len = self.len.checked_sub(1)?;
-        self.steps[self.len]
+        // SAFETY: `push` has initialized the steps below the old length.
+        Some(unsafe { self.steps[self.len].assume_init() })
     }
 
     /// Iterates from the leaf's parent to the root.
     fn upwards(&self) -> impl Iterator<Item = (&'t Inner, usize)> {
-        self.steps[..self.len].iter().rev().copied().flatten()
+        let steps = self.steps[..self.len].iter().rev();
+        // SAFETY: `push` has initialized the steps below the length.
+        steps.map(|step| unsafe { step.assume_init() })
     }
 }
 

@@ -324,7 +324,7 @@ pub enum RecordError {
     #[error("process {0} is vmarea itself, which cannot record itself")]
     OwnProcess(i32),
     /// Another program traces the process.
-    #[error("process {pid} is already traced by process {tracer}: end that one first")]
+    #[error("process {pid} is traced by process {tracer} already: end that first")]
     TracedAlready {
         /// The process to record.
         pid: i32,

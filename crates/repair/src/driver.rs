@@ -13,6 +13,7 @@
 //! next                 |--...      continues after X; nothing joins X
 //! ```
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use vmarea_merge::types::VmRange;
@@ -84,7 +85,8 @@ pub(super) trait PieceExecutor {
 }
 
 /// Joins as much of `runs` as possible and records the result in `report`. Copies at most
-/// `copy_pages` shared pages. Calls `progress` after each piece.
+/// `copy_pages` shared pages. Calls `progress` before the first piece and after each, and ends when
+/// it breaks.
 ///
 /// # Errors
 /// [`RepairError::PauseTooShort`], and the errors of [`PieceExecutor::join`].
@@ -94,7 +96,7 @@ pub(super) fn merge(
     pace: Pace,
     copy_pages: u64,
     report: &mut Report,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), RepairError> {
     pace.check()?;
     let mut driver = Driver {
@@ -105,9 +107,14 @@ pub(super) fn merge(
         report,
         all: runs.iter().map(|run| run.parts.len() as u64).sum(),
         seen: 0,
+        goes_on: ControlFlow::Continue(()),
         progress,
     };
-    runs.iter().try_for_each(|run| driver.merge_run(run))
+    driver.show();
+    for run in runs {
+        driver.merge_run(run)?;
+    }
+    Ok(())
 }
 
 struct Driver<'a, E> {
@@ -122,7 +129,9 @@ struct Driver<'a, E> {
     all: u64,
     /// Number of mappings in the pieces so far.
     seen: u64,
-    progress: &'a mut dyn FnMut(Progress),
+    /// Whether the caller wants to continue.
+    goes_on: ControlFlow<()>,
+    progress: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
 }
 
 /// Progress of a merge after a piece, or of another repair after a stop.
@@ -139,7 +148,7 @@ pub struct Progress {
 impl<E: PieceExecutor> Driver<'_, E> {
     fn merge_run(&mut self, run: &Run) -> Result<(), RepairError> {
         let (mut at, mut joined) = (run.begin(), run.range.start);
-        while at < run.range.end {
+        while at < run.range.end && self.goes_on.is_continue() {
             let piece = run.piece(at, joined, self.pace.limits());
             let is_alone = |piece: &Piece| piece.parts.len() < 2 && joined == at;
             if is_alone(&piece) && !E::REPLACES_SINGLE && piece.range.end == run.range.end {
@@ -155,7 +164,8 @@ impl<E: PieceExecutor> Driver<'_, E> {
             };
             if from > at {
                 let before = piece_before(&piece, from);
-                if E::REPLACES_SINGLE || !is_alone(&before) {
+                let is_worthwhile = E::REPLACES_SINGLE || !is_alone(&before);
+                if is_worthwhile && self.goes_on.is_continue() {
                     self.join(&before)?;
                 }
             }
@@ -175,11 +185,8 @@ impl<E: PieceExecutor> Driver<'_, E> {
         report.longest_pause = report.longest_pause.max(done.pause);
         report.long_pauses += u64::from(self.pace.is_too_long(done.pause));
         self.seen += piece.parts.len() as u64;
-        (self.progress)(Progress {
-            mappings: self.seen.min(self.all),
-            of: self.all,
-            long_pauses: report.long_pauses,
-        });
+        self.show();
+        let report = &mut *self.report;
         let bytes = piece.range.len_bytes();
         match done.refused {
             Some((reason, _)) => {
@@ -194,6 +201,20 @@ impl<E: PieceExecutor> Driver<'_, E> {
             }
         }
         Ok(done.refused)
+    }
+
+    /// Tells the caller the progress, and notes whether the caller wants to continue.
+    fn show(&mut self) {
+        let seen = self.seen.min(self.all);
+        self.goes_on = (self.progress)(Progress {
+            mappings: seen,
+            of: self.all,
+            long_pauses: self.report.long_pauses,
+        });
+        self.report.left = match self.goes_on {
+            ControlFlow::Break(()) => self.all - seen,
+            ControlFlow::Continue(()) => 0,
+        };
     }
 
     /// Returns the address at which to continue after a refusal.

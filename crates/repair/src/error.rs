@@ -24,11 +24,15 @@ pub enum RepairError {
     )]
     TooOld,
     /// The maximum pause is too short even for the smallest piece.
-    #[error("a pause of {asked:?} cannot be kept: the smallest piece takes about {needed:?}")]
+    #[error(
+        "a pause of {asked:?} cannot be kept: to stop all threads and make the smallest change takes \
+         about {} ms; --max-pause {}ms permits it",
+        needed.as_millis() + 1, needed.as_millis() * 2 + 1
+    )]
     PauseTooShort {
         /// The maximum pause that the caller allowed.
         asked: Duration,
-        /// The time that the smallest piece takes.
+        /// The shortest pause in which the threads can be stopped and a piece be changed.
         needed: Duration,
     },
     /// The list of mappings cannot be read.

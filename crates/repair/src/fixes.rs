@@ -90,6 +90,8 @@ pub struct Fixed {
     pub longest_pause: Duration,
     /// Number of stops that were longer than allowed.
     pub long_pauses: u64,
+    /// Number of places that were not tried because the caller ended the repair early.
+    pub left: u64,
 }
 
 impl Fixed {
@@ -103,6 +105,7 @@ impl Fixed {
             stops: 0,
             longest_pause: Duration::ZERO,
             long_pauses: 0,
+            left: 0,
         }
     }
 }

@@ -31,6 +31,14 @@ const LEAST: f64 = 0.5;
 /// Maximum ratio by which one piece raises the estimate, so that a single piece that was interrupted
 /// does not make all following ones tiny.
 const RISE: f64 = 8.0;
+/// Largest part of the allowed pause that stopping and resuming all threads may take. Otherwise most
+/// of each pause would be spent on stopping, and a repair would need very many of them.
+const MOST_STOPPING: f64 = 0.75;
+/// Estimated nanoseconds for one change of a repair that moves no pages, before the first
+/// measurement.
+const CHANGE_NS: f64 = 50_000.0;
+/// Maximum number of such changes that are made at once.
+pub(super) const MOST_CHANGES: usize = 256;
 /// Maximum number of mappings in a piece, even if no maximum pause was set. A piece of this size
 /// takes a few milliseconds.
 const MOST_PARTS_AT_ONCE: usize = 1_000;
@@ -43,6 +51,7 @@ pub(super) struct Pace {
     page_ns: f64,
     factor: f64,
     base_ns: f64,
+    change_ns: f64,
 }
 
 impl Pace {
@@ -64,6 +73,7 @@ impl Pace {
                 _ => FIRST_FACTOR_SHARED,
             },
             base_ns: PIECE_NS,
+            change_ns: CHANGE_NS,
         }
     }
 
@@ -72,12 +82,14 @@ impl Pace {
         self.base_ns = base.as_nanos() as f64;
     }
 
-    /// Checks whether the smallest piece fits into the allowed pause.
+    /// Checks whether the smallest piece fits into the allowed pause, and whether enough of the pause
+    /// is left after the threads have been stopped.
     ///
     /// # Errors
     /// [`RepairError::PauseTooShort`] if it does not fit.
     pub(super) fn check(&self) -> Result<(), RepairError> {
-        let needed = Duration::from_nanos((self.base_ns + 2.0 * PART_NS) as u64);
+        let needed = (self.base_ns + 2.0 * PART_NS) / MOST_STOPPING;
+        let needed = Duration::from_nanos(needed as u64);
         match self.bound {
             Some(asked) if needed >= asked => Err(RepairError::PauseTooShort { asked, needed }),
             _ => Ok(()),
@@ -89,19 +101,33 @@ impl Pace {
         self.bound.is_some_and(|bound| pause > bound)
     }
 
-    /// True if a stop that has lasted for `elapsed` may be used for another small change.
+    /// Returns the number of small changes that may still be made in a stop that has lasted for
+    /// `elapsed`.
     ///
-    /// `stopping` is the part of `elapsed` until all threads stood still. If this alone is longer
-    /// than the allowed pause, as with thousands of threads, each further stop would be too long as
-    /// well: the changes may then take as long again, so that few stops are needed.
-    pub(super) fn may_continue(&self, stopping: Duration, elapsed: Duration) -> bool {
-        self.bound.is_none_or(|bound| {
-            let most = match stopping >= bound {
-                true => stopping * 2,
-                false => bound.mul_f64(SHARE),
-            };
-            elapsed < most
-        })
+    /// `stopping` is the part of `elapsed` until all threads stood still. If this alone takes most of
+    /// the allowed pause, because the machine has become busy or the process has started thousands
+    /// of threads, each further stop would take as long. The changes may then take as long again, so
+    /// that few stops are needed.
+    pub(super) fn changes(&self, stopping: Duration, elapsed: Duration) -> usize {
+        let Some(bound) = self.bound else {
+            return MOST_CHANGES;
+        };
+        let most = match stopping >= bound.mul_f64(MOST_STOPPING) {
+            true => stopping * 2,
+            false => stopping + (bound - stopping).mul_f64(SHARE),
+        };
+        let left = most.saturating_sub(elapsed).as_nanos() as f64;
+        ((left / self.change_ns) as usize).min(MOST_CHANGES)
+    }
+
+    /// Records the time that a number of small changes took together.
+    pub(super) fn changed(&mut self, changes: usize, work: Duration) {
+        let seen = work.as_nanos() as f64 / changes.max(1) as f64;
+        self.change_ns = match seen > self.change_ns {
+            true => seen.min(RISE * self.change_ns),
+            false => 0.5 * self.change_ns + 0.5 * seen,
+        }
+        .max(1.0);
     }
 
     /// Returns the limits for the next piece.
@@ -109,7 +135,8 @@ impl Pace {
         let Some(bound) = self.bound else {
             return self.most;
         };
-        let left = (bound.as_nanos() as f64 * SHARE - self.base_ns).max(PART_NS) / self.factor;
+        let left = (bound.as_nanos() as f64 - self.base_ns) * SHARE;
+        let left = left.max(PART_NS) / self.factor;
         Limits {
             parts: self.most.parts,
             bytes: ((left / self.page_ns) as u64 * PAGE).clamp(PAGE, self.most.bytes),
@@ -154,11 +181,27 @@ mod tests {
     fn a_stop_that_is_too_long_by_itself_is_used_for_as_long_again() {
         let ms = Duration::from_millis;
         let pace = Pace::new(Some(ms(5)), MOST, Way::Move, 0);
-        assert!(pace.may_continue(ms(1), ms(2)));
-        assert!(!pace.may_continue(ms(1), ms(5)));
-        assert!(pace.may_continue(ms(100), ms(101)));
-        assert!(pace.may_continue(ms(100), ms(199)));
-        assert!(!pace.may_continue(ms(100), ms(200)));
+        assert!(pace.changes(ms(1), ms(2)) > 0);
+        assert_eq!(pace.changes(ms(1), ms(3)), 0);
+        assert!(pace.changes(ms(100), ms(101)) > 100);
+        assert!(pace.changes(ms(100), ms(199)) > 0);
+        assert_eq!(pace.changes(ms(100), ms(200)), 0);
+    }
+
+    #[test]
+    fn changes_are_made_by_the_dozen_once_it_is_known_how_fast_they_are() {
+        let (ms, us) = (Duration::from_millis, Duration::from_micros);
+        let mut pace = Pace::new(Some(ms(5)), MOST, Way::Move, 0);
+        let first = pace.changes(us(100), us(100));
+        for _ in 0..10 {
+            pace.changed(10, us(50));
+        }
+        let fast = pace.changes(us(100), us(100));
+        assert!(fast > 3 * first, "{first} {fast}");
+        for _ in 0..3 {
+            pace.changed(10, ms(20));
+        }
+        assert!(pace.changes(us(100), us(100)) < first);
     }
 
     #[test]
@@ -208,6 +251,13 @@ mod tests {
     fn a_bound_below_the_smallest_piece_is_seen() {
         let mut pace = Pace::new(Some(Duration::from_millis(1)), MOST, Way::Move, 0);
         assert!(pace.check().is_ok());
+        pace.set_base(Duration::from_micros(700));
+        assert!(pace.check().is_ok());
+        pace.set_base(Duration::from_micros(800));
+        assert!(
+            pace.check().is_err(),
+            "hardly anything is left for the work"
+        );
         pace.set_base(Duration::from_millis(2));
         assert!(pace.check().is_err());
     }

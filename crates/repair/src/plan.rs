@@ -97,6 +97,10 @@ pub(super) fn runs(
                 finish(&mut current, within, &mut runs);
             } else if let Some(reason) = apart(policy, last, &part) {
                 kept.add(reason);
+                if reason == KeptReason::Special {
+                    let both = last.mapping.flags() | mapping.flags();
+                    kept.special_flags |= both - remedy::CAN_BE_GIVEN;
+                }
                 finish(&mut current, within, &mut runs);
             }
         }
@@ -137,6 +141,7 @@ impl Part<'_> {
             Unmovable::Locked => KeptReason::Locked,
             Unmovable::NotWritable => KeptReason::NotWritable,
             Unmovable::Policy => KeptReason::Differ(Refusal::Policy),
+            Unmovable::Guard => KeptReason::Guard,
             Unmovable::Special => KeptReason::Special,
         })
     }

@@ -43,6 +43,15 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
     })
 }
 
+/// Returns the id of the process to which a thread belongs; the thread's id if it cannot be read.
+pub(super) fn process_of(tid: i32) -> i32 {
+    let text = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let group = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    group
+        .and_then(|group| group.trim().parse().ok())
+        .unwrap_or(tid)
+}
+
 /// The users and privileges of a process.
 pub(super) struct Rights {
     /// The real, effective, saved and filesystem user, and the owner of the process's `/proc`

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use vmarea_merge::Refusal;
+use vmarea_merge::types::VmFlags;
 use vmarea_process::maps;
 
 /// Reason why two neighbours were not joined or a piece was left unchanged.
@@ -79,7 +80,7 @@ impl KeptReason {
             KeptReason::Shared => "a page is shared after a fork, or by KSM; see --copy",
             KeptReason::Pinned => "a page is pinned for a device",
             KeptReason::Locked => "the memory is locked",
-            KeptReason::Guard => "it has guard pages inside",
+            KeptReason::Guard => "it has guard markers inside, which cannot be moved",
             KeptReason::Userfaultfd => "a userfaultfd of the program watches it",
             KeptReason::NotWritable => "the memory is not writable",
             KeptReason::NotAnonymous => "it is not plain anonymous memory",
@@ -107,6 +108,8 @@ pub struct Kept {
     pub(crate) mappings: u64,
     /// Number of boundaries and pieces for each reason.
     pub by_reason: BTreeMap<KeptReason, u64>,
+    /// Flags of mappings that were kept for the reason [`KeptReason::Special`].
+    pub special_flags: VmFlags,
 }
 
 impl Kept {
@@ -175,6 +178,8 @@ pub struct Report {
     pub after: u64,
     /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
+    /// Number of mappings that were not tried because the caller ended the repair early.
+    pub left: u64,
     /// Number of pieces that were joined.
     pub pieces: u64,
     /// Total size of the joined pieces, in bytes.

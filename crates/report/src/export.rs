@@ -65,7 +65,7 @@ impl<W: Write> ChromeTrace<W> {
                         "args": {"name": name}}),
                     )?;
                 }
-                Ok(())
+                self.count(*mm, *t, replayer)
             }
             Event::Call(call) => self.call(call, replayer),
             Event::Fault(fault) => {
@@ -122,6 +122,9 @@ impl<W: Write> ChromeTrace<W> {
             }
         }
         drop(guard);
+        if space.pid == 0 {
+            space.pid = call.tid.0;
+        }
         let pid = self.pids.get(&call.tid).map_or(space.pid, |pid| pid.0);
         self.put(
             json!({"ph": "X", "cat": "call", "name": label(call), "pid": pid,
@@ -130,9 +133,12 @@ impl<W: Write> ChromeTrace<W> {
         self.count(call.mm, call.t, replayer)
     }
 
-    /// Writes the numbers of mappings if they have changed.
+    /// Writes the numbers of mappings if they have changed and the process is known.
     fn count(&mut self, mm: MmId, t: u64, replayer: &Replayer) -> io::Result<()> {
         let space = self.spaces.entry(mm).or_default();
+        if space.pid == 0 {
+            return Ok(());
+        }
         let worlds = replayer.worlds().iter();
         let now: BTreeMap<_, _> = worlds.map(|w| (w.name.to_owned(), w.vmas(mm))).collect();
         if space.counts == now {

@@ -1,8 +1,9 @@
-//! Reports on an address space: its mappings, its anatomy, and the graph of its VMAs.
+//! Reports on an address space: its mappings, its anatomy, the graph of its VMAs, and pages.
 //!
 //! This crate implements the analysis programs described in "VMA merging in Linux" (section 3.2)
 //! for a live process, a recorded process, or a process in the core. It contains the models and the
-//! code that draws them; it makes no merge decisions and changes no process.
+//! code that draws them, among them the address spaces of a run over time; it makes no merge
+//! decisions and changes no process.
 #![forbid(unsafe_code)]
 
 pub mod anatomy;

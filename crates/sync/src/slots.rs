@@ -29,6 +29,7 @@
 use crate::SpinLock;
 use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
 use core::alloc::Layout;
+use core::num::NonZeroU32;
 
 /// Number of slots in the first chunk; each later chunk has twice as many as the one before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -173,13 +174,13 @@ impl<T: Default> Default for Slots<T> {
     }
 }
 
+/// Returns the chunk of a slot, and the slot's position in the chunk; `number` is the slot's index
+/// plus `FIRST`. Chunk `k` has the numbers from `FIRST << k` up to `FIRST << (k + 1)`.
 #[inline]
-fn place(index: u32) -> (usize, usize) {
-    // Chunk `k` has the numbers from `FIRST << k` up to `FIRST << (k + 1)`. There are fewer than 2³².
-    let number = index + FIRST;
-    // The lowest bit shows the compiler that the number is not zero.
-    let bits = (number | 1).ilog2();
-    ((bits - FIRST.ilog2()) as usize, (number ^ 1 << bits) as usize)
+fn place(number: NonZeroU32) -> (usize, usize) {
+    let bits = number.ilog2();
+    let chunk = (bits as usize).wrapping_sub(FIRST.ilog2() as usize);
+    (chunk, (number.get() ^ 1 << bits) as usize)
 }
 
 /// Converts a lane number from a caller to the index of a lane other than lane 0.
@@ -326,14 +327,19 @@ impl<T> Slots<T> {
         if index >= self.ready.load(Ordering::Acquire) {
             return None;
         }
-        let (chunk, at) = place(index);
+        // SAFETY: `take` has seen that the sum does not overflow for any index below `ready`.
+        let number = unsafe { NonZeroU32::new_unchecked(index.wrapping_add(FIRST)) };
+        let (chunk, at) = place(number);
         debug_assert!(chunk < CHUNKS);
         // SAFETY: by S3 the chunk exists, so its number is less than `CHUNKS`.
         let chunk = unsafe { self.chunks.get_unchecked(chunk) };
         // ORDERING: Relaxed; published with `ready`.
         let base = chunk.load(Ordering::Relaxed);
-        // SAFETY: by S3 the chunk never moves, and the slot in it is initialized.
-        Some(unsafe { &*base.add(at) })
+        // SAFETY: by S3 the chunk exists, never moves, and the slot in it is initialized.
+        unsafe {
+            core::hint::assert_unchecked(!base.is_null());
+            Some(&*base.add(at))
+        }
     }
 }
 
@@ -438,7 +444,8 @@ impl<T: Default> Slots<T> {
     fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), OutOfMemory> {
         let mut used = self.used.lock();
         let first = *used;
-        let (chunk, at) = place(first);
+        let number = first.checked_add(FIRST).and_then(NonZeroU32::new);
+        let (chunk, at) = place(number.ok_or(OutOfMemory)?);
         let cell = self.chunks.get(chunk).ok_or(OutOfMemory)?;
         let len = FIRST << chunk;
         // ORDERING: Relaxed, here and below; written under the lock, published with `ready`.

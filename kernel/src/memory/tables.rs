@@ -163,8 +163,28 @@ impl Tables {
         }
     }
 
+    /// Returns the entry for `addr`, or `None` if there is no table for it.
+    fn entry(&self, addr: u64) -> Option<&AtomicU64> {
+        let mut table = self.root();
+        for shift in LEVELS {
+            // ORDERING: Acquire, pairs with the Release in `new_table`.
+            let entry = slot(table, addr, shift).load(Ordering::Acquire);
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            table = entry & ADDRESS;
+        }
+        Some(slot(table, addr, 12))
+    }
+
     /// Calls `f` with every present entry in `range`.
     pub fn for_each(&self, range: VmRange, mut f: impl FnMut(&AtomicU64)) {
+        if range == VmRange::page(range.start) && range.end <= USER_END {
+            // ORDERING: Relaxed; the lock of the core's entry orders changes.
+            let entry = self.entry(range.start);
+            let present = |entry: &&AtomicU64| entry.load(Ordering::Relaxed) & PRESENT != 0;
+            return entry.filter(present).into_iter().for_each(f);
+        }
         self.for_each_table(range, |entries| {
             // ORDERING: Relaxed; the lock of the core's entry orders changes.
             let present = |entry: &&AtomicU64| entry.load(Ordering::Relaxed) & PRESENT != 0;

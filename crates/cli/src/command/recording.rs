@@ -8,15 +8,18 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
+use vmarea_explain::spaces::Spaces;
 use vmarea_recorder::samples::SamplesError;
 use vmarea_recorder::{
-    AttachOptions, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink, Stacks,
+    AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink,
+    Stacks,
 };
+use vmarea_trace::event::{Event, Header};
 
 /// What to record, and in how much detail.
 #[derive(Debug, Args)]
@@ -57,13 +60,7 @@ impl RecordingArgs {
     /// Fails if the program cannot be started or traced, a permission is missing, or the sink
     /// fails.
     pub fn record(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
-        let started = Started {
-            command: &self.command,
-            checkpoint: self.checkpoint,
-            stacks: Stacks::Skip,
-            by: self.by,
-        };
-        record(console, started, sink)
+        record(console, self.started(Stacks::Skip), sink)
     }
 
     /// Runs the program like [`RecordingArgs::record`], and also passes the stacks of its calls.
@@ -71,7 +68,16 @@ impl RecordingArgs {
     /// # Errors
     /// Returns the errors of [`RecordingArgs::record`].
     pub fn record_stacks(&self, console: &Console, sink: &mut dyn Sink) -> Result<Outcome> {
-        record(console, &self.command, self.checkpoint, Stacks::Copy, sink)
+        record(console, self.started(Stacks::Copy), sink)
+    }
+
+    fn started(&self, stacks: Stacks) -> Started<'_> {
+        Started {
+            command: &self.command,
+            checkpoint: self.checkpoint,
+            stacks,
+            by: self.by,
+        }
     }
 }
 
@@ -102,9 +108,11 @@ pub fn record(console: &Console, started: Started<'_>, sink: &mut dyn Sink) -> R
         ..Options::default()
     };
     let meter = Meter::beside_program(console, "recording");
-    with_progress(console, meter, |progress| {
+    let outcome = with_progress(console, meter, |progress| {
         vmarea_recorder::record(&options, sink, progress)
-    })
+    })?;
+    console.note(&format!("recorded {}", in_words(&outcome.counts)));
+    Ok(outcome)
 }
 
 /// Method of recording.
@@ -170,9 +178,58 @@ pub fn attach(console: &Console, attached: Attached, sink: &mut dyn Sink) -> Res
         by: attached.by.into(),
         ..AttachOptions::new(attached.pid)
     };
-    with_progress(console, Meter::alone(console, "recording"), |progress| {
-        vmarea_recorder::attach(&options, sink, progress)
-    })
+    let mut sink = Following {
+        sink,
+        spaces: Spaces::default(),
+    };
+    let meter = Meter::alone(console, "recording");
+    let outcome = with_progress(console, meter, |progress| {
+        vmarea_recorder::attach(&options, &mut sink, progress)
+    })?;
+    let counts = Counts {
+        address_spaces: sink.spaces.count(),
+        ..outcome.counts
+    };
+    let mut said = format!("recorded {}", in_words(&counts));
+    if sink.spaces.restarts() > 0 {
+        let times = times(sink.spaces.restarts());
+        said += &format!("; the recording of an address space restarted {times}");
+    }
+    console.note(&said);
+    Ok(outcome)
+}
+
+/// Passes events on, and counts the address spaces.
+struct Following<'a> {
+    sink: &'a mut dyn Sink,
+    spaces: Spaces,
+}
+
+impl Sink for Following<'_> {
+    fn header(&mut self, header: &Header) -> io::Result<()> {
+        self.sink.header(header)
+    }
+
+    fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.spaces.follow(event);
+        self.sink.event(event)
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        self.sink.tick()
+    }
+
+    fn stack(&mut self, stack: &CallStack) {
+        self.sink.stack(stack);
+    }
+}
+
+/// Returns `once`, or the number of times.
+fn times(n: u64) -> String {
+    match n {
+        1 => "once".to_owned(),
+        n => format!("{} times", count(n)),
+    }
 }
 
 /// Records with `record`, and shows the progress.
@@ -189,9 +246,7 @@ fn with_progress(
         Progress::Note(_) => {}
     });
     drop(meter);
-    let outcome = outcome.map_err(failure)?;
-    console.note(&format!("recorded {}", in_words(&outcome.counts)));
-    Ok(outcome)
+    outcome.map_err(failure)
 }
 
 /// Records a command and returns the trace, rewound to the start.
@@ -243,6 +298,7 @@ fn failure(error: RecordError) -> Failure {
     let status = match &error {
         RecordError::TracingForbidden(_)
         | RecordError::Setuid(_)
+        | RecordError::TracedAlready { .. }
         | RecordError::NotPermitted { .. }
         | RecordError::NotObservable(SamplesError::Permission { .. }) => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,

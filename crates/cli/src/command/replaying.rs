@@ -90,18 +90,10 @@ impl ReplayingArgs {
         let total = trace.metadata()?.len();
         let position = Rc::new(Cell::new(0));
         let mut reader = Reader::new(Counting(trace, Rc::clone(&position)))?;
-        let mut policies = self.policies.clone();
-        policies.extend(self.without().map(|(.., named)| named));
-        let options = Options {
-            policies,
-            shown: self.differences,
-            ..Options::default()
-        };
         let header = reader.header().clone();
-        let mut replayer = Replayer::new(&header, &options)?;
+        let mut replayer = Replayer::new(&header, &self.options())?;
         let RecordedStacks { calls, stacks } = recorded;
-        let collector = || Collector::new(&header, calls);
-        let mut collector = self.wants_page().then(collector);
+        let mut collector = (self.wants_page()).then(|| Collector::new(&header, calls));
         let mut torn = None;
         let mut meter = Meter::of_bytes(console, "replaying", total);
         let mut events = 0u64;
@@ -148,6 +140,16 @@ impl ReplayingArgs {
             page.page()
         });
         Ok(Replayed { report, page })
+    }
+
+    fn options(&self) -> Options {
+        let mut policies = self.policies.clone();
+        policies.extend(self.without().map(|(.., named)| named));
+        Options {
+            policies,
+            shown: self.differences,
+            ..Options::default()
+        }
     }
 
     /// Returns each policy without one of its switches, if that is wanted: the policy, the switch,

@@ -14,8 +14,9 @@ use vmarea_explain::top::{Look, Sampler, openmetrics};
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///
 /// Reads the lists of mappings of all processes that you are allowed to inspect, but never smaps.
-/// The number of mergeable mappings is an estimate from these lists; Enter explains the selected
-/// process, as `vmarea explain -p PID` does. Press ? for the other keys. However many processes
+/// MERGEABLE? counts the mappings that all repairs of `vmarea merge` together would probably save,
+/// as far as these lists show it; Enter explains the selected process exactly, as
+/// `vmarea explain -p PID` does. Press ? for the other keys. However many processes
 /// there are, the samples take at most 5 % of one core: if need be, the interval becomes longer.
 #[derive(Debug, Args)]
 pub struct Top {

@@ -201,6 +201,26 @@ static int scenario_places(char **v) {
     return wrong != 0;
 }
 
+static void *waits(void *argument) {
+    for (;;)
+        pause();
+    return argument;
+}
+
+/* starts many threads, and then creates guards */
+static int scenario_crowd(char **v) {
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    for (long i = 0; i < atol(v[0]); i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, &small, waits, 0))
+            die("pthread_create");
+    }
+    char *guards[] = {"guards", v[1]};
+    return scenario_places(guards);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -216,6 +236,7 @@ int main(int argc, char **argv) {
         {"sandboxed", 3, scenario_sandboxed},
         {"reserve", 1, scenario_reserve},
         {"places", 2, scenario_places},
+        {"crowd", 2, scenario_crowd},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

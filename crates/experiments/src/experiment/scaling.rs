@@ -213,28 +213,7 @@ fn measured(context: &Context<'_>, report: &mut Report) -> Result<Vec<f64>, Stri
     for (work, label) in WORKS {
         let mut lines = Vec::new();
         for who in ["one writer", "parts", "kernel"] {
-            let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
-            let mut length = Vec::new();
-            for _ in 0..rounds {
-                let at = |ranges, threads| {
-                    speed(
-                        who,
-                        Load {
-                            work,
-                            ranges,
-                            threads,
-                            times,
-                        },
-                    )
-                };
-                let (one, two) = (at(Ranges::Parts, 1)?, at(Ranges::Parts, 2)?);
-                let near = at(Ranges::OnePart, 2)?;
-                ratios[0].push(two.clock / one.clock);
-                ratios[1].push(two.processor / one.processor);
-                ratios[2].push(near.clock / one.clock);
-                length.push(1e9 / one.processor / 2.0);
-            }
-            let cells = ratios.map(|runs| Figure::of_runs(&runs, Unit::Ratio));
+            let (length, cells) = compared(who, work, (rounds, times))?;
             if who == "parts"
                 && let Some(figure) = &cells[0]
             {
@@ -248,8 +227,7 @@ fn measured(context: &Context<'_>, report: &mut Report) -> Result<Vec<f64>, Stri
                 ));
             }
             if who == "one writer" {
-                let figure = Figure::of_runs(&length, Unit::Nanoseconds);
-                lengths.push(figure.map_or(0.0, |figure| figure.median));
+                lengths.push(length);
             }
             lines.push(Line {
                 who: who.to_owned(),
@@ -260,6 +238,35 @@ fn measured(context: &Context<'_>, report: &mut Report) -> Result<Vec<f64>, Stri
     }
     report.tables.push(table);
     Ok(lengths)
+}
+
+/// The columns of the table of measured speeds.
+type Cells = [Option<Figure>; 3];
+
+/// Returns the length of a call of one thread in nanoseconds, and the speeds of two threads.
+fn compared(who: &str, work: Work, (rounds, times): (usize, u64)) -> Result<(f64, Cells), String> {
+    let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
+    let mut length = Vec::new();
+    for _ in 0..rounds {
+        let at = |ranges, threads| {
+            let load = Load {
+                work,
+                ranges,
+                threads,
+                times,
+            };
+            speed(who, load)
+        };
+        let (one, two) = (at(Ranges::Parts, 1)?, at(Ranges::Parts, 2)?);
+        let near = at(Ranges::OnePart, 2)?;
+        ratios[0].push(two.clock / one.clock);
+        ratios[1].push(two.processor / one.processor);
+        ratios[2].push(near.clock / one.clock);
+        length.push(1e9 / one.processor / 2.0);
+    }
+    let cells = ratios.map(|runs| Figure::of_runs(&runs, Unit::Ratio));
+    let length = Figure::of_runs(&length, Unit::Nanoseconds);
+    Ok((length.map_or(0.0, |figure| figure.median), cells))
 }
 
 /// Returns the speed of `cpus` processors relative to one, if each call holds a lock for `held`

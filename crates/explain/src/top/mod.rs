@@ -61,7 +61,8 @@ pub struct ProcessRow {
     pub per_minute: Option<f64>,
     /// Minutes until the limit is reached if the growth continues; `None` without growth.
     pub minutes_to_limit: Option<f64>,
-    /// Number of mappings that could probably be saved.
+    /// Number of mappings that all repairs together would probably save, as far as the list of
+    /// mappings shows it.
     pub joinable: u64,
     /// Size of the address space in bytes.
     pub virtual_bytes: u64,

@@ -81,6 +81,11 @@ impl Own {
         .union(VmFlags::NOHUGEPAGE)
         .union(VmFlags::MERGEABLE);
 
+    /// True if there is no rule.
+    pub(crate) fn is_none(self) -> bool {
+        self.0.is_none()
+    }
+
     fn sticky(self) -> VmFlags {
         self.0.map_or(VmFlags::empty(), |own| own.sticky()) & Own::MAY_STICK
     }

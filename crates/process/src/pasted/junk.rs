@@ -20,8 +20,10 @@ const VALUES: [&[u8]; 5] = [
 pub fn removed(file: &[u8]) -> Pasted<'_> {
     let plain = trimmed(file);
     if maps::parse_smaps(&plain).is_ok() {
+        let notes = missing_end(&plain, !file.ends_with(b"\n"));
         return Pasted {
             text: plain,
+            notes: notes.map(str::to_owned).into_iter().collect(),
             ..Pasted::default()
         };
     }
@@ -35,6 +37,8 @@ pub fn removed(file: &[u8]) -> Pasted<'_> {
     let mut notes = Vec::new();
     if cut {
         notes.push("the list is cut off: its last line is incomplete and was left out".to_owned());
+    } else if let Some(note) = missing_end(&text, false) {
+        notes.push(note.to_owned());
     }
     if other > 0 {
         let s = if other == 1 { " that is" } else { "s that are" };
@@ -47,6 +51,35 @@ pub fn removed(file: &[u8]) -> Pasted<'_> {
         notes,
         ..Pasted::default()
     }
+}
+
+/// Returns a note if the end of a list is missing, although every line of it can be parsed.
+///
+/// `is_torn` says that the last line has no line end, so that its name may be incomplete.
+fn missing_end(list: &[u8], is_torn: bool) -> Option<&'static str> {
+    // Number of mappings from which on a list is taken for that of a whole process.
+    const WHOLE: usize = 20;
+    let (mut mappings, mut flags_follow, mut any_flags, mut stack, mut files) =
+        (0, true, false, false, false);
+    for line in list.split(|&byte| byte == b'\n') {
+        if line.starts_with(b"VmFlags:") {
+            (flags_follow, any_flags) = (true, true);
+        } else if maps::parse(line).is_ok_and(|list| list.len() == 1) {
+            mappings += 1;
+            flags_follow = false;
+            stack |= line.ends_with(b"[stack]");
+            files |= line.contains(&b'/');
+        }
+    }
+    if any_flags && !flags_follow {
+        return Some("the list is cut off: its last mapping has no flags");
+    }
+    if is_torn {
+        return Some("the last line has no line end: the list may be cut off there");
+    }
+    // The stack is near the end of every process's list.
+    let is_short = mappings >= WHOLE && files && !stack;
+    is_short.then_some("the list has no [stack]: its end may be missing")
 }
 
 /// Removes empty lines at both ends, and carriage returns, which an editor on another system may
@@ -68,21 +101,25 @@ fn trimmed(file: &[u8]) -> Cow<'_, [u8]> {
 pub(super) fn extracted(file: &[u8]) -> (Vec<u8>, usize, bool) {
     let mut text = Vec::new();
     let (mut other, mut cut) = (0, false);
+    let is_torn = !file.ends_with(b"\n");
+    let mut in_list = false;
     let lines: Vec<_> = file.trim_ascii().split(|&byte| byte == b'\n').collect();
     for (n, line) in lines.iter().enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // The space after an empty name belongs to the line; quotes and spaces around it do not.
         let end = line.iter().rposition(|byte| !b"\"'`, ".contains(byte));
         let line = &line[..end.map_or(0, |end| end + 1)];
-        if let Some(mapping) = mapping(line) {
-            text.extend_from_slice(mapping);
+        let is_last = n + 1 == lines.len() && !text.is_empty();
+        if let Some(part) = mapping(line).or_else(|| value(line).filter(|_| !text.is_empty())) {
+            text.extend_from_slice(part);
             text.push(b'\n');
-        } else if let Some(value) = value(line).filter(|_| !text.is_empty()) {
-            text.extend_from_slice(value);
-            text.push(b'\n');
-        } else if n + 1 == lines.len() && !text.is_empty() && is_begun(line) {
+            in_list = true;
+        } else if is_last && (is_begun(line) || (is_torn && in_list)) {
             cut = true;
-        } else if !is_other_value(line) {
+        } else if is_other_value(line) {
+            in_list = true;
+        } else {
+            in_list = false;
             other += 1;
         }
     }
@@ -161,6 +198,39 @@ mod tests {
             let notes = removed(text.as_bytes()).notes;
             assert_eq!(notes.len(), 1, "{cut}");
             assert!(notes[0].contains("cut off"), "{notes:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_cut_off_where_it_can_be_parsed_is_noticed() {
+        let smaps: String = (1..30)
+            .map(|n| {
+                let name = if n == 29 { "[stack]" } else { "/lib/c.so" };
+                format!(
+                    "{n:x}000-{:x}000 rw-p 00000000 00:00 0 {name}\nSize: 4 kB\nRss: 8 kB\nVmFlags: rd wr\n",
+                    n + 1
+                )
+            })
+            .collect();
+        let plain = |text: &str| {
+            let lines = text.lines().filter(|line| line.contains("-p"));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let notes = |text: &str| removed(text.as_bytes()).notes;
+        assert_eq!(notes(&smaps), [""; 0]);
+        assert_eq!(notes(&plain(&smaps)), [""; 0]);
+        for length in 1..smaps.len() - 1 {
+            let cut = &smaps[..smaps.len() - length];
+            // A list that ends after a mapping may be whole, unless it is that of a process.
+            let ends = cut.ends_with("wr\n") && cut.lines().count() < 4 * 20;
+            if cut.contains("VmFlags: rd wr\n") && !ends {
+                assert_eq!(notes(cut).len(), 1, "{cut}");
+            }
+        }
+        let maps = plain(&smaps);
+        for length in 1..300 {
+            let cut = &maps[..maps.len() - length];
+            assert_eq!(notes(cut).len(), 1, "{cut}");
         }
     }
 

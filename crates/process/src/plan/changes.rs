@@ -89,6 +89,10 @@ impl Changes {
 fn guards(mappings: &[Mapping], boundaries: &[Boundary], pages: &dyn Pages, found: &mut Changes) {
     for (around, three) in boundaries.windows(2).zip(mappings.windows(3)) {
         let [below, guard] = [&three[0], &three[1]];
+        // Memory between two guards has the same reason on both sides.
+        if guard.is_accessible() {
+            continue;
+        }
         if around.iter().any(|b| b.reason != Reason::Guard) {
             continue;
         }

@@ -111,8 +111,15 @@ impl Prediction {
             }
             let is_marked = matches!(change, Some(Change::Mark { .. }));
             let is_changed = change.is_some();
+            // Without the anon_vmas, a guard is expected to join one of its neighbours only.
+            let unless = match last_marked && !is_changed {
+                true => Unless::Unknown,
+                false => Unless::Refused,
+            };
             match self.mappings.last_mut() {
-                Some(last) if (is_changed || last_changed) && joins(policy, last, &mapping) => {
+                Some(last)
+                    if (is_changed || last_changed) && joins(policy, last, &mapping, unless) =>
+                {
                     append(last, &mapping);
                     last_changed = true;
                 }
@@ -289,16 +296,26 @@ fn apply(change: &Change, mapping: &mut Mapping) {
     }
 }
 
+/// Knowledge that prevents the expectation that two mappings merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unless {
+    /// The kernel certainly refuses to merge them.
+    Refused,
+    /// The kernel refuses to merge them, or an unknown attribute decides.
+    Unknown,
+}
+
 /// Returns true if the kernel merges the two mappings when a call affects their boundary.
-fn joins(policy: &Policy, a: &Mapping, b: &Mapping) -> bool {
+fn joins(policy: &Policy, a: &Mapping, b: &Mapping, unless: Unless) -> bool {
     if a.entry.end != b.entry.start {
         return false;
     }
     let pair = Pair::of(a, b);
-    !matches!(
-        explain(policy, &pair.a, &pair.b, pair.hidden),
-        Explanation::Apart(_)
-    )
+    match explain(policy, &pair.a, &pair.b, pair.hidden) {
+        Explanation::Together => true,
+        Explanation::OneOf(_) => unless == Unless::Refused,
+        Explanation::Apart(_) => false,
+    }
 }
 
 /// Extends `lower` by the mapping directly above it.
@@ -311,8 +328,10 @@ fn append(lower: &mut Mapping, upper: &Mapping) {
         *a = b;
         (a.start, a.pgoff) = (start, pgoff);
     }
-    let flags = lower.flags() | (upper.flags() & VmFlags::STICKY);
-    lower.flags = lower.flags.map(|_| flags);
+    let sticky = upper.flags() & VmFlags::STICKY;
+    if lower.flags.is_some() || !sticky.is_empty() {
+        lower.flags = Some(lower.flags() | sticky);
+    }
     lower.resident = added(lower.resident, upper.resident);
     lower.entry.end = upper.entry.end;
     if let Some(vma) = lower.kernel.as_mut() {

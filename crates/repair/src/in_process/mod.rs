@@ -40,7 +40,7 @@ mod watch;
 mod work;
 
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::panic::resume_unwind;
 use std::ptr;
 use std::thread;
@@ -192,7 +192,7 @@ impl Merger {
             pace,
             copies,
             &mut report,
-            &mut |_| (),
+            &mut |_| ControlFlow::Continue(()),
         )?;
         report.forks = self.executor.forks() - forks_before;
         report.after = count_mappings(pid, &range).map_err(failed)?;

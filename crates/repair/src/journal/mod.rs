@@ -15,8 +15,9 @@
 //! restored .                           the state has been restored
 //! tools CODE TABLE ROOM_START ROOM_END FD COPIES INODE .    the agent in the process
 //! piece START END .                    a piece is about to be joined
-//! guard START END .                    a guard page is about to be opened and marked
-//! guarded .                            the guard page is marked, or unchanged
+//! guard START END .                    a guard page is about to be opened and marked; each of several
+//!                                      has its own line
+//! guarded .                            all these guard pages are marked, or unchanged
 //! whole .                              the piece is joined, or unchanged
 //! released .                           the process runs as before
 //! clearing .                           the agent is incomplete: it is being injected
@@ -76,8 +77,9 @@ pub(super) struct State {
     pub(super) saved: Option<Saved>,
     pub(super) agent: Option<Agent>,
     pub(super) piece: Option<VmRange>,
-    /// The guard page that is being replaced with a guard marker. It may currently be accessible.
-    pub(super) guard: Option<VmRange>,
+    /// The guard pages that are being replaced with guard markers. One of them may currently be
+    /// accessible.
+    pub(super) guards: Vec<VmRange>,
     /// True while the agent is being injected or removed, so parts of it may be missing.
     pub(super) clearing: bool,
 }
@@ -300,9 +302,10 @@ impl Journal {
         self.line("whole")
     }
 
-    /// Records that a guard page is about to be made accessible and then marked.
-    pub(super) fn guard(&mut self, guard: VmRange) -> io::Result<()> {
-        self.line(&format!("guard {:x} {:x}", guard.start, guard.end))
+    /// Records that guard pages are about to be made accessible and then marked, one by one.
+    pub(super) fn guards(&mut self, guards: impl Iterator<Item = VmRange>) -> io::Result<()> {
+        let lines = guards.map(|guard| format!("guard {:x} {:x} .\n", guard.start, guard.end));
+        self.file.write_all(lines.collect::<String>().as_bytes())
     }
 
     pub(super) fn guarded(&mut self) -> io::Result<()> {
@@ -371,9 +374,10 @@ fn read_line(state: &mut State, line: &str) -> Option<()> {
         }
         "guard" => {
             let (start, end) = (hex()?, hex()?);
-            state.guard = Some((start < end).then(|| VmRange::new(start, end))?);
+            let guard = (start < end).then(|| VmRange::new(start, end))?;
+            state.guards.push(guard);
         }
-        "guarded" => state.guard = None,
+        "guarded" => state.guards.clear(),
         "whole" => state.piece = None,
         "made" => state.clearing = false,
         "clearing" => state.clearing = true,

@@ -47,7 +47,7 @@ fn what_was_written_is_read_and_a_torn_line_is_not() {
         saved: Some(saved),
         agent: Some(agent),
         piece: Some(VmRange::new(0x4000, 0x8000)),
-        guard: None,
+        guards: Vec::new(),
         clearing: false,
     };
     assert_eq!(state, expected);

@@ -26,7 +26,7 @@ use vmarea_process::pages::{LivePages, Pages};
 
 /// Maximum time for which the process runs between two pieces. Below this limit, the process runs
 /// for as long as it was stopped.
-pub(super) const LONGEST_REST: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// Joins the mappings of a piece while the process is stopped.
 pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);

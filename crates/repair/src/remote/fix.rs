@@ -1,6 +1,6 @@
 //! Performs those repairs of another process that move no pages (see [`fixes`](crate::fixes)).
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
 use vmarea_merge::types::{VmFlags, VmRange};
@@ -51,13 +51,14 @@ pub(super) fn steps(
 /// Performs one repair, and measures the decrease in the number of mappings.
 ///
 /// The steps are planned while the process runs. Each stop makes as many steps as fit into the
-/// allowed pause, and skips those whose place is no longer as planned.
+/// allowed pause, and skips those whose place is no longer as planned. `progress` is called before
+/// the first stop and after each, and ends the repair if it breaks.
 pub(super) fn make(
     session: &mut Session,
     kernel: Option<&KernelView>,
     range: &Range<u64>,
     fix: Fix,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Fixed, RepairError> {
     let failed = RepairError::maps(session.pid);
     let planned = steps(session.pid, kernel, range, fix)?;
@@ -72,7 +73,17 @@ pub(super) fn make(
     let before = count_mappings(session.pid, range).map_err(&failed)?;
     let mut attributes = Attributes::open(&session.pid.to_string()).map_err(&failed)?;
     let mut rest = &planned.steps[..];
-    while let Some(step) = rest.first() {
+    loop {
+        let goes_on = progress(Progress {
+            mappings: (planned.steps.len() - rest.len()) as u64,
+            of: planned.steps.len() as u64,
+            long_pauses: done.long_pauses,
+        });
+        let Some(step) = rest.first() else { break };
+        if goes_on.is_break() {
+            done.left = rest.len() as u64;
+            break;
+        }
         let made = match reservation(step) {
             // The kernel does not show the flags of a stopped process quickly, so they are read
             // directly before the stop.
@@ -84,11 +95,6 @@ pub(super) fn make(
             }
         };
         rest = &rest[made..];
-        progress(Progress {
-            mappings: (planned.steps.len() - rest.len()) as u64,
-            of: planned.steps.len() as u64,
-            long_pauses: done.long_pauses,
-        });
     }
     let after = count_mappings(session.pid, range).map_err(failed)?;
     done.fewer = Some(before.cast_signed() - after.cast_signed());
@@ -104,27 +110,29 @@ fn reservation(step: &Step) -> Option<VmRange> {
 }
 
 /// Stops the process and executes the first of `steps`, as many as fit into the allowed pause and
-/// at least one ([`may_continue`](crate::pace::Pace::may_continue)). Returns their number.
+/// at least one ([`changes`](crate::pace::Pace::changes)). Returns their number.
 fn make_in_one_stop(
     session: &mut Session,
     steps: &[Step],
     done: &mut Fixed,
 ) -> Result<usize, RepairError> {
     let mut places = Places::open(session.pid)?;
-    let (pace, begun) = (session.pace, Instant::now());
+    let (pace, begun) = (&mut session.pace, Instant::now());
     let held = stop_patiently(&session.target, &mut session.journal)?;
     let stopping = begun.elapsed();
     let mut made = 0;
     let changed = places.begin().and_then(|()| {
-        for step in steps {
-            if made > 0 && !pace.may_continue(stopping, begun.elapsed()) {
+        while made < steps.len() {
+            let fits = pace.changes(stopping, begun.elapsed());
+            if made > 0 && fits == 0 {
                 break;
             }
-            made += 1;
-            if places.allow(step) {
-                let changed = make_step(&held, &session.agent, &mut session.journal, step)?;
-                done.places += u64::from(changed);
-            }
+            let some = &steps[made..steps.len().min(made + fits.max(1))];
+            made += some.len();
+            let work = Instant::now();
+            let some: Vec<_> = some.iter().filter(|step| places.allow(step)).collect();
+            done.places += make_steps(&held, &session.agent, &mut session.journal, &some)?;
+            pace.changed(some.len(), work.elapsed());
         }
         Ok(())
     });
@@ -141,55 +149,91 @@ fn make_in_one_stop(
     Ok(made)
 }
 
-/// Executes one step of a repair; returns whether all its calls succeeded.
-fn make_step(
+/// Executes steps, with as few runs of the agent as possible, because each run sends a signal, which
+/// takes long in a process with thousands of threads. Returns the number of steps all of whose calls
+/// succeeded.
+fn make_steps(
     held: &StoppedProcess<'_>,
     agent: &Agent,
     journal: &mut Journal,
-    step: &Step,
-) -> Result<bool, RepairError> {
-    if step.touch.is_some_and(|page| !held.target.touch(page)) {
-        return Ok(false);
+    steps: &[&Step],
+) -> Result<u64, RepairError> {
+    let touched = |step: &&&Step| step.touch.is_none_or(|page| held.target.touch(page));
+    let steps: Vec<&Step> = steps.iter().filter(touched).copied().collect();
+    let guards = || steps.iter().filter_map(|step| step.guard());
+    if guards().next().is_some() {
+        journal.guards(guards()).map_err(journal::failed)?;
     }
-    if let Some(guard) = step.guard() {
-        journal.guard(guard).map_err(journal::failed)?;
-    }
-    let mut calls = step.calls.clone();
-    let done = held.run(agent, &mut calls, 0)?;
-    if let (Some(call), true) = (step.take_back, (1..calls.len()).contains(&done)) {
-        let refused = (0..TRIES).all(|_| held.run(agent, &mut [call], 0).is_ok_and(|n| n == 0));
-        if refused {
-            let guard = step.guard().unwrap_or_default();
-            return Err(RepairError::LeftStopped {
-                pid: held.pid(),
-                what: format!(
-                    "the guard at {:#x} can be neither marked nor made again",
-                    guard.start
-                ),
-                cause: std::io::Error::from_raw_os_error(calls[done].errno()),
-            });
+    let (mut rest, mut succeeded) = (&steps[..], 0);
+    while !rest.is_empty() {
+        let mut calls: Vec<_> = rest.iter().flat_map(|step| &step.calls).copied().collect();
+        let done = held.run(agent, &mut calls, 0)?;
+        // Calls of the complete steps, and the number of these steps.
+        let (mut first, mut complete) = (0, 0);
+        for step in rest {
+            if first + step.calls.len() > done {
+                break;
+            }
+            (first, complete) = (first + step.calls.len(), complete + 1);
         }
+        succeeded += complete as u64;
+        let Some(refused) = rest.get(complete) else {
+            break;
+        };
+        if done > first {
+            take_back(held, agent, refused, calls[done].errno())?;
+        }
+        rest = &rest[complete + 1..];
     }
-    if step.guard().is_some() {
+    if guards().next().is_some() {
         journal.guarded().map_err(journal::failed)?;
     }
-    Ok(done == calls.len())
+    Ok(succeeded)
 }
 
-/// Marks a guard page that an interrupted run has made accessible; otherwise does nothing.
-pub(super) fn finish_guard(
+/// Reverts the first call of a step, a later call of which failed with `errno`.
+fn take_back(
     held: &StoppedProcess<'_>,
     agent: &Agent,
-    guard: VmRange,
+    step: &Step,
+    errno: i32,
+) -> Result<(), RepairError> {
+    let Some(call) = step.take_back else {
+        return Ok(());
+    };
+    for _ in 0..TRIES {
+        if held.run(agent, &mut [call], 0)? > 0 {
+            return Ok(());
+        }
+    }
+    let guard = step.guard().unwrap_or_default();
+    Err(RepairError::LeftStopped {
+        pid: held.pid(),
+        what: format!(
+            "the guard at {:#x} can be neither marked nor made again",
+            guard.start
+        ),
+        cause: std::io::Error::from_raw_os_error(errno),
+    })
+}
+
+/// Marks those guard pages that an interrupted run has made accessible.
+pub(super) fn finish_guards(
+    held: &StoppedProcess<'_>,
+    agent: &Agent,
+    guards: &[VmRange],
 ) -> Result<(), RepairError> {
     let pid = held.pid();
     let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
-    let mut empty = true;
-    Pages::of(pid)?.each(guard, |_, _| {
-        empty = false;
-        false
-    })?;
-    if is_writable(&mappings, guard) && empty {
+    for &guard in guards {
+        let mut empty = true;
+        Pages::of(pid)?.each(guard, |_, _| {
+            empty = false;
+            false
+        })?;
+        if !empty || !is_writable(&mappings, guard) {
+            continue;
+        }
         let mut calls = [fixes::mark(guard)];
         held.run(agent, &mut calls, 0)?;
         if calls[0].errno() != 0 {

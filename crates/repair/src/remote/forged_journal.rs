@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use vmarea_merge::types::VmRange;
 
-use super::fix::finish_guard;
+use super::fix::finish_guards;
 use super::injector::Injector;
 use super::test_process::while_it_stands;
 use super::trust;
@@ -45,7 +45,7 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
         let code = code_of(pid);
         let at = |start, end| Some(VmRange::new(start, end));
         type Forgery<'a> = &'a dyn Fn(&mut State, &mut Agent);
-        let forged: [Forgery<'_>; 16] = [
+        let forged: [Forgery<'_>; 17] = [
             &|_, agent| agent.code = area.start,
             &|_, agent| agent.code = u64::MAX,
             &|_, agent| agent.code += 8,
@@ -61,7 +61,8 @@ fn what_a_journal_names_must_be_what_a_repair_has_put_there() {
             &|state, _| state.piece = at(area.start + 1, area.end),
             &|state, agent| state.piece = at(agent.room.start, agent.room.start + PAGE),
             &|state, _| state.piece = at(code.start, code.end),
-            &|state, _| state.guard = at(0, 1 << 40),
+            &|state, _| state.guards.extend(at(0, 1 << 40)),
+            &|state, _| state.guards = vec![VmRange::new(area.start, area.start + PAGE); 1_000],
         ];
         for (n, forged) in forged.iter().enumerate() {
             assert!(check(*forged).is_err(), "number {n}");
@@ -115,7 +116,7 @@ fn a_guard_that_was_left_open_is_marked_and_data_is_not() {
             VmRange::new(start, start + PAGE),
             VmRange::new(start + PAGE, start + 2 * PAGE),
         );
-        finish_guard(held, &agent, data).expect("nothing to do");
+        finish_guards(held, &agent, &[data]).expect("nothing to do");
         let mut byte = [0];
         held.memory()
             .read_exact_at(&mut byte, start)
@@ -131,7 +132,7 @@ fn a_guard_that_was_left_open_is_marked_and_data_is_not() {
             assert!(held.target.touch(open.start));
             let drop = Call::plain(0, libc::SYS_madvise, &[open.start, PAGE, 4]);
             held.run(&agent, &mut [drop], 0).expect("it stands");
-            finish_guard(held, &agent, open).expect("it is marked");
+            finish_guards(held, &agent, &[data, open]).expect("it is marked");
             assert!(!held.target.touch(open.start), "a guard can be written to");
         }
     });

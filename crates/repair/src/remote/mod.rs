@@ -40,7 +40,7 @@ mod stop;
 mod target;
 mod trust;
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -76,8 +76,14 @@ pub struct Survey {
     pub may_remain: u64,
     /// Number of runs of neighbours that could be one mapping.
     pub runs: u64,
+    /// Number of mappings in these runs.
+    pub members: u64,
     /// Total size of the runs, in bytes.
     pub bytes: u64,
+    /// Number of places that repairs which move no pages would change.
+    pub changed: u64,
+    /// Number of threads that each stop of the process stops.
+    pub threads: u64,
     /// Number of shared pages that would be copied.
     pub copies: u64,
     /// True if some pages might be pinned. Only an attempt to move a page shows whether the page is
@@ -191,7 +197,10 @@ impl Remote {
             after: merged.after(),
             may_remain: fixed.may_remain + may_remain,
             runs: merged.runs,
+            members: merged.members,
             bytes: merged.bytes,
+            changed: fixed.changed,
+            threads: proc_status::tasks(self.pid)?.len() as u64,
             copies: merged.copies,
             may_be_pinned,
             kept,
@@ -207,17 +216,19 @@ impl Remote {
     /// [`RepairError::PauseTooShort`]; [`RepairError::LeftStopped`] and
     /// [`RepairError::LeftBehind`], after which [`Remote::resume`] tries again.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
-        self.merge_with(range, &mut |_| ())
+        self.merge_with(range, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Same as [`Remote::merge`], and calls `progress` after each piece.
+    /// Same as [`Remote::merge`], and calls `progress` before the first piece and after each. If
+    /// `progress` breaks, the merge ends there, and [`Report::left`] is the number of mappings that
+    /// were not tried.
     ///
     /// # Errors
     /// The errors of [`Remote::merge`].
     pub fn merge_with(
         &self,
         range: &Range<u64>,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Report, RepairError> {
         let begun = Instant::now();
         let (runs, kept) = self.runs(&self.mappings()?, range);
@@ -228,7 +239,15 @@ impl Remote {
             kept,
             ..Report::default()
         };
-        if !runs.is_empty() {
+        let of = runs.iter().map(|run| run.parts.len() as u64).sum();
+        let start = Progress {
+            mappings: 0,
+            of,
+            long_pauses: 0,
+        };
+        if of > 0 && progress(start).is_break() {
+            report.left = of;
+        } else if of > 0 {
             let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
             let (pace, copies) = (session.pace, self.options.copy_pages);
             let executor = &mut RemoteExecutor(&mut session);
@@ -266,10 +285,12 @@ impl Remote {
     /// # Errors
     /// The errors of [`Remote::merge`].
     pub fn fix(&self, range: &Range<u64>, fixes: &[Fix]) -> Result<Vec<Fixed>, RepairError> {
-        self.fix_with(range, fixes, &mut |_, _| ())
+        self.fix_with(range, fixes, &mut |_, _| ControlFlow::Continue(()))
     }
 
-    /// Same as [`Remote::fix`], and calls `progress` after each stop of the process.
+    /// Same as [`Remote::fix`], and calls `progress` before the first stop of each repair and after
+    /// each stop. If `progress` breaks, no further place is changed, and [`Fixed::left`] is the
+    /// number of places that were not tried.
     ///
     /// # Errors
     /// The errors of [`Remote::merge`].
@@ -277,7 +298,7 @@ impl Remote {
         &self,
         range: &Range<u64>,
         fixes: &[Fix],
-        progress: &mut dyn FnMut(Fix, Progress),
+        progress: &mut dyn FnMut(Fix, Progress) -> ControlFlow<()>,
     ) -> Result<Vec<Fixed>, RepairError> {
         let would = self.survey_fixes(range, fixes)?;
         if would.iter().all(|fixed| fixed.places == 0) {
@@ -288,13 +309,14 @@ impl Remote {
             return Ok(would.into_iter().map(nothing).collect());
         }
         let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
-        let done: Result<Vec<_>, RepairError> = fixes
-            .iter()
-            .map(|&fix| {
+        let fits = session.pace.check();
+        let done = fits.and_then(|()| {
+            let fix = |&fix| {
                 let progress = &mut |done| progress(fix, done);
                 fix::make(&mut session, self.kernel.as_ref(), range, fix, progress)
-            })
-            .collect();
+            };
+            fixes.iter().map(fix).collect()
+        });
         session.end(done)
     }
 
@@ -361,8 +383,8 @@ impl Remote {
             move_back(&held, &agent, piece)?;
             journal.whole().map_err(journal::failed)?;
         }
-        if let (Some(agent), Some(guard)) = (state.agent, state.guard) {
-            fix::finish_guard(&held, &agent, guard)?;
+        if let (Some(agent), false) = (state.agent, state.guards.is_empty()) {
+            fix::finish_guards(&held, &agent, &state.guards)?;
             journal.guarded().map_err(journal::failed)?;
         }
         let mut cleared = Ok(());

@@ -52,7 +52,7 @@ impl Target {
         if status.tracer != 0 {
             return Err(RepairError::Traced {
                 pid,
-                tracer: status.tracer,
+                tracer: proc_status::process_of(status.tracer),
             });
         }
         if status.has_ended {

@@ -16,6 +16,7 @@ use vmarea_merge::types::VmRange;
 
 use super::agent::{MOST_BYTES, TABLE_BYTES};
 use crate::journal::{Agent, State};
+use crate::pace::MOST_CHANGES;
 use crate::piece::Room;
 use crate::plan::PAGE;
 use crate::proc_status;
@@ -75,9 +76,10 @@ pub(super) fn check(pid: i32, state: &State) -> Result<(), Doubt> {
         };
     };
     at.agent(agent, state.clearing, state.piece)?;
-    if let Some(guard) = state.guard {
-        at.guard(guard)?;
+    if state.guards.len() > MOST_CHANGES {
+        return Err("it names more guard pages than a repair opens at once".to_owned());
     }
+    state.guards.iter().try_for_each(|guard| at.guard(*guard))?;
     state.piece.map_or(Ok(()), |piece| at.piece(piece, agent))
 }
 

@@ -18,6 +18,12 @@ pub(super) fn over_time(still: bool) -> Markup {
             h2 { (heading) }
             (toolbar(still))
             ul #legend .legend aria-label="Colours of the mappings, with their number at this moment" {}
+            @if !still {
+                p.note.glyphs {
+                    span.merge { "▲" } " merge  " span.split { "▮" } " split  " span.refusal { "●" } " refusal  "
+                    span.failure { "✕" } " failed call; the vertical line is the chosen moment"
+                }
+            }
             div #plots {
                 @if !still { canvas #lanes .lanes {} }
                 div.map-frame {

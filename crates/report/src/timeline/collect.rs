@@ -159,19 +159,17 @@ impl Collector {
         let tracked = &mut self.spaces[number as usize];
         let first = tracked.special.is_empty();
         tracked.special = special(snapshot);
-        let site = if first {
+        // Later lists show what no recorded call did; what was known before stays attributed.
+        let site = first.then(|| {
             tracked.space.name = program(snapshot, replayer.recorded().1);
-            let site = Site {
+            self.tables.sites.number(Site {
                 call: "execve".to_owned(),
                 stack: None,
-            };
-            self.tables.sites.number(site)
-        } else {
-            0
-        };
+            })
+        });
         let cause = Cause {
             step,
-            site: Some(site),
+            site,
             space: number,
         };
         let changed = self.compare(replayer, snapshot.mm, Extent::All, cause);

@@ -12,6 +12,7 @@ use crate::page::{Kept, Owner};
 use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
 use crate::vma::merge::{GivenUp, Plan};
@@ -23,13 +24,19 @@ use vmarea_range_tree::Entry;
 /// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
+/// Returns the page offset at an address minus the page number of the address.
+fn pgoff_base(pgoff: Pgoff, addr: u64) -> u64 {
+    pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0)
+}
+
 /// Other VMAs in the new bounds of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Others {
     /// There are none.
     None,
-    /// The VMA takes their place in the map; they are detached.
-    Absorbed,
+    /// The VMA takes their place in the map; they are detached. Their intervals in the interval
+    /// trees ended at or below `limit`, and so can the VMA's.
+    Absorbed { limit: u64 },
 }
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
@@ -46,17 +53,25 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some((_, range, _)) = plan.shrink {
             self.put_to_use(range.start);
         }
-        let reserved = self.reserve_in_index(2, plan.range.start);
-        reserved.map_err(|_| GivenUp::Memory)?;
-        let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
-        let spare = self.spare_frames(survivor, plan.copies);
-        let mut spare = spare.map_err(|_| GivenUp::Memory)?;
+        if E::Writers::PARTS > 0 {
+            // A VMA whose start moves to another part is inserted there.
+            let reserved = self.reserve_in_index(2, plan.range.start);
+            reserved.map_err(|_| GivenUp::Memory)?;
+        }
+        let mut spare = Vec::new();
+        if plan.copies > 0 {
+            let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
+            let frames = self.spare_frames(survivor, plan.copies);
+            spare = frames.map_err(|_| GivenUp::Memory)?;
+        }
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
-        let mut root_locks = self.root_locks_of(plan);
-        // Computed before any change: if the target gets another anon_vma, its pages must change
-        // too.
-        let changes = self.changes(plan);
+        // The changes are computed before any change: if the target gets another anon_vma, its pages
+        // must change too.
+        let (mut root_locks, changes) = match self.lock_only_root(plan) {
+            Some(root_locks) => (root_locks, Changes::new()),
+            None => (self.root_locks_of(plan), self.changes(plan)),
+        };
         let changed = self.change_pages(&changes, &mut spare);
         self.give_back(spare);
         changed?;
@@ -88,10 +103,13 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             }
             self.set_range_held(plan.target, whole, &mut root_locks);
         } else {
+            let mut limit = 0;
             for id in plan.remove.into_iter().flatten() {
+                limit = space.vma(id).rmap_limit().max(limit);
                 self.detach(id);
             }
-            self.set_range_among(plan.target, whole, Others::Absorbed, &mut root_locks);
+            let others = Others::Absorbed { limit };
+            self.set_range_among(plan.target, whole, others, &mut root_locks);
             for id in plan.remove.into_iter().flatten() {
                 self.release_vma_held(id, &mut root_locks);
             }
@@ -115,6 +133,44 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         Ok(())
     }
 
+    /// Locks the root that a plan affects, if all its VMAs with an anon_vma have the same one, and
+    /// page offsets that fit the target's, so that no page changes. This is nearly always so.
+    fn lock_only_root(&self, plan: &Plan) -> Option<AnonVmaRootLocks<'s, E>> {
+        let space = self.space;
+        let becomes = pgoff_base(plan.pgoff, plan.range.start);
+        let mut only = None;
+        let mut is_alike = |id| {
+            let vma = space.vma(id);
+            let Some(anon_vma) = vma.anon_vma() else {
+                return true;
+            };
+            let first = *only.get_or_insert(anon_vma);
+            first == anon_vma && pgoff_base(vma.pgoff(), vma.start()) == becomes
+        };
+        let mut alone = true;
+        let [one, other] = plan.remove;
+        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let holder = plan.anon_from.filter(|id| *id != plan.target);
+        if !is_alike(plan.target) {
+            return None;
+        }
+        for id in [one, other, shrinks, holder] {
+            if let Some(id) = id {
+                alone = false;
+                if !is_alike(id) {
+                    return None;
+                }
+            }
+        }
+        let target = space.vma(plan.target);
+        let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
+        let mut root_locks = AnonVmaRootLocks::none();
+        if let Some(only) = only.filter(|_| !alone || !stays) {
+            root_locks.of(space, only);
+        }
+        Some(root_locks)
+    }
+
     /// Locks the anon_vma roots that a plan affects. If the plan only moves the target's end, locks
     /// none: `set_range_held` decides later whether to lock.
     fn root_locks_of(&self, plan: &Plan) -> AnonVmaRootLocks<'s, E> {
@@ -127,21 +183,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if stays && alone == [None; 4] {
             return AnonVmaRootLocks::none();
         }
-        let mut anon_vmas: SmallVec<[AnonVmaId; 5]> = SmallVec::new();
-        anon_vmas.extend(target.anon_vma());
-        for id in alone.into_iter().flatten() {
-            if let Some(anon_vma) = space.vma(id).anon_vma()
-                && anon_vmas.last() != Some(&anon_vma)
-            {
-                anon_vmas.push(anon_vma);
-            }
-        }
-        if let [only] = anon_vmas[..] {
-            let mut root_locks = AnonVmaRootLocks::none();
-            root_locks.of(space, only);
-            return root_locks;
-        }
-        space.lock_anon_vma_roots(anon_vmas)
+        let all = alone.into_iter().flatten().chain([plan.target]);
+        space.lock_anon_vma_roots(all.filter_map(|id| space.vma(id).anon_vma()))
     }
 
     /// Gives the target a copy of the chain of the VMA whose anon_vma survives. Returns the
@@ -154,7 +197,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Result<Option<Left>, Errno> {
         let space = self.space;
-        let Some(holder) = plan.anon_from.map(|id| space.vma(id)) else {
+        let holder = plan.anon_from.filter(|id| *id != plan.target);
+        let Some(holder) = holder.map(|id| space.vma(id)) else {
             return Ok(None);
         };
         let Some(survivor) = holder.anon_vma() else {
@@ -227,21 +271,16 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let Some(survivor) = holder.and_then(Vma::anon_vma) else {
             return changes;
         };
-        let base = |pgoff: Pgoff, start| pgoff.0.wrapping_sub(Pgoff::of_addr(start).0);
-        let becomes = base(plan.pgoff, plan.range.start);
-        let shrinks = plan.shrink.map(|(id, ..)| id);
-        let [one, other] = plan.remove;
-        for id in [one, other, shrinks, Some(plan.target)].into_iter().flatten() {
+        for id in plan.givers().into_iter().chain([plan.target]) {
             let vma = self.space.vma(id);
             let Some(was) = vma.anon_vma() else { continue };
-            if was == survivor && base(vma.pgoff(), vma.start()) == becomes {
-                continue;
-            }
             let range = VmRange::new(vma.start(), vma.end());
             let taken = range.clip(plan.range);
             let first = plan.pgoff.plus_bytes(taken.start - plan.range.start);
             let lies = vma.pgoff().plus_bytes(taken.start - range.start);
-            changes.push((taken, ((was, lies), (survivor, first))));
+            if lies != first || was != survivor {
+                changes.push((taken, ((was, lies), (survivor, first))));
+            }
         }
         changes
     }
@@ -262,9 +301,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         place: (VmRange, Pgoff),
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
+        self.start_write(id);
         self.set_range_among(id, place, Others::None, root_locks);
     }
 
+    /// Like `set_range_held`, for a VMA that is write-locked and takes in other VMAs.
     fn set_range_among(
         &mut self,
         id: VmaId,
@@ -272,9 +313,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         others: Others,
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
-        self.start_write(id);
         let vma = self.space.vma(id);
-        let (old_start, limit) = (vma.start(), vma.rmap_limit());
+        let (old_start, mut limit) = (vma.start(), vma.rmap_limit());
+        if let Others::Absorbed { limit: theirs } = others {
+            limit = limit.max(theirs);
+        }
         let unchanged = old_start == range.start && vma.end() == range.end;
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
@@ -292,7 +335,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             self.rehome(vma, old_start, range.start);
             match others {
                 Others::None => self.index().resize(old_start, range.start, range.end),
-                Others::Absorbed => self.index().absorb(old_start, range.start, range.end),
+                Others::Absorbed { .. } => self.index().absorb(old_start, range.start, range.end),
             }
             self.lookups().note_change(|| Change::Resized {
                 vma: id,

@@ -14,6 +14,7 @@ use crate::vma::merge::{
     Sharing, Verdict,
 };
 use crate::vma::{VmaBody, VmaView};
+use vmarea_range_tree::Entry;
 
 impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
     /// Returns whether a VMA has a family (see below), and counts its shared and its pinned pages.
@@ -52,7 +53,7 @@ impl Decided {
     /// Returns one outcome per border of the range, which says whether the border disappears.
     fn borders(&self, proposal: &Proposal) -> [Option<MergeOutcome>; 2] {
         let neighbours = [self.prev.as_ref(), self.next.as_ref()];
-        Outcomes::of(proposal, neighbours, &self.verdict).of_borders()
+        Outcomes::borders(proposal, neighbours, &self.verdict)
     }
 
     /// Returns the number of uncharged pages that a merge would join with charged pages, or `None`
@@ -144,17 +145,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         decided: &Decided,
     ) -> Result<Option<VmaId>, Errno> {
         let verdict = &decided.verdict;
-        let attempt = Attempt {
-            mm: self.id,
-            call: self.call,
-            proposal,
-            prev: decided.prev.as_ref(),
-            next: decided.next.as_ref(),
-            verdict,
-            evidence: self,
-        };
         if let Some(observer) = &self.space.observer {
-            observer.attempt(&attempt);
+            observer.attempt(&Attempt {
+                mm: self.id,
+                call: self.call,
+                proposal,
+                prev: decided.prev.as_ref(),
+                next: decided.next.as_ref(),
+                verdict,
+                evidence: self,
+            });
         }
         self.count_attempt(proposal, decided);
         let Some(plan) = verdict.plan else {
@@ -203,9 +203,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if let Some(plan) = verdict.plan {
             stats.merged(plan.kind);
         }
-        let flags = proposal.body.flags;
-        self.note_border(proposal.range.start, verdict.left, flags);
-        self.note_border(proposal.range.end, verdict.right, flags);
+        if self.space.policy.merging.collector {
+            let flags = proposal.body.flags;
+            self.note_border(proposal.range.start, verdict.left, flags);
+            self.note_border(proposal.range.end, verdict.right, flags);
+        }
     }
 
     /// Corrects the counts that [`count_attempt`](Self::count_attempt) incremented for a merge that
@@ -236,8 +238,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// are not even read, to avoid contention with concurrent faults, which write to the locks in
     /// them.
     fn touching(&self, range: VmRange) -> [Option<VmaView>; 2] {
-        let touching = self.index().touching(range.start, range.end);
-        touching.map(|e| Some(self.view(VmaId::from_bits(e?.value)?)))
+        let [below, above] = self.index().touching(range.start, range.end);
+        let id = |entry: Entry| VmaId::from_bits(entry.value);
+        let view = |entry: Option<Entry>| entry.and_then(id).map(|id| self.view(id));
+        [view(below), view(above)]
     }
 
     fn decide_between(

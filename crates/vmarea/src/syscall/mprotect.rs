@@ -88,12 +88,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
         let mut at = range.start;
-        let mut next = Some(first);
-        while at < range.end {
-            let vma = next.take().or_else(|| self.find(at));
-            let Some(vma) = vma.filter(|v| v.range.start <= at) else {
+        let mut vma = first;
+        loop {
+            if at < vma.range.start {
                 return Err(Errno::ENOMEM);
-            };
+            }
             let mut wanted = prot;
             if rier && vma.body.flags.contains(VmFlags::MAYEXEC) {
                 wanted |= Prot::EXEC;
@@ -111,8 +110,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             let end = vma.range.end.min(range.end);
             // The changed part may have merged with the next VMA: continue after the resulting VMA.
             at = self.mprotect_fixup(&vma, VmRange::new(at, end), flags)?;
+            if at >= range.end {
+                return Ok(());
+            }
+            vma = self.find(at).ok_or(Errno::ENOMEM)?;
         }
-        Ok(())
     }
 
     /// Changes the flags of `range`, which is part of `vma`; returns the end of the VMA that

@@ -358,11 +358,12 @@ impl<E: Environment> Space<E> {
     ) {
         let Some(last) = chain.last() else { return };
         let guard = root_locks.of(self, last.anon_vma);
-        if let Some(own) = own {
-            self.anon_vma(own).inner.get_mut(guard).num_active_vmas -= 1;
-        }
         for link in chain.iter().rev() {
             let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+            // By V4, the VMA's own anon_vma is in its chain.
+            if own == Some(link.anon_vma) {
+                inner.num_active_vmas -= 1;
+            }
             inner.tree.remove(link.node);
             if inner.tree.is_empty() {
                 let parent = self.anon_vma_parent_of(link.anon_vma);

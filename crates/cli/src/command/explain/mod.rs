@@ -35,6 +35,8 @@ const TEXT_BYTES: u64 = 1 << 30;
 ///
 /// Compares the number of mappings with the limit, ranks the reasons why neighbours are not merged,
 /// says how many could be merged and how, and advises what to do. Changes nothing in the process.
+/// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, including
+/// those that are not safe; the first line, each reason and each function count the same mappings.
 /// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
 /// depend on data which /proc does not show are only likely.
 #[derive(Debug, Args)]
@@ -212,27 +214,7 @@ impl Explain {
         let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
         let mut explained = if self.command.is_empty() && self.record.is_none() {
-            let mut process = self.process()?;
-            for note in &process.notes {
-                console.note(note);
-            }
-            if let Some(Range(range)) = self.range {
-                process.narrow(range);
-                if process.mappings.is_empty() {
-                    let nothing = anyhow!(
-                        "there is no mapping between {:x} and {:x}",
-                        range.start,
-                        range.end
-                    );
-                    return Err(Failure::new(Status::NothingToDo, nothing));
-                }
-            }
-            Explained {
-                report: explain(&process, self.list()),
-                process,
-                origins: Vec::new(),
-                stacks: stacks::Stacks::default(),
-            }
+            self.of_list(console)?
         } else {
             self.of_recording(console)?
         };
@@ -266,6 +248,31 @@ impl Explain {
         if self.all { List::All } else { List::Summary }
     }
 
+    /// Explains the mappings of a running process or of a file.
+    fn of_list(&self, console: &Console) -> Result<Explained> {
+        let mut process = self.process()?;
+        for note in &process.notes {
+            console.note(note);
+        }
+        if let Some(Range(range)) = self.range {
+            process.narrow(range);
+            if process.mappings.is_empty() {
+                let nothing = anyhow!(
+                    "there is no mapping between {:x} and {:x}",
+                    range.start,
+                    range.end
+                );
+                return Err(Failure::new(Status::NothingToDo, nothing));
+            }
+        }
+        Ok(Explained {
+            report: explain(&process, self.list()),
+            process,
+            origins: Vec::new(),
+            stacks: stacks::Stacks::default(),
+        })
+    }
+
     /// Records the program to its end, or the process for a while, and explains the recording.
     fn of_recording(&self, console: &Console) -> Result<Explained> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
@@ -287,8 +294,14 @@ impl Explain {
         }
         console.note(&format!(
             "{} recorded; this is the one that had the most mappings",
-            address_spaces(recorded.address_spaces)
+            address_spaces(recorded.spaces.count())
         ));
+        if recorded.spaces.restarts() > 0 {
+            console.note(
+                "the recording restarted: mappings from before the restart count as older than the \
+                 recording",
+            );
+        }
         let profile = Profile {
             recorded: &recorded,
             stacks: &stacks,

@@ -1,20 +1,25 @@
 //! `vmarea merge`: merges needlessly separate mappings of a running process.
 
 mod said;
+mod text;
 
 pub use said::Said;
 
 use super::explain::Range;
 use crate::console::{Console, count};
 use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::JsonArg;
+use crate::interrupt::Interrupt;
+use crate::outputs::{JsonArg, Outputs};
 use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use vmarea_repair::{Fix, Fixed, Kept, Options, Progress, Remote, RepairError, Report, Way};
+use vmarea_explain::detail::fresh_mapping_lacks;
+use vmarea_explain::estimate::{Cost, Work, fits, pause_needed_ms};
+use vmarea_repair::{
+    Fix, Fixed, Kept, KeptReason, Options, Progress, Remote, RepairError, Report, Survey, Way,
+};
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
@@ -23,8 +28,9 @@ const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 /// Without --apply, the command only reports what it would do. With --apply, it replaces each run
 /// of adjacent anonymous mappings that have equal attributes with one mapping: it moves their pages
 /// out, puts a fresh mapping in place, and moves the pages back (before Linux 6.8 it copies them).
-/// The merge is done in steps, and each step stops the process for at most --max-pause. If this
-/// command is killed during a step, the process stays stopped until --resume finishes the merge.
+/// The merge is done in steps, and each step stops the process for at most --max-pause. Ctrl-C
+/// (SIGINT), SIGTERM and SIGHUP end the merge after the step at hand. If this command is killed
+/// (SIGKILL) during a step, the process stays stopped until --resume finishes the step.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
@@ -35,7 +41,8 @@ pub struct Merge {
     #[arg(long)]
     apply: bool,
 
-    /// Finish an earlier merge that was interrupted
+    /// Finish the step in which an earlier merge was killed, let the process run, and say what is
+    /// left to merge
     #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix", "json"])]
     resume: bool,
 
@@ -43,7 +50,9 @@ pub struct Merge {
     #[arg(long, value_name = "LOW,HIGH")]
     range: Option<Range>,
 
-    /// Longest time for which one step may stop the process: 5ms, 500us, 1s
+    /// Longest time for which one step may stop the process: 5ms, 500us, 1s. Each step stops every
+    /// thread, which takes about 25 ms for 1,000 threads; the dry run says whether the time is
+    /// enough
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     max_pause: Duration,
 
@@ -93,169 +102,167 @@ impl Merge {
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
         // A forecast of the same plan that `explain` prints; the result is compared with it.
         let survey = remote.survey(&range, &self.fix).map_err(failure)?;
+        if !self.apply {
+            return self.forecast(console, outputs, &remote, &range, survey);
+        }
+        let interrupt = Interrupt::listen()?;
         let begun = Instant::now();
-        let fixes = self.fix(console, &remote, &range)?;
+        let fixes = self.fix(console, &remote, &range, &interrupt)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
-        let (said, left_apart) = if self.apply {
-            let report = merge(console, &remote, &range)?;
-            let said = Said::of_report(self.pid, remote.way(), &report, &survey);
-            (said, report.kept)
-        } else {
-            if survey.may_be_pinned && remote.way() == Way::Move && survey.runs > 0 {
-                console.note(
-                    "the process uses io_uring or has pinned memory: mappings with pinned pages will not be merged",
-                );
-            }
-            let said = Said::of_survey(self.pid, remote.way(), &survey);
-            (said, survey.kept)
-        };
-        let mut said = said.with(&fixes);
-        said.applied |= self.apply && fixed > 0;
+        let merged = merge(console, &remote, &range, &interrupt);
+        let report = merged.inspect_err(|_| text::note_fixes(console, &fixes))?;
+        let mut said = Said::of_report(self.pid, remote.way(), &report, &survey).with(&fixes);
+        said.applied |= fixed > 0;
         if said.applied {
             said.total_us = begun.elapsed().as_micros() as u64;
         }
         outputs.write(console, &said, |out| {
-            self.write_text(console, out, &said, &fixes)
+            self.write_result(console, out, &said, &fixes)
         })?;
-        self.explain_kept(console, &left_apart);
-        if said.runs == 0 && fixed == 0 {
-            let nothing = anyhow!(
-                "nothing to merge in process {} ({} mappings); vmarea explain -p {} says why",
-                self.pid,
-                count(said.before),
-                self.pid
-            );
-            return Err(Failure::new(Status::NothingToDo, nothing));
+        self.explain_kept(console, &report.kept);
+        let places: u64 = fixes.iter().map(|fixed| fixed.left).sum();
+        if let (Some(signal), true) = (interrupt.signal(), places + said.left > 0) {
+            console.note(&self.interrupted(signal, places, &said));
+            return Ok(Exit::Interrupted);
         }
-        if !self.apply {
-            console.note("nothing was changed; add --apply to merge");
+        match said.runs == 0 && fixed == 0 {
+            true => Err(self.nothing(&said)),
+            false => Ok(Exit::Ok),
+        }
+    }
+
+    /// Reports what a merge would do, and whether `--max-pause` is long enough for it.
+    fn forecast(
+        &self,
+        console: &Console,
+        outputs: Outputs,
+        remote: &Remote,
+        range: &std::ops::Range<u64>,
+        survey: Survey,
+    ) -> Result {
+        let fixes = remote.survey_fixes(range, &self.fix).map_err(failure)?;
+        text::note_fixes(console, &fixes);
+        if survey.may_be_pinned && remote.way() == Way::Move && survey.runs > 0 {
+            console.note(
+                "the process uses io_uring or has pinned memory: mappings with pinned pages will not be merged",
+            );
+        }
+        let work = Work {
+            bytes: survey.bytes,
+            copies: survey.copies,
+            runs: survey.runs,
+            members: survey.members,
+            changed: survey.changed,
+        };
+        let cost = Cost::of(&work, survey.threads, self.max_pause);
+        let said = Said::of_survey(self.pid, remote.way(), &survey, &cost).with(&fixes);
+        outputs.write(console, &said, |out| {
+            self.write_forecast(console, out, &said)
+        })?;
+        self.explain_kept(console, &survey.kept);
+        if said.runs == 0 && fixes.iter().all(|fixed| fixed.places == 0) {
+            return Err(self.nothing(&said));
+        }
+        match fits(survey.threads, self.max_pause) {
+            true => console.note("nothing was changed; add --apply to merge"),
+            false => console.note(&format!(
+                "nothing was changed, and --apply would refuse: stopping its {} threads once takes \
+                 about {:.0} ms, too long for --max-pause {:.1} ms; add --max-pause {}ms --apply",
+                count(survey.threads),
+                cost.stop_ns as f64 / 1e6,
+                self.max_pause.as_secs_f64() * 1e3,
+                pause_needed_ms(survey.threads).unwrap_or(5),
+            )),
         }
         Ok(Exit::Ok)
     }
 
-    /// Reports what the repairs of `--fix` change, or would change in a dry run.
+    fn nothing(&self, said: &Said) -> Failure {
+        let nothing = anyhow!(
+            "nothing to merge in process {} ({} mappings); vmarea explain -p {} says why",
+            self.pid,
+            count(said.before),
+            self.pid
+        );
+        Failure::new(Status::NothingToDo, nothing)
+    }
+
+    /// Returns the message after a signal: what is done, what is left, and how to go on.
+    fn interrupted(&self, signal: &str, places: u64, said: &Said) -> String {
+        let left = [
+            (places, "places to change"),
+            (said.left, "mappings to merge"),
+        ];
+        let left = left.into_iter().filter(|(n, _)| *n > 0);
+        let left: Vec<_> = left
+            .map(|(n, what)| format!("{} {what}", count(n)))
+            .collect();
+        format!(
+            "interrupted ({signal}): {} mappings became {}; not done: {}; process {} runs, nothing is \
+             left behind in it, and the same command goes on",
+            count(said.before),
+            count(said.after),
+            left.join(", "),
+            self.pid
+        )
+    }
+
+    /// Makes the repairs of `--fix`.
     fn fix(
         &self,
         console: &Console,
         remote: &Remote,
         range: &std::ops::Range<u64>,
+        interrupt: &Interrupt,
     ) -> Result<Vec<Fixed>> {
         if self.fix.is_empty() {
             return Ok(Vec::new());
         }
-        let fixes = if self.apply {
-            make_fixes(console, remote, range, &self.fix)
-        } else {
-            remote.survey_fixes(range, &self.fix)
-        };
+        let fixes = make_fixes(console, remote, range, &self.fix, interrupt);
         let fixes = fixes.map_err(failure)?;
-        for fixed in &fixes {
-            let (name, places) = (fixed.fix.name(), count(fixed.places));
-            if !self.apply {
-                console.note(&format!("{name}: would change {places} places"));
-            }
-            if fixed.apart > 0 {
-                let apart = count(fixed.apart);
-                console.note(&format!(
-                    "{name}: {apart} not merged: they were used as memory once (another anon_vma)"
-                ));
-            }
-        }
+        fixes
+            .iter()
+            .for_each(|fixed| text::note_apart(console, fixed));
         Ok(fixes)
     }
 
+    /// Finishes the step in which an earlier merge was killed.
     fn finish(&self, console: &Console, remote: &Remote) -> Result {
-        if remote.resume().map_err(failure)? {
-            console.note(&format!(
-                "the merge is finished, and process {} runs again",
-                self.pid
-            ));
-            return Ok(Exit::Ok);
+        let pid = self.pid;
+        if !remote.resume().map_err(failure)? {
+            let nothing = anyhow!("no merge of process {pid} was interrupted");
+            return Err(Failure::new(Status::NothingToDo, nothing));
         }
-        let nothing = anyhow!("no merge of process {} was interrupted", self.pid);
-        Err(Failure::new(Status::NothingToDo, nothing))
-    }
-
-    fn write_text(
-        &self,
-        console: &Console,
-        out: &mut dyn Write,
-        said: &Said,
-        fixes: &[Fixed],
-    ) -> io::Result<()> {
-        let (before, after) = (count(said.before), count(said.after));
-        if said.applied {
-            writeln!(out, "{before} mappings became {after}")?;
-            if said.after > said.promised {
-                let more = count(said.after - said.promised);
-                writeln!(out, "{more} more than the dry run promises")?;
-            }
-            for fixed in fixes {
-                write_fixed(out, fixed)?;
-            }
-            if said.pieces > 0 {
-                let did = if said.by == "move" { "moved" } else { "merged" };
-                let (size, steps) = (console.size(said.bytes), count(said.pieces));
-                writeln!(out, "{did} {size} in {steps} steps")?;
-            }
-            writeln!(
-                out,
-                "longest pause {:.1} ms, {:.0} ms in all",
-                said.longest_pause_us as f64 / 1e3,
-                said.total_us as f64 / 1e3
-            )?;
-            if said.long_pauses > 0 {
-                writeln!(
-                    out,
-                    "{} pauses were longer than --max-pause ({:.1} ms)",
-                    count(said.long_pauses),
-                    self.max_pause.as_secs_f64() * 1e3
-                )?;
-            }
-            if said.copied_pages > 0 {
-                let which = if said.by == "move" {
-                    "shared pages"
-                } else {
-                    "pages"
-                };
-                writeln!(out, "copied {} {which}", count(said.copied_pages))?;
-            }
-        } else if said.after < said.before {
-            self.write_forecast(console, out, said)?;
-        }
-        Ok(())
-    }
-
-    fn write_forecast(
-        &self,
-        console: &Console,
-        out: &mut dyn Write,
-        said: &Said,
-    ) -> io::Result<()> {
-        let (before, after) = (count(said.before), count(said.after));
-        writeln!(out, "{before} mappings would become {after}")?;
-        if said.may_remain > 0 {
-            writeln!(out, "of these, {} may remain", count(said.may_remain))?;
-        }
-        writeln!(
-            out,
-            "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
-            count(said.runs),
-            console.size(said.bytes),
-            self.max_pause.as_secs_f64() * 1e3
-        )?;
-        if said.by == "copy" {
-            writeln!(out, "the pages would be copied, not moved (see --by)")?;
-        }
-        Ok(())
+        let left = match remote.survey(&(0..u64::MAX), &[]) {
+            Ok(survey) if survey.after < survey.mappings => format!(
+                "its {} mappings can still become {}: vmarea merge -p {pid} --apply",
+                count(survey.mappings),
+                count(survey.after)
+            ),
+            Ok(survey) => format!(
+                "it has {} mappings, none left to merge; vmarea explain -p {pid} shows what other \
+                 repairs would do",
+                count(survey.mappings)
+            ),
+            Err(error) => error.to_string(),
+        };
+        console.note(&format!(
+            "the interrupted step is finished, and process {pid} runs; {left}"
+        ));
+        Ok(Exit::Ok)
     }
 
     /// Reports merges that were tried or requested but not done.
     fn explain_kept(&self, console: &Console, kept: &Kept) {
         for (reason, n) in &kept.by_reason {
-            if reason.is_obstacle() {
-                console.note(&format!("{} not merged: {reason}", count(*n)));
+            if !reason.is_obstacle() {
+                continue;
             }
+            let why = match reason {
+                KeptReason::Special => fresh_mapping_lacks(kept.special_flags),
+                reason => reason.to_string(),
+            };
+            console.note(&format!("{} not merged: {why}", count(*n)));
         }
     }
 }
@@ -266,14 +273,17 @@ fn make_fixes(
     remote: &Remote,
     range: &std::ops::Range<u64>,
     fixes: &[Fix],
+    interrupt: &Interrupt,
 ) -> std::result::Result<Vec<Fixed>, RepairError> {
     let mut meter: Option<(Fix, Meter<'_>)> = None;
     remote.fix_with(range, fixes, &mut |fix, progress| {
         if meter.as_ref().is_none_or(|(of, _)| *of != fix) {
             meter = Some((fix, Meter::of_items(console, fix.name(), progress.of)));
         }
-        let Some((_, meter)) = &mut meter else { return };
-        show(meter, progress, "places");
+        if let Some((_, meter)) = &mut meter {
+            show(meter, progress, "places");
+        }
+        interrupt.goes_on()
     })
 }
 
@@ -289,26 +299,18 @@ fn show(meter: &mut Meter<'_>, progress: Progress, items: &str) {
     });
 }
 
-/// Writes what a repair that moves no pages has changed.
-fn write_fixed(out: &mut dyn Write, fixed: &Fixed) -> io::Result<()> {
-    let fewer = fixed.fewer.unwrap_or(0);
-    let (number, which) = match fewer {
-        ..0 => (count(fewer.unsigned_abs()), "more"),
-        _ => (count(fewer.unsigned_abs()), "fewer"),
-    };
-    let (name, places, stops) = (fixed.fix.name(), count(fixed.places), count(fixed.stops));
-    writeln!(
-        out,
-        "{name}: changed {places} places in {stops} steps, {number} mappings {which}"
-    )
-}
-
 /// Merges, and shows the progress.
-fn merge(console: &Console, remote: &Remote, range: &std::ops::Range<u64>) -> Result<Report> {
+fn merge(
+    console: &Console,
+    remote: &Remote,
+    range: &std::ops::Range<u64>,
+    interrupt: &Interrupt,
+) -> Result<Report> {
     let mut meter = None;
     let report = remote.merge_with(range, &mut |progress| {
         let meter = meter.get_or_insert_with(|| Meter::of_items(console, "merging", progress.of));
         show(meter, progress, "mappings");
+        interrupt.goes_on()
     });
     drop(meter);
     report.map_err(failure)

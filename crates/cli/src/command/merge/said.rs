@@ -3,6 +3,7 @@
 use super::name;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use vmarea_explain::estimate::Cost;
 use vmarea_repair::{Fixed, Kept, Report, Survey, Way};
 
 /// Version of the JSON schema; a change that breaks readers increments it.
@@ -36,12 +37,18 @@ pub struct Said {
     pub(super) by: &'static str,
     /// Number of pages that were copied.
     pub(super) copied_pages: u64,
-    /// Longest time for which the process was stopped, in microseconds.
+    /// Longest time for which the process was stopped, in microseconds; in a dry run the estimate.
     pub(super) longest_pause_us: u64,
     /// Number of pauses that were longer than `--max-pause`.
     pub(super) long_pauses: u64,
-    /// Duration of the whole merge in microseconds.
+    /// Duration of the whole merge in microseconds; in a dry run the estimate.
     pub(super) total_us: u64,
+    /// Number of threads that each stop of the process stops; 0 after a merge.
+    pub(super) threads: u64,
+    /// Estimated time of a stop without any work, in microseconds; 0 after a merge.
+    pub(super) stop_us: u64,
+    /// Number of mappings that were not tried because a signal interrupted the merge.
+    pub(super) left: u64,
     /// Number of boundaries that remain, by the name of the reason.
     kept_apart: BTreeMap<&'static str, u64>,
     /// Results of the repairs that `--fix` requests.
@@ -58,6 +65,8 @@ struct SaidFix {
     places: u64,
     /// Number of places that stay separate because they were used as memory once.
     left_apart: u64,
+    /// Number of places that were not tried because a signal interrupted the repair.
+    left: u64,
     /// Measured number of mappings saved; absent in a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     mappings_fewer: Option<i64>,
@@ -65,7 +74,7 @@ struct SaidFix {
 
 impl Said {
     /// Returns the result of a dry run.
-    pub(super) fn of_survey(pid: i32, way: Way, survey: &Survey) -> Said {
+    pub(super) fn of_survey(pid: i32, way: Way, survey: &Survey, cost: &Cost) -> Said {
         Said {
             schema: SCHEMA,
             pid,
@@ -79,9 +88,12 @@ impl Said {
             pieces: 0,
             by: name(way),
             copied_pages: 0,
-            longest_pause_us: 0,
+            longest_pause_us: cost.pause_ns / 1_000,
             long_pauses: 0,
-            total_us: 0,
+            total_us: cost.total_ns / 1_000,
+            threads: cost.threads,
+            stop_us: cost.stop_ns / 1_000,
+            left: 0,
             kept_apart: kept(&survey.kept),
             fixes: Vec::new(),
         }
@@ -105,6 +117,9 @@ impl Said {
             longest_pause_us: report.longest_pause.as_micros() as u64,
             long_pauses: report.long_pauses,
             total_us: report.total.as_micros() as u64,
+            threads: 0,
+            stop_us: 0,
+            left: report.left,
             kept_apart: kept(&report.kept),
             fixes: Vec::new(),
         }
@@ -123,6 +138,7 @@ impl Said {
                 fix: fixed.fix.name(),
                 places: fixed.places,
                 left_apart: fixed.apart,
+                left: fixed.left,
                 mappings_fewer: fixed.fewer,
             })
             .collect();
@@ -131,6 +147,9 @@ impl Said {
 }
 
 fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {
-    let named = kept.by_reason.iter().map(|(reason, n)| (reason.name(), *n));
-    named.collect()
+    let mut named = BTreeMap::new();
+    for (reason, n) in &kept.by_reason {
+        *named.entry(reason.name()).or_default() += n;
+    }
+    named
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use vmarea_explain::spaces::Spaces;
 use vmarea_trace::event::{Event, Header};
 
 /// Show what a trace contains and whether it is complete.
@@ -36,6 +37,8 @@ pub struct Summary {
     kinds: BTreeMap<&'static str, u64>,
     /// Number of address spaces.
     address_spaces: u64,
+    #[serde(skip)]
+    spaces: Spaces,
     /// Number of samples that the recorder lost.
     lost: u64,
     /// Nanoseconds from the first event with a timestamp to the end of the trace.
@@ -76,6 +79,7 @@ impl Summary {
             events: 0,
             kinds: BTreeMap::new(),
             address_spaces: 0,
+            spaces: Spaces::default(),
             lost: 0,
             span_ns: 0,
             status: None,
@@ -86,13 +90,14 @@ impl Summary {
     fn add(&mut self, event: &Event, first: &mut Option<u64>) {
         let (kind, time) = describe(event);
         self.events += 1;
+        self.spaces.follow(event);
+        self.address_spaces = self.spaces.count();
         *self.kinds.entry(kind).or_default() += 1;
         if let Some(time) = time {
             let first = *first.get_or_insert(time);
             self.span_ns = self.span_ns.max(time.saturating_sub(first));
         }
         match event {
-            Event::MmStart(_) => self.address_spaces += 1,
             Event::Lost { count, .. } => self.lost = self.lost.saturating_add(*count),
             Event::End { status, .. } => self.status = Some(*status),
             _ => {}

@@ -82,7 +82,10 @@ function drawSizes() {
     context.fillStyle = colour('--text');
     if (sums[i]) context.fillText(count(sums[i]), i * width + width / 2, y - 5);
     context.fillStyle = colour('--muted');
-    if (width > 50 || i % 2 === 0) context.fillText(sizeName(i), i * width + width / 2, sizes.height - 5);
+    const last = i === SIZES.length - 1;
+    context.textAlign = last ? 'right' : 'center';
+    if (width > 50 || i % 2 === 0) context.fillText(sizeName(i), (i + (last ? 1 : 0.5)) * width, sizes.height - 5);
+    context.textAlign = 'center';
   });
   const words = sums.map((n, i) => `${sizeName(i)}: ${count(n)}`);
   sizes.canvas.setAttribute('aria-label', `Boundaries by the size of the mapping above: ${words.join('; ')}`);

@@ -1,7 +1,7 @@
 // The number of mappings over time under each policy, with the limit.
 
-const COUNTS_HEIGHT = 180;
-const counts = plot('counts', COUNTS_HEIGHT);
+const COUNTS_HEIGHT = 180, TIMES_HEIGHT = 18;
+const counts = plot('counts', COUNTS_HEIGHT + TIMES_HEIGHT);
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3], [1, 2], [12, 4]];
 
 function drawCounts() {
@@ -13,6 +13,7 @@ function drawCounts() {
   const top = limit ? Math.max(limit, highest) * 1.05 : highest * 1.1;
   const y = (n) => COUNTS_HEIGHT - 4 - n / top * (COUNTS_HEIGHT - 14);
   drawTicks(context, frame, top, y);
+  drawTimes(context, frame);
   context.save();
   context.beginPath();
   context.rect(frame.left, 0, frame.width, COUNTS_HEIGHT);
@@ -37,6 +38,18 @@ function drawTicks(context, frame, top, y) {
     context.moveTo(frame.left, y(n) + 0.5);
     context.lineTo(frame.right, y(n) + 0.5);
     context.stroke();
+  }
+}
+
+// The time at some steps; the axis itself counts steps.
+function drawTimes(context, frame) {
+  const parts = frame.width < 500 ? 2 : 4;
+  context.fillStyle = colour('--muted');
+  context.textBaseline = 'bottom';
+  for (let i = 0; i <= parts; i++) {
+    const at = Math.max(0, lastNotAbove(steps.step, state.from + i / parts * (state.to - state.from)));
+    context.textAlign = i === 0 ? 'left' : i === parts ? 'right' : 'center';
+    context.fillText(`${(steps.us[at] / 1e6).toFixed(2)} s`, frame.left + i / parts * frame.width, COUNTS_HEIGHT + TIMES_HEIGHT);
   }
 }
 

@@ -96,23 +96,23 @@ function drawFamily(members, all, title) {
   const left = members.length - rows.length, more = all.length - nodes.length;
   const height = (Math.max(rows.length + (left > 0), nodes.length + (more > 0)) + 0.5) * ROW;
   const middle = (i) => ROW * (i + 0.75);
-  const picture = svg('svg', { viewBox: `0 0 300 ${height}`, role: 'img', 'aria-label': familyText(title, members, all) });
+  const picture = svg('svg', { viewBox: `0 0 320 ${height}`, role: 'img', 'aria-label': familyText(title, members, all) });
   const depth = (anon) => (anons.parent[anon] === anon ? 0 : 1 + depth(anons.parent[anon]));
-  const nodeX = (anon) => 196 + 12 * Math.min(4, depth(anon));
+  const nodeX = (anon) => 212 + 12 * Math.min(4, depth(anon));
   rows.forEach((band, i) => linksOf(band).forEach((anon) => {
     const at = nodes.indexOf(anon);
     if (at < 0) return;
     const own = anon === bands.anon[band] - 1;
-    picture.append(svg('line', { x1: 150, y1: middle(i), x2: nodeX(anon), y2: middle(at), class: own ? 'own' : 'link' }));
+    picture.append(svg('line', { x1: 166, y1: middle(i), x2: nodeX(anon), y2: middle(at), class: own ? 'own' : 'link' }));
   }));
   rows.forEach((band, i) => picture.append(
-    svg('rect', { x: 2, y: middle(i) - 9, width: 148, height: 18, rx: 3, class: 'vma' }),
+    svg('rect', { x: 2, y: middle(i) - 9, width: 164, height: 18, rx: 3, class: 'vma' }),
     svg('text', { x: 8, y: middle(i) + 4 }, shortened(vmaName(band), 24))));
   nodes.forEach((anon, i) => picture.append(
     svg('rect', { x: nodeX(anon), y: middle(i) - 9, width: 56, height: 18, rx: 9, class: 'anon' }),
     svg('text', { x: nodeX(anon) + 28, y: middle(i) + 4, 'text-anchor': 'middle' }, `A${anon + 1}`)));
   if (left > 0) picture.append(svg('text', { x: 8, y: middle(rows.length) + 4 }, `and ${count(left)} more VMAs`));
-  if (more > 0) picture.append(svg('text', { x: 196, y: middle(nodes.length) + 4 }, `and ${count(more)} more`));
+  if (more > 0) picture.append(svg('text', { x: 212, y: middle(nodes.length) + 4 }, `and ${count(more)} more`));
   return picture;
 }
 

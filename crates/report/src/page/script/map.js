@@ -116,7 +116,7 @@ function drawChosen(context, frame) {
 function drawGlyphs(context, frame) {
   const axis = axisOf(state.space, state.axis);
   const taken = new Map();
-  for (const what of [0, 3, 1]) {
+  for (const what of [0, 3, 1, 2]) {
     for (let i = 0; i < marks.length; i++) {
       if (marks.what[i] !== what || marks.space[i] !== state.space) continue;
       const x = xOf(marks.step[i], frame), y = yOf(axis.place(marks.page[i]));

@@ -1,6 +1,6 @@
 // Canvases that follow their size and the resolution of the screen.
 
-const GUTTER = () => (window.innerWidth < 600 ? 56 : 132);
+const GUTTER = () => (window.innerWidth < 600 ? 88 : 132);
 const EDGE = 12;
 
 function plot(id, height) {

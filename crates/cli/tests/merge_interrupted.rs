@@ -1,0 +1,183 @@
+//! `vmarea merge` that a signal interrupts, and merges of a process with thousands of threads.
+//!
+//! If userfaultfd or tracing is not permitted, the tests say so and pass.
+#![forbid(unsafe_code)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+use support::heap::may_merge;
+use support::{VMAREA, leash, text};
+use vmarea_test_support::leash::Leashed;
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("interrupted-target");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-pthread", "-o"]).arg(&program);
+        compiler
+            .arg("-I")
+            .arg(root.join("../preload/tests/programs"))
+            .arg(root.join("tests/programs/target.c"));
+        let built = leash::output(&mut compiler).expect("a C compiler");
+        assert!(built.status.success(), "{built:?}");
+        program
+    })
+}
+
+/// A program that has made its mappings, and a folder for journals.
+struct Target {
+    child: Leashed,
+    out: BufReader<ChildStdout>,
+    folder: tempfile::TempDir,
+}
+
+impl Target {
+    fn start(arguments: &[&str]) -> Target {
+        let mut command = Command::new(program());
+        command.args(arguments);
+        let mut child =
+            Leashed::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).expect("built");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        out.read_line(&mut line).expect("a line");
+        assert!(line.starts_with("ready"), "{line}");
+        let folder = tempfile::tempdir().expect("a folder");
+        Target { child, out, folder }
+    }
+
+    /// Returns a command that merges the program's mappings.
+    fn merge(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(VMAREA);
+        command.args(["merge", "-p", &self.child.id().to_string(), "--journal"]);
+        command.arg(self.folder.path().join("journals")).args(more);
+        command
+    }
+
+    fn journals(&self) -> usize {
+        let journals = std::fs::read_dir(self.folder.path().join("journals"));
+        journals.map_or(0, Iterator::count)
+    }
+
+    /// Starts a merge, and sends it the signal as soon as it has begun its journal.
+    fn interrupted(&self, signal: &str, more: &[&str]) -> Output {
+        let mut merge = self.merge(more);
+        let merge = merge.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut merge = Leashed::start(merge).expect("it was built");
+        while self.journals() == 0 {
+            assert!(merge.try_wait().expect("a child").is_none(), "it has ended");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        let mut kill = Command::new("kill");
+        let killed = leash::output(kill.args([signal, &merge.id().to_string()]));
+        assert!(killed.expect("kill").status.success());
+        leash::finish(merge).expect("it ends")
+    }
+
+    /// Ends the program, which checks its memory, and returns its output.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut said = String::new();
+        self.out.read_to_string(&mut said).expect("text");
+        assert!(self.child.wait().expect("a child").success(), "{said}");
+        said
+    }
+}
+
+#[test]
+fn a_signal_ends_a_merge_after_the_step_and_the_same_command_goes_on() {
+    if !may_merge() {
+        return;
+    }
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let target = Target::start(&["hammer", "1", "20000", "2"]);
+        let output = target.interrupted(signal, &["--apply", "--max-pause", "20ms"]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{said}");
+        let name = format!("interrupted (SIG{})", &signal[1..]);
+        assert!(said.contains(&name), "{said}");
+        assert!(said.contains("mappings to merge"), "{said}");
+        assert_eq!(
+            said.lines()
+                .filter(|line| line.contains("interrupted"))
+                .count(),
+            1
+        );
+        assert_eq!(target.journals(), 0, "nothing is left to finish");
+        let rest = leash::output(&mut target.merge(&["--apply", "--max-pause", "1s"])).unwrap();
+        assert_eq!(rest.status.code(), Some(0), "{rest:?}");
+        assert!(target.end().contains("joined 1"));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_repair_and_its_json_says_what_is_left() {
+    if !may_merge() {
+        return;
+    }
+    let target = Target::start(&["places", "flags", "20000"]);
+    let fix = ["--fix", "flags", "--apply", "--max-pause", "20ms"];
+    let output = target.interrupted("-INT", &[&fix[..], &["--json", "-"]].concat());
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    let left = said["fixes"][0]["left"].as_u64().unwrap();
+    assert!(left > 0, "{said}");
+    let more = [&fix[..3], &["--max-pause", "1s"]].concat();
+    let rest = leash::output(&mut target.merge(&more)).unwrap();
+    assert_eq!(rest.status.code(), Some(0), "{rest:?}");
+    assert!(target.end().contains("wrong 0"));
+}
+
+/// Each stop of 1,000 threads takes tens of milliseconds. A repair once stopped such a process
+/// thousands of times although a pause of 5 ms was asked for, and had promised to take 38 ms.
+#[test]
+fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
+    if !may_merge() {
+        return;
+    }
+    let target = Target::start(&["crowd", "1000", "3000"]);
+    let dry = |more: &[&str]| {
+        let fix = [&["--fix", "guards"], more].concat();
+        leash::output(&mut target.merge(&fix)).unwrap()
+    };
+    let short = dry(&["--max-pause", "2ms"]);
+    assert_eq!(short.status.code(), Some(0), "{short:?}");
+    let said = text(&short.stderr);
+    assert!(
+        said.contains("1,001 threads") && said.contains("would refuse"),
+        "{said}"
+    );
+    let refused = dry(&["--max-pause", "2ms", "--apply"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(text(&refused.stderr).contains("--max-pause"), "{refused:?}");
+    assert_eq!(target.journals(), 0);
+    let forecast = dry(&["--max-pause", "3s", "--json", "-"]);
+    let forecast: serde_json::Value = serde_json::from_slice(&forecast.stdout).unwrap();
+    assert_eq!(forecast["threads"], 1_001, "{forecast}");
+    assert!(forecast["longest_pause_us"].as_u64() > forecast["stop_us"].as_u64());
+    let done = dry(&["--max-pause", "3s", "--apply"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let said = text(&done.stdout);
+    if said.contains("changed 0 places") {
+        return eprintln!("skipped: the kernel has no guard markers");
+    }
+    let steps = said
+        .split(" places in ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let steps: u64 = steps
+        .and_then(|steps| steps.parse().ok())
+        .expect("a number");
+    assert!(steps < 20, "{said}");
+    let told = target.end();
+    assert!(
+        told.contains("after 1\n") && told.contains("wrong 0"),
+        "{told}"
+    );
+}

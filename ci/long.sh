@@ -32,6 +32,10 @@ checks=(
     "live: ci/live.sh"
     "explain: ci/explain.sh"
     "alerts: ci/alerts.sh"
+    "storm: ci/storm.sh"
+    "page: ci/page.sh"
+    "python: ci/python.sh"
+    "sweep: ci/sweep.sh"
 )
 if [[ ${1-} == --list ]]; then
     printf '%s\n' "${checks[@]}"

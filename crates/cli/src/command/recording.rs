@@ -236,7 +236,9 @@ fn failure(error: RecordError) -> Failure {
         RecordError::TracingForbidden(_)
         | RecordError::Setuid(_)
         | RecordError::NotPermitted { .. }
-        | RecordError::NotObservable(SamplesError::Permission { .. }) => Status::Permission,
+        | RecordError::NotObservable(
+            SamplesError::Permission { .. } | SamplesError::CallsForbidden,
+        ) => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,
     };

@@ -80,7 +80,7 @@ def measure(vmarea, room, storm, method, pairs):
     median = statistics.median(walls)
     if method == "observing" and median > MOST:
         wrong.append(f"slower than {MOST} times")
-    print(f"{kind:9}{threads:3}  {method:10}{calls:9} {pairs:4}  {summary(walls):24}{summary(busy):24}"
+    print(f"{kind:9}{threads:8}  {method:10}{calls:9} {pairs:4}  {summary(walls):24}{summary(busy):24}"
           f"{', '.join(wrong) or 'ok'}", flush=True)
     return wrong
 
@@ -89,7 +89,7 @@ def main():
     words = sys.argv[1:]
     share = words[0] == "--share"
     vmarea, room, pairs = words[share], pathlib.Path(words[share + 1]), int(words[share + 2])
-    print(f"{'storm':9}{'thr':>3}  {'method':10}{'calls':>9} {'pairs':>4}  {'wall':24}{'processor':24}", flush=True)
+    print(f"{'storm':9}{'threads':>8}  {'method':10}{'calls':>9} {'pairs':>4}  {'wall':24}{'processor':24}", flush=True)
     failed = False
     for kind, threads, rounds in STORMS[2:4] if share else STORMS:
         storm = (kind, threads, rounds // 2 if share else rounds)

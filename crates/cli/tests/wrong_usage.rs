@@ -219,3 +219,29 @@ fn the_processes_that_are_waited_for_are_named_with_the_way_to_end_them() {
     );
     assert!(text.contains("to end them: kill "), "{text}");
 }
+
+#[test]
+fn a_method_of_recording_needs_a_recording_and_lists_after_calls_need_stops() {
+    let text = said(&vmarea(&["explain", "-p", "1", "--by", "tracing"]), 2);
+    assert!(text.contains("--by needs a recording"), "{text}");
+    let file = tempfile::tempdir().expect("a folder");
+    let trace = file.path().join("trace");
+    let trace = trace.to_str().expect("a name");
+    let lists = ["--by", "observing", "--checkpoint", "3"];
+    let record = [&["record", "-o", trace][..], &lists, &["--", "true"]].concat();
+    let text = said(&vmarea(&record), 2);
+    assert!(text.contains("record with --by tracing"), "{text}");
+}
+
+#[test]
+fn a_command_is_traced_if_it_cannot_be_observed() {
+    if !is_root() {
+        return println!("skipped: without root, nothing can be observed");
+    }
+    let without = "setpriv --bounding-set -bpf,-perfmon,-sys_admin \"$0\" run";
+    let text = said(&shell(&format!("{without} --by observing -- true")), 5);
+    assert!(text.contains("CAP_BPF and CAP_PERFMON"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    let text = said(&shell(&format!("{without} -- true")), 0);
+    assert!(text.contains("recorded"), "{text}");
+}

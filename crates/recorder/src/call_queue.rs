@@ -5,6 +5,7 @@ use super::actions::Action;
 use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use super::call_table::{self, CallRule};
+use crate::clock::clock;
 use crate::samples::{SamplesError, default_ring_bytes};
 use foldhash::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +36,8 @@ pub(crate) struct ObservedCalls {
     sequence: u64,
     /// Time before which all calls are known.
     watermark: Nanos,
+    /// Time until which a ring that overflowed may have lost calls.
+    pub(crate) overflowed_until: Nanos,
     /// Time up to which everything has been handled.
     pub(crate) reached: Nanos,
     pub(crate) entered: HashMap<i32, Entered>,
@@ -53,11 +56,18 @@ pub(crate) enum Next {
 }
 
 impl ObservedCalls {
-    /// Opens the rings.
+    /// Opens the rings, of `ring_bytes` per CPU, or of a size that fits the machine's memory.
     ///
     /// # Errors
     /// The reason why the kernel does not permit it.
-    pub(crate) fn open(stacks: Stacks) -> Result<ObservedCalls, SamplesError> {
+    pub(crate) fn open(
+        stacks: Stacks,
+        ring_bytes: Option<usize>,
+    ) -> Result<ObservedCalls, SamplesError> {
+        let ring_bytes = match ring_bytes {
+            Some(bytes) => bytes,
+            None => default_ring_bytes(RING_BYTES)?,
+        };
         let contents = Contents {
             owner: What::BpfOutput { stack_bytes: 0 },
             stack_bytes: stack_bytes(stacks),
@@ -69,7 +79,7 @@ impl ObservedCalls {
             ..CallFilter::default()
         };
         let filters = call_table::observable().map(|nr| (nr, filter));
-        let rings = CallRings::open(contents, filters, default_ring_bytes(RING_BYTES)?)?;
+        let rings = CallRings::open(contents, filters, ring_bytes)?;
         Ok(ObservedCalls {
             rings,
             records: VecDeque::new(),
@@ -77,6 +87,7 @@ impl ObservedCalls {
             actions: BTreeMap::new(),
             sequence: 0,
             watermark: 0,
+            overflowed_until: 0,
             reached: 0,
             entered: HashMap::default(),
             foreign: HashSet::default(),
@@ -105,6 +116,7 @@ impl ObservedCalls {
         if self.rings.overflowed() {
             // A full ring reports a loss late. It began after the rings were emptied the last time.
             let at = self.records.partition_point(|record| record.t < before);
+            self.overflowed_until = clock();
             let what = Observed::Lost { count: 0 };
             self.records.insert(at, Record { t: before, what });
         }

@@ -244,7 +244,7 @@ mod tests {
         let last = lost(5);
         let mut events: Vec<Event> = Vec::new();
         let mut emitter = Emitter::new(&mut events);
-        let emit = |emitter: &mut Emitter<'_>, event| emitter.emit(event, &Files::new());
+        let emit = |emitter: &mut Emitter<'_>, event: &Event| emitter.emit(event, &Files::new());
         before.iter().for_each(|event| emit(&mut emitter, event));
         assert!(emitter.end_at_loss(5, MmId(3)));
         assert!(!emitter.end_at_loss(6, MmId(3)));

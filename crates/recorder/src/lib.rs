@@ -56,6 +56,7 @@ mod mapping_calls;
 mod memory;
 mod observe;
 mod observed_calls;
+mod pauses;
 mod pid_namespace;
 mod program_filters;
 mod resample;

@@ -137,6 +137,7 @@ impl Tracer<'_> {
 
     pub(super) fn new_mm(&mut self) -> MmId {
         self.last_mm.0 += 1;
+        self.stale.born.push(clock());
         self.last_mm
     }
 

@@ -225,15 +225,17 @@ impl Tracer<'_> {
 
     fn lost_calls(&mut self, observed: &mut ObservedCalls, t: Nanos, count: u64) {
         observed.entered.clear();
+        // The kernel counts the lost records later, in the next one that fits.
+        let until = match count {
+            0 => observed.overflowed_until.max(t),
+            _ => t,
+        };
         let (up_to, what) = match self.stacks {
-            Stacks::Skip => {
-                self.record_anew();
-                (
-                    self.last_mm,
-                    "the address spaces end there in the trace, and are recorded anew from a list \
-                     of their mappings on",
-                )
-            }
+            Stacks::Skip => (
+                self.record_anew(until),
+                "the address spaces end there in the trace, and are recorded anew from a list of \
+                 their mappings on",
+            ),
             // The stacks and the calls after the loss could not be matched.
             Stacks::Copy => (
                 MmId(u32::MAX),

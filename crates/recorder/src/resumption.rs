@@ -30,43 +30,13 @@ const PATIENCE: Nanos = 50_000_000;
 /// Time between two attempts.
 const SPACING: Nanos = 100_000_000;
 
-/// Address spaces that are to be recorded anew.
-#[derive(Debug)]
-pub(crate) struct Stale {
-    /// The newest of the address spaces that existed when calls were lost.
-    up_to: MmId,
-    /// Time since which threads are being stopped.
-    since: Option<Nanos>,
-    /// Time of the next attempt.
-    due: Nanos,
-}
-
-impl Default for Stale {
-    fn default() -> Self {
-        Stale {
-            up_to: UNRECORDED,
-            since: None,
-            due: 0,
-        }
-    }
-}
-
-impl Stale {
-    /// True if the calls of an address space were lost.
-    pub(crate) fn contains(&self, mm: MmId) -> bool {
-        mm != UNRECORDED && mm <= self.up_to
-    }
-
-    /// True if the threads of an address space are being stopped.
-    pub(crate) fn stops(&self, mm: MmId) -> bool {
-        self.since.is_some() && self.contains(mm)
-    }
-}
-
 impl Tracer<'_> {
-    /// Begins to record anew the address spaces that exist now, because calls were lost.
-    pub(super) fn record_anew(&mut self) {
-        self.stale.up_to = self.last_mm;
+    /// Begins to record anew the address spaces that existed at time `until`, because calls before
+    /// it were lost. Returns the newest of them.
+    pub(super) fn record_anew(&mut self, until: Nanos) -> MmId {
+        let newest = self.stale.newest_at(until);
+        self.stale.up_to = self.stale.up_to.max(newest);
+        newest
     }
 
     /// Takes over the address spaces whose threads rest, and asks the others to stop.
@@ -79,7 +49,7 @@ impl Tracer<'_> {
         let mut mms: BTreeSet<MmId> = users.map(|task| task.mm).collect();
         mms.retain(|mm| self.stale.contains(*mm));
         if mms.is_empty() {
-            self.stale = Stale::default();
+            (self.stale.up_to, self.stale.since) = (UNRECORDED, None);
             return self.end_stops();
         }
         let since = *self.stale.since.get_or_insert(now);
@@ -101,15 +71,15 @@ impl Tracer<'_> {
         let Some(&tid) = tids.first() else {
             return;
         };
-        let new = self.new_mm();
         let t = clock();
-        let Some(mut list) = self.snapshot(tid, new, SnapReason::Attach, t) else {
+        let Some(mut list) = self.snapshot(tid, mm, SnapReason::Attach, t) else {
             return;
         };
         if self.rest(mm).as_ref() != Some(&before) {
             return;
         }
-        list.exact = true;
+        let new = self.new_mm();
+        (list.mm, list.exact) = (new, true);
         self.replace_space(mm, new, &tids, t);
         self.files.adopt(new, &list.vmas);
         let origin = Origin::Attach;
@@ -207,4 +177,87 @@ fn changes_mappings(tid: i32) -> bool {
         *arg = u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
     }
     call_table::rule_for(nr, &args).is_some_and(|rule| rule.role == Role::ChangesMappings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, RecordBy, RecordError, Sink};
+    use std::time::Duration;
+    use vmarea_replay::Replayer;
+    use vmarea_trace::event::Header;
+
+    /// Length of the mappings that the program makes.
+    const LEN: u64 = 12288;
+    /// A program that makes 40,000 calls at once, and then 3,000 slowly.
+    const PROGRAM: &str = "import mmap, time\n\
+        for _ in range(20000): mmap.mmap(-1, 12288).close()\n\
+        for _ in range(1500): mmap.mmap(-1, 12288).close(); time.sleep(0.001)";
+    /// Size of rings that do not have room for all calls at once.
+    const RING_BYTES: usize = 256 << 10;
+
+    /// Sink that does not return from the first of the program's calls for some time.
+    #[derive(Default)]
+    struct Slow {
+        header: Header,
+        events: Vec<Event>,
+        has_slept: bool,
+    }
+
+    impl Sink for Slow {
+        fn header(&mut self, header: &Header) -> std::io::Result<()> {
+            self.header = header.clone();
+            Ok(())
+        }
+
+        fn event(&mut self, event: &Event) -> std::io::Result<()> {
+            if is_unmapping(event) && !std::mem::replace(&mut self.has_slept, true) {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            self.events.push(event.clone());
+            Ok(())
+        }
+    }
+
+    fn is_unmapping(event: &Event) -> bool {
+        matches!(event, Event::Call(call)
+            if i64::from(call.nr) == libc::SYS_munmap && call.args[1] == LEN)
+    }
+
+    #[test]
+    fn what_follows_lost_calls_is_recorded_anew() {
+        let options = Options {
+            command: ["python3", "-c", PROGRAM].map(Into::into).to_vec(),
+            by: RecordBy::Observing,
+            ..Options::default()
+        };
+        let mut sink = Slow::default();
+        let mut ignored = |_| {};
+        let tracer = Tracer::start_with(&options, Some(RING_BYTES), &mut sink, &mut ignored);
+        let tracer = match tracer {
+            Err(RecordError::NotObservable(error)) => return println!("skipped: {error}"),
+            tracer => tracer.expect("a command"),
+        };
+        let outcome = tracer.follow().expect("a recording");
+        assert_eq!(outcome.status, 0, "{outcome:?}");
+        let told = outcome.notes.iter();
+        let told = told.filter(|note| note.contains("calls were lost"));
+        assert_eq!(told.count(), 1, "{outcome:?}");
+        let lost = |event: &Event| matches!(event, Event::Lost { .. });
+        let first = sink.events.iter().position(lost).expect("a loss");
+        let after = &sink.events[first..];
+        assert!(matches!(after[1], Event::MmEnd { .. }), "{:?}", after[1]);
+        let anew = after.iter().position(
+            |event| matches!(event, Event::MmStart(start) if start.origin == Origin::Attach),
+        );
+        let anew = &after[anew.expect("an address space that is recorded anew")..];
+        assert!(anew.iter().any(is_unmapping), "{outcome:?}");
+        let options = vmarea_replay::Options::default();
+        let mut replayer = Replayer::new(&sink.header, &options).expect("a replay");
+        for event in &sink.events {
+            replayer.event(event).expect("an event that fits");
+        }
+        let report = replayer.finish();
+        assert_eq!(report.verify.differences, 0, "{report:#?}");
+    }
 }

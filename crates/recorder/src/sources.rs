@@ -36,6 +36,7 @@ pub(super) fn open_view(choice: InKernel, notes: &mut Vec<String>) -> Option<Ker
 /// [`RecordError::NotObservable`] if the options require the rings and the kernel refuses.
 pub(super) fn open_calls(
     options: &Options,
+    ring_bytes: Option<usize>,
     notes: &mut Vec<String>,
 ) -> Result<Option<ObservedCalls>, RecordError> {
     let needs_stops = options.checkpoint.is_some()
@@ -44,17 +45,17 @@ pub(super) fn open_calls(
     let error = match options.by {
         RecordBy::Tracing => return Ok(None),
         RecordBy::Observing => {
-            let observed = ObservedCalls::open(options.stacks);
+            let observed = ObservedCalls::open(options.stacks, ring_bytes);
             return observed.map(Some).map_err(RecordError::NotObservable);
         }
         // Without the times at which threads take locks, the order of parallel calls is unknown.
         RecordBy::Auto if needs_stops || !samples::shows_locks() => return Ok(None),
-        RecordBy::Auto => match ObservedCalls::open(options.stacks) {
+        RecordBy::Auto => match ObservedCalls::open(options.stacks, ring_bytes) {
             Ok(observed) => return Ok(Some(observed)),
             Err(error) => error,
         },
     };
-    let is_expected = matches!(error, SamplesError::Permission { .. });
+    let is_expected = matches!(error, SamplesError::CallsForbidden);
     if !is_expected || has_capability(SYS_ADMIN) {
         notes.push(format!(
             "recorded by ptrace, which stops the program at each memory call: {error}"

@@ -12,39 +12,6 @@ use super::attach::interrupt;
 use super::calls::is_running;
 use super::clock::clock;
 use super::tracer::Tracer;
-use vmarea_trace::event::Nanos;
-
-/// Memory of the waiting records above which the recorder stops threads, in bytes.
-///
-/// The threads continue when the records need a quarter of it.
-const MOST_BYTES: usize = 64 << 20;
-
-/// Whether threads are being stopped, and for how long they were.
-#[derive(Debug)]
-pub(crate) struct Throttle {
-    most_bytes: usize,
-    /// Time since which threads are being stopped.
-    since: Option<Nanos>,
-    /// Total time for which threads were being stopped.
-    total: Nanos,
-}
-
-impl Default for Throttle {
-    fn default() -> Self {
-        Throttle {
-            most_bytes: MOST_BYTES,
-            since: None,
-            total: 0,
-        }
-    }
-}
-
-impl Throttle {
-    /// True while a thread that was asked to stop is kept at its stop.
-    pub(crate) fn is_active(&self) -> bool {
-        self.since.is_some()
-    }
-}
 
 impl Tracer<'_> {
     /// Stops threads if too many records wait, or lets the threads continue.

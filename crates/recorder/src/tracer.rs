@@ -12,15 +12,14 @@ use super::command::Command;
 use super::emitter::Emitter;
 use super::files::Files;
 use super::filter::Stopping;
+use super::pauses::{Stale, Throttle};
 use super::program_filters::ProgramFilters;
 use super::residence::Place;
-use super::resumption::Stale;
 use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
 use super::snapshot::Snapshotter;
 use super::sources::{header, open_calls, open_samples, open_view};
 use super::stops::{Stop, Stops, Tree};
 use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
-use super::throttle::Throttle;
 use super::timeline::Timeline;
 use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
@@ -116,6 +115,16 @@ impl<'a> Tracer<'a> {
         sink: &'a mut dyn Sink,
         progress: &'a mut dyn FnMut(Progress),
     ) -> Result<Tracer<'a>, RecordError> {
+        Tracer::start_with(options, None, sink, progress)
+    }
+
+    /// Starts the command, with rings of `ring_bytes` per CPU for observed calls, if it is given.
+    pub(super) fn start_with(
+        options: &Options,
+        ring_bytes: Option<usize>,
+        sink: &'a mut dyn Sink,
+        progress: &'a mut dyn FnMut(Progress),
+    ) -> Result<Tracer<'a>, RecordError> {
         let command = Command::find(&options.command)?;
         let signals = Signals::catch().map_err(RecordError::Follow)?;
         let mut notes = Vec::new();
@@ -126,7 +135,7 @@ impl<'a> Tracer<'a> {
             );
         }
         let kernel = open_view(options.kernel_view, &mut notes);
-        let observed = open_calls(options, &mut notes)?;
+        let observed = open_calls(options, ring_bytes, &mut notes)?;
         let stopping = match observed {
             Some(_) => Stopping::Others,
             None => Stopping::All,

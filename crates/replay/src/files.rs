@@ -57,6 +57,10 @@ const F_SEAL_FUTURE_WRITE: u32 = 16;
 impl Files {
     /// Records a file.
     pub fn inode(&mut self, inode: &Inode) {
+        // A segment may have been attached before the recording.
+        if inode.path.starts_with("/SYSV") && inode.size != 0 {
+            self.segments.insert(u64::from(inode.id.0), inode.size);
+        }
         self.inodes.insert(inode.id, inode.clone());
     }
 
@@ -184,4 +188,93 @@ impl Files {
 fn errno(ret: i64) -> Option<Errno> {
     let refused = (-4095..0).contains(&ret);
     Errno::from_number(-ret as i32).filter(|_| refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Options, Replayer};
+    use super::*;
+    use vmarea_trace::event::{
+        Call, Event, Header, MmStart, Order, Origin, Perms, SnapKind, SnapReason, SnapVma, Snapshot,
+    };
+    use vmarea_trace::sysno;
+
+    const THERE: u64 = 0x7f00_0000_0000;
+    const MM: MmId = MmId(1);
+
+    fn segment() -> Inode {
+        Inode {
+            id: InodeId(1),
+            dev: 1,
+            ino: 9,
+            kind: InodeKind::SharedAnon,
+            fs_magic: 0x0102_1994,
+            mount_flags: 0,
+            size: 56,
+            path: "/SYSV009a499a (deleted)".to_owned(),
+        }
+    }
+
+    fn mapping() -> SnapVma {
+        let perms = Perms {
+            read: true,
+            write: true,
+            exec: false,
+            shared: true,
+        };
+        SnapVma {
+            start: THERE,
+            end: THERE + 4096,
+            perms,
+            offset: 0,
+            inode: Some(InodeId(1)),
+            kind: SnapKind::Plain,
+            kernel: None,
+        }
+    }
+
+    fn list(reason: SnapReason, vmas: Vec<SnapVma>) -> Event {
+        Event::Snapshot(Snapshot {
+            mm: MM,
+            reason,
+            t: 0,
+            exact: true,
+            info: None,
+            vmas,
+        })
+    }
+
+    #[test]
+    fn a_segment_that_was_attached_before_the_recording_is_detached() {
+        let detach = Call {
+            tid: Tid(1),
+            mm: MM,
+            nr: sysno::SHMDT,
+            args: [THERE, 0, 0, 0, 0, 0],
+            ret: 0,
+            t: 0,
+            order: Order::Exact,
+            file: None,
+            data: Vec::new(),
+        };
+        let (mm, origin) = (MM, Origin::Attach);
+        let events = [
+            Event::Inode(segment()),
+            Event::MmStart(MmStart { mm, origin, t: 0 }),
+            list(SnapReason::Attach, vec![mapping()]),
+            Event::Call(detach),
+            list(SnapReason::Exit, Vec::new()),
+        ];
+        let header = Header {
+            page_size: 4096,
+            ..Header::default()
+        };
+        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
+        for event in &events {
+            replayer.event(event).unwrap();
+        }
+        let report = replayer.finish();
+        assert_eq!(report.verify.results_compared, 1, "{report:?}");
+        assert_eq!(report.verify.differences, 0, "{report:?}");
+    }
 }

@@ -300,7 +300,9 @@ fn failure(error: RecordError) -> Failure {
         | RecordError::Setuid(_)
         | RecordError::TracedAlready { .. }
         | RecordError::NotPermitted { .. }
-        | RecordError::NotObservable(SamplesError::Permission { .. }) => Status::Permission,
+        | RecordError::NotObservable(
+            SamplesError::Permission { .. } | SamplesError::CallsForbidden,
+        ) => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,
     };

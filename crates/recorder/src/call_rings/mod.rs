@@ -97,7 +97,7 @@ impl CallRings {
                     // The CPU went offline in the meantime.
                     Err(e) if e.raw_os_error() == Some(libc::ENODEV) => break,
                     Err(e) if is_too_large(&e) && bytes > MIN_RING_BYTES => bytes /= 2,
-                    Err(e) => return Err(explain(e, EVERY_TASK, needed, numbers.len())),
+                    Err(e) => return Err(reason(e, needed, numbers.len())),
                 }
             }
         }
@@ -180,6 +180,14 @@ impl CallRings {
     }
 }
 
+/// Returns what an error from opening an event means.
+fn reason(error: io::Error, needed: usize, cpus: usize) -> SamplesError {
+    match explain(error, EVERY_TASK, needed, cpus) {
+        SamplesError::Permission { .. } => SamplesError::CallsForbidden,
+        reason => reason,
+    }
+}
+
 fn is_too_large(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM))
 }
@@ -222,7 +230,7 @@ fn trace(
         .collect();
     let attached = CallTrace::attach(&btf, filters, &outputs);
     attached.map_err(|LoadError { cause, verdict }| match cause.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) if verdict.is_empty() => explain(cause, EVERY_TASK, 0, 0),
+        Some(libc::EPERM | libc::EACCES) if verdict.is_empty() => SamplesError::CallsForbidden,
         _ => io::Error::other(format!("BPF: {cause} {verdict}")).into(),
     })
 }

@@ -16,6 +16,12 @@ pub enum SamplesError {
         /// Value of `kernel.perf_event_paranoid`, or `unknown`.
         paranoid: String,
     },
+    /// The process is not permitted to observe calls.
+    #[error(
+        "no permission to observe calls: needs CAP_BPF and CAP_PERFMON ({})",
+        rights::remedy(&[Capability::Bpf, Capability::Perfmon])
+    )]
+    CallsForbidden,
     /// The task has exited.
     #[error("there is no process {0}")]
     NoSuchTask(i32),

@@ -3,10 +3,9 @@
 use super::support::compile;
 use std::ffi::OsString;
 use std::io;
-use std::time::Duration;
 use vmarea_recorder::{Options, Outcome, RecordBy, RecordError, Sink, Stacks, record};
 use vmarea_replay::{Replayer, Report};
-use vmarea_trace::event::{Event, Header, Origin};
+use vmarea_trace::event::{Event, Header};
 
 /// Records a shell command by a method; `None` if the method is not permitted.
 fn recorded(script: &str, by: RecordBy) -> Option<(Outcome, Vec<Event>)> {
@@ -47,55 +46,11 @@ fn an_observed_command_makes_the_calls_that_a_stopped_one_makes() {
     assert_eq!(calls(&observed), calls(&stopped));
 }
 
-#[test]
-fn what_follows_lost_calls_is_recorded_anew() {
-    let mut kept = Kept {
-        sleeps_at: Some(100),
-        ..Kept::default()
-    };
-    let options = Options {
-        command: vec![compile("storm", &[]).into(), "6".into()],
-        by: RecordBy::Observing,
-        ..Options::default()
-    };
-    let outcome = match record(&options, &mut kept, &mut |_| {}) {
-        Err(RecordError::NotObservable(error)) => return println!("skipped: {error}"),
-        outcome => outcome.expect("a recording"),
-    };
-    assert_eq!(outcome.status, 0, "{outcome:?}");
-    let told = outcome.notes.iter();
-    assert_eq!(
-        told.filter(|note| note.contains("calls were lost")).count(),
-        1
-    );
-    let lost = |event: &Event| matches!(event, Event::Lost { .. });
-    let first = kept.events.iter().position(lost).expect("a loss");
-    let after = &kept.events[first..];
-    // The address space ends at once, and another one begins with a list of mappings.
-    assert!(matches!(after[1], Event::MmEnd { .. }), "{:?}", &after[..3]);
-    let anew = after.iter().filter_map(|event| match event {
-        Event::MmStart(start) => Some((start.origin, start.mm)),
-        _ => None,
-    });
-    let (origin, mm) = anew.last().expect("an address space");
-    assert_eq!(origin, Origin::Attach);
-    let calls = after
-        .iter()
-        .filter(|event| matches!(event, Event::Call(call) if call.mm == mm))
-        .count();
-    assert!(calls > 1000, "{calls}");
-    let report = kept.replay();
-    assert_eq!(report.verify.differences, 0, "{report:#?}");
-    assert!(report.verify.vmas_compared > 10, "{report:#?}");
-}
-
 /// Sink that keeps everything.
 #[derive(Default)]
 struct Kept {
     header: Header,
     events: Vec<Event>,
-    /// Number of the event from which the sink does not return for some time.
-    sleeps_at: Option<usize>,
 }
 
 impl Kept {
@@ -117,9 +72,6 @@ impl Sink for Kept {
 
     fn event(&mut self, event: &Event) -> io::Result<()> {
         self.events.push(event.clone());
-        if self.sleeps_at == Some(self.events.len()) {
-            std::thread::sleep(Duration::from_secs(3));
-        }
         Ok(())
     }
 }

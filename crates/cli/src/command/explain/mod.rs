@@ -297,10 +297,7 @@ impl Explain {
             address_spaces(recorded.spaces.count())
         ));
         if recorded.spaces.restarts() > 0 {
-            console.note(
-                "the recording restarted: mappings from before the restart count as older than the \
-                 recording",
-            );
+            console.note("the recording restarted: what is older than that counts as older than it");
         }
         let profile = Profile {
             recorded: &recorded,

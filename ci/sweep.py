@@ -7,14 +7,16 @@ of the plain loop, which other work on the machine hardly changes, and peak memo
 A fifth of the traces is enough for the rates. At the end, the whole cluster is ended in the middle of a sweep, which
 then goes on without it.
 
-usage: ci/sweep.py COPIES [--share]      VMAREA names the program
+usage: ci/sweep.py COPIES [--share | --rates]      VMAREA names the program
        --share: only the sweep whose node is killed
+       --rates: only the table
 """
 
 import json
 import os
 import pathlib
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,9 +29,17 @@ from vmarea_sweep import plan, task  # noqa: E402
 
 SMALL = ["gcc", "go", "node-wasm", "regions", "cow-children", "qemu"]
 POLICIES = "linux,linux+different_anon_vmas"
-PORT = 6399
 RAY = str(pathlib.Path(sys.executable).with_name("ray"))
 BATCH = 20
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+PORT = free_port()
 
 
 def traces(folder, copies):
@@ -94,7 +104,7 @@ def node(*arguments):
 
 
 def end(started):
-    """Kills a node with all its processes."""
+    """Kills a node; its workers end when they lose it."""
     for pid in members(started):
         try:
             os.kill(pid, 9)
@@ -196,15 +206,18 @@ def rates(work, source, copies):
 
 
 def of_nodes(nodes):
-    """Returns the seconds of processor time that all processes of the nodes have used."""
-    spent = 0
-    for started in nodes:
-        for pid in members(started):
-            try:
-                fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            except OSError:
-                continue
+    """Returns the seconds of processor time that the nodes have used, with their workers, which have other sessions."""
+    left, spent = [started.pid for started in nodes], 0
+    while left:
+        pid = left.pop()
+        try:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
             spent += sum(map(int, fields[11:15]))
+            for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+                left += map(int, children.read_text().split())
+        except OSError:
+            # It has ended; its parent has its time.
+            continue
     return spent / os.sysconf("SC_CLK_TCK")
 
 
@@ -264,6 +277,8 @@ def main():
             traces(folder, count)
         if "--share" not in sys.argv:
             rates(work, few, copies // 5)
+        if "--rates" in sys.argv:
+            return
         killed(work, source, copies)
         if "--share" not in sys.argv:
             gone(work, few, copies // 5)

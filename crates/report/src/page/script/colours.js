@@ -17,6 +17,17 @@ for (const query of ['(prefers-color-scheme: dark)', '(forced-colors: active)'])
   });
 }
 
+// Paper is white, whatever the screen's theme is.
+const printing = () => document.documentElement.classList.contains('printing');
+for (const [event, starts] of [['beforeprint', true], ['afterprint', false]]) {
+  addEventListener(event, () => {
+    document.documentElement.classList.toggle('printing', starts);
+    known = null;
+    changes.add('theme');
+    draw();
+  });
+}
+
 // The value by which bands are coloured.
 const VALUES = {
   kind: (band) => lookOf(band).kind,

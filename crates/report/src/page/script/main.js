@@ -3,7 +3,8 @@
 function later(kinds, draw) {
   let waiting = false;
   follow(kinds, () => {
-    if (waiting) return;
+    if (printing()) draw();
+    if (waiting || printing()) return;
     waiting = true;
     setTimeout(() => {
       waiting = false;

@@ -297,7 +297,9 @@ impl Explain {
             address_spaces(recorded.spaces.count())
         ));
         if recorded.spaces.restarts() > 0 {
-            console.note("the recording restarted: what is older than that counts as older than it");
+            console.note(
+                "the recording restarted: earlier mappings count as older than the recording",
+            );
         }
         let profile = Profile {
             recorded: &recorded,

@@ -298,8 +298,7 @@ impl Explain {
         ));
         if recorded.spaces.restarts() > 0 {
             console.note(
-                "the recording restarted: mappings from before the restart count as older than the \
-                 recording",
+                "the recording restarted: earlier mappings count as older than the recording",
             );
         }
         let profile = Profile {

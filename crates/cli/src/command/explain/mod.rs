@@ -1,6 +1,7 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
 mod page;
+mod threshold;
 
 use super::page::PageArg;
 use super::recording::{self, Attached, Method, Started};
@@ -150,41 +151,6 @@ impl FromStr for Range {
             bail!("the first address must be the lower one");
         }
         Ok(Self(VmRange::new(low, high)))
-    }
-}
-
-/// Number of mappings above which the command fails.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Threshold {
-    Percent(f64),
-    Mappings(u64),
-}
-
-impl FromStr for Threshold {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let wrong =
-            || anyhow!("a percentage of the limit like 70%, or a number of mappings, is needed");
-        match text.strip_suffix('%') {
-            Some(percent) => {
-                let percent: f64 = percent.trim().parse().map_err(|_| wrong())?;
-                if !(0.0..=100.0).contains(&percent) {
-                    bail!("a percentage between 0% and 100% is needed");
-                }
-                Ok(Self::Percent(percent))
-            }
-            None => text.parse().map(Self::Mappings).map_err(|_| wrong()),
-        }
-    }
-}
-
-impl Threshold {
-    fn is_exceeded(self, report: &Report) -> bool {
-        match self {
-            Self::Percent(percent) => report.percent_of_limit() > percent,
-            Self::Mappings(mappings) => report.mappings > mappings,
-        }
     }
 }
 
@@ -480,21 +446,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_and_thresholds_are_read_as_people_write_them() {
+    fn ranges_are_read_as_people_write_them() {
         let range: Range = "0x1000,7f00".parse().unwrap();
         assert_eq!(range.0, VmRange::new(0x1000, 0x7f00));
         assert!("2000,1000".parse::<Range>().is_err());
         assert!("1000".parse::<Range>().is_err());
-        assert_eq!(
-            "70%".parse::<Threshold>().unwrap(),
-            Threshold::Percent(70.0)
-        );
-        assert_eq!(
-            "45000".parse::<Threshold>().unwrap(),
-            Threshold::Mappings(45_000)
-        );
-        for wrong in ["", "x%", "-3%", "NaN%", "70 percent"] {
-            assert!(wrong.parse::<Threshold>().is_err(), "{wrong}");
-        }
     }
 }

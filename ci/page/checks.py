@@ -148,5 +148,16 @@ def tables(browser):
 
 
 def printed(browser):
+    """The page prints, and its pictures are dark on white even if the screen is dark."""
+    before = browser.ask("return getComputedStyle(document.documentElement).getPropertyValue('--text')")
+    canvases = browser.ask("return [...document.querySelectorAll('canvas')].filter((c) => c.checkVisibility()).map((c) => c.id)")
+    shown = {canvas: browser.hash_of(canvas) for canvas in canvases}
+    browser.ask("window.dispatchEvent(new Event('beforeprint'))")
+    for canvas in canvases:
+        changed = browser.hash_of(canvas) != shown[canvas]
+        assert changed or shown[canvas][1] < 2, f"{canvas} is printed in the colours of the dark screen"
+    browser.ask("window.dispatchEvent(new Event('afterprint'))")
+    browser.settle()
+    assert browser.ask("return getComputedStyle(document.documentElement).getPropertyValue('--text')") == before
     pdf = browser.printed()
     assert pdf.startswith(b"%PDF") and len(pdf) > 20_000, f"the print has {len(pdf)} bytes"

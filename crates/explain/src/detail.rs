@@ -33,7 +33,7 @@ pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
 }
 
 fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
-    let differ = (a.flags? ^ b.flags?) - VmFlags::SOFTDIRTY;
+    let differ = (a.flags? ^ b.flags?) - VmFlags::STICKY;
     Some(names(differ))
 }
 

@@ -178,9 +178,13 @@ impl Report {
         if !is_advice || stay < LEAST_FLAGS || stay * 20 < self.looked_at {
             return Ok(());
         }
+        let stacks = match reason.detail.contains("MADV_NOHUGEPAGE") {
+            true => " (Linux 6.7 and later also sets it for each stack, because of MAP_STACK)",
+            false => "",
+        };
         let text = format!(
-            "! flags that differ most often, {}; call madvise for the whole of adjacent memory, or for \
-             none of it",
+            "! flags that differ most often, {}{stacks}: call madvise for the whole of adjacent memory, \
+             or for none of it",
             printable(&reason.detail)
         );
         write_wrapped(out, &text)

@@ -73,7 +73,7 @@ impl<'a> Writer<'a> {
         };
         self.with_change(|w| {
             w.change_leaf(&path, (leaf, first), bounds, apply);
-            if gone > 0 && (len - gone) * 2 <= LEAF {
+            if gone > 0 && (len - gone) * 2 <= LEAF && !path.is_empty() {
                 w.rebalance(&mut path);
             }
         });

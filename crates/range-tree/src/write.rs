@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
             };
             self.with_change(|w| {
                 w.change_leaf(&path, (leaf, at), (first, last), apply);
-                if (len - 1) * 2 <= LEAF {
+                if (len - 1) * 2 <= LEAF && !path.is_empty() {
                     w.rebalance(&mut path);
                 }
             });

@@ -241,13 +241,14 @@ mod tests {
             Event::End { status: 0, t: 9 },
         ];
         let of_lost = [start(3, fork(1)), end(1, 6), start(5, fork(3)), end(5, 7)];
+        let last = lost(5);
         let mut events: Vec<Event> = Vec::new();
         let mut emitter = Emitter::new(&mut events);
         let emit = |emitter: &mut Emitter<'_>, event| emitter.emit(event, &Files::new());
         before.iter().for_each(|event| emit(&mut emitter, event));
         assert!(emitter.end_at_loss(5, MmId(3)));
         assert!(!emitter.end_at_loss(6, MmId(3)));
-        emit(&mut emitter, &lost(5));
+        emit(&mut emitter, &last);
         of_lost.iter().for_each(|event| emit(&mut emitter, event));
         after.iter().for_each(|event| emit(&mut emitter, event));
         assert_eq!(emitter.counts.lost, 4);

@@ -95,8 +95,11 @@ impl Mm {
     /// Those of the call; ENOMEM if memory is nearly full.
     pub fn call(&self, call: &Syscall) -> Result<u64, Errno> {
         // The core cannot wait for reclaim while it faults in the pages of a call.
-        reclaim::free_frames(reclaim::MIN + pages_brought(call));
-        check_memory()?;
+        if !reclaim::free_frames(reclaim::MIN + pages_brought(call)) {
+            check_memory()?;
+        } else if heap::is_low() {
+            return Err(Errno::ENOMEM);
+        }
         space().syscall(self.0, call)
     }
 

@@ -143,7 +143,9 @@ pub(super) fn who(peak: &Peak<'_>, stacks: bool, still: bool) -> Markup {
                         label { input type="radio" name="flame" value="interval"; " mappings made in the shown interval" }
                     }
                 }
-                p.note { "Width is the number of mappings. Choose a frame to mark its mappings in the picture above; choose it again to remove the mark." }
+                p.note { "Width is the number of mappings. Choose a frame to mark its mappings in the picture above; choose it again to remove the mark. "
+                    "If a call splits a mapping, the kernel keeps it for one piece and makes a new one for the other: that one was made by "
+                    "the call, and the guard page below it can be older." }
                 div #flame .flame role="group" aria-label="Flame graph of the calls that made the mappings" {}
                 p #flame-text .readout {}
             }

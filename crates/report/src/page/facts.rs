@@ -111,7 +111,10 @@ impl<'a> Peak<'a> {
                 div {
                     dt { "could be merged" }
                     dd { (count(joinable)) }
-                    dd.note { (percent(joinable, shown)) " of the mappings" }
+                    dd.note {
+                        (percent(joinable, shown)) " of the mappings"
+                        @if joinable > 0 { ", by " code { "vmarea merge" } ", some only with " code { "--fix" } }
+                    }
                 }
                 @if self.timeline.last > 0 { (self.events()) }
             }
@@ -119,16 +122,16 @@ impl<'a> Peak<'a> {
     }
 
     fn process(&self) -> String {
-        let space = self.space();
-        let name = if space.name.is_empty() {
-            "a process"
-        } else {
-            &space.name
-        };
-        match space.pid {
-            Some(pid) => format!("{name} ({pid})"),
-            None => name.to_owned(),
-        }
+        process(self.space())
+    }
+
+    /// Returns the seconds from the beginning of the recording to a mark.
+    fn time(&self, mark: &Mark) -> String {
+        let begun = self.timeline.steps.first().map_or(0, |step| step.t);
+        let step = self.timeline.step(mark.step);
+        step.map_or_else(String::new, |step| {
+            format!("{:.3} s", step.t.saturating_sub(begun) as f64 / 1e9)
+        })
     }
 
     fn events(&self) -> Markup {
@@ -147,7 +150,7 @@ impl<'a> Peak<'a> {
             .find(|mark| mark.what == What::Merge);
         html! {
             div.wide {
-                dt { "merges" }
+                dt { "merges, in all processes shown" }
                 dd { (count(sum(What::Merge))) }
                 dd.note {
                     (count(sum(What::Split))) " splits, " (count(sum(What::Refusal))) " refusals"
@@ -258,8 +261,8 @@ impl<'a> Peak<'a> {
                 table.sortable {
                     caption { "The first merges, splits, refusals and failed calls, at most " (ROWS) " of each" }
                     thead { tr {
-                        th.text scope="col" { "what" } th.text scope="col" { "how" } th scope="col" { "times" }
-                        th scope="col" { "event" } th.text scope="col" { "where" }
+                        th.text scope="col" { "what" } th.text scope="col" { "how" } th scope="col" { "number" }
+                        th.text scope="col" { "process" } th scope="col" { "time" } th.text scope="col" { "where" }
                     } }
                     tbody {
                         @for mark in chosen {
@@ -267,7 +270,8 @@ impl<'a> Peak<'a> {
                                 td.text { (mark.what.name()) }
                                 td.text { (self.timeline.tables.labels.get(mark.detail).map_or("", String::as_str)) }
                                 td { (count(mark.count)) }
-                                td { (self.timeline.step(mark.step).map_or_else(String::new, |step| count(step.event))) }
+                                td.text { (process(&self.timeline.spaces[mark.space as usize])) }
+                                td { (self.time(mark)) }
                                 td.text { (self.place(mark)) }
                             }
                         }
@@ -275,5 +279,18 @@ impl<'a> Peak<'a> {
                 }
             }
         }
+    }
+}
+
+/// Returns the name of an address space's process.
+fn process(space: &crate::timeline::Space) -> String {
+    let name = if space.name.is_empty() {
+        "a process"
+    } else {
+        &space.name
+    };
+    match space.pid {
+        Some(pid) => format!("{name} ({pid})"),
+        None => name.to_owned(),
     }
 }

@@ -119,12 +119,12 @@ fn policies(report: &Report) -> Markup {
         ("policy", Align::Left),
         ("peak, one process", Align::Right),
         ("peak, all", Align::Right),
-        ("at the exits", Align::Right),
+        ("when processes end", Align::Right),
         ("merges", Align::Right),
         ("refusals", Align::Right),
         ("splits", Align::Right),
         ("lookups", Align::Right),
-        ("hits of the last VMA", Align::Right),
+        ("hits of a one-entry cache", Align::Right),
     ];
     let row = |(name, policy): (&String, &PolicyReport)| {
         vec![
@@ -143,6 +143,11 @@ fn policies(report: &Report) -> Markup {
     html! {
         section #by-policy {
             h2 { "Under each policy" }
+            p.note {
+                "A policy is a set of rules for merging: " code { "linux" } " those of the recorded kernel, " code { "linux-5.10" }
+                " those of an older one, " code { "thesis" } " those of Matěna's “VMA merging in Linux”, " code { "vmarea" }
+                " every merge that this project can justify. The counts are of all processes, also of those that are not drawn."
+            }
             (table("Mappings, merges, refusals and lookups under each policy", &headings, &rows))
             (by_name("Refusals by reason", report, |policy| &policy.refusals))
             (by_name("Merges by kind", report, |policy| &policy.merges))

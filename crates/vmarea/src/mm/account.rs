@@ -77,6 +77,15 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
+    /// Moves `pages` from the counters selected by `old` to those selected by `new`.
+    pub(crate) fn stat_change(&mut self, old: VmFlags, new: VmFlags, pages: u64) {
+        let kind = |flags: VmFlags| (flags.is_exec(), flags.is_stack(), flags.is_data());
+        if kind(old) != kind(new) {
+            self.stat_account(old, -(pages as i64));
+            self.stat_account(new, pages as i64);
+        }
+    }
+
     /// True if mapping `bytes` more with these flags would not exceed the limit on locked memory.
     pub(crate) fn mlock_future_ok(&self, flags: VmFlags, bytes: u64) -> bool {
         let state = self.state();

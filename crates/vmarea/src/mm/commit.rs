@@ -46,10 +46,13 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// The reason why the merge had to be given up; nothing has changed then.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
-        for id in plan.givers() {
-            self.start_write(id);
+        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let [one, other] = plan.remove;
+        for id in [one, other, shrinks, Some(plan.target)] {
+            if let Some(id) = id {
+                self.start_write(id);
+            }
         }
-        self.start_write(plan.target);
         if let Some((_, range, _)) = plan.shrink {
             self.put_to_use(range.start);
         }
@@ -66,15 +69,21 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         }
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
-        // The changes are computed before any change: if the target gets another anon_vma, its pages
-        // must change too.
-        let (mut root_locks, changes) = match self.lock_only_root(plan) {
-            Some(root_locks) => (root_locks, Changes::new()),
-            None => (self.root_locks_of(plan), self.changes(plan)),
+        let mut changes = Changes::new();
+        let mut root_locks = match self.lock_only_root(plan) {
+            Some(root_locks) => root_locks,
+            None => {
+                // Computed before any change: if the target gets another anon_vma, its pages must
+                // change too.
+                changes = self.changes(plan);
+                self.root_locks_of(plan)
+            }
         };
-        let changed = self.change_pages(&changes, &mut spare);
-        self.give_back(spare);
-        changed?;
+        if !changes.is_empty() || !spare.is_empty() {
+            let changed = self.change_pages(&changes, &mut spare);
+            self.give_back(spare);
+            changed?;
+        }
         let left = match self.give_anon_vma(plan, &mut root_locks) {
             Ok(left) => left,
             Err(_) => {
@@ -103,18 +112,22 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             }
             self.set_range_held(plan.target, whole, &mut root_locks);
         } else {
-            let mut limit = 0;
+            let (mut limit, mut gone) = (0, 0);
             for id in plan.remove.into_iter().flatten() {
-                limit = space.vma(id).rmap_limit().max(limit);
-                self.detach(id);
+                let vma = space.vma(id);
+                limit = vma.rmap_limit().max(limit);
+                vma.body.detach(self.guard_at(vma.start()));
+                gone += 1;
             }
+            self.state_mut().map_count -= gone;
             let others = Others::Absorbed { limit };
             self.set_range_among(plan.target, whole, others, &mut root_locks);
             for id in plan.remove.into_iter().flatten() {
                 self.release_vma_held(id, &mut root_locks);
             }
         }
-        self.body_mut(plan.target).flags = flags;
+        let target = space.vma(plan.target);
+        target.body.get_mut(self.guard_at(target.start())).flags = flags;
         Ok(plan.target)
     }
 
@@ -378,16 +391,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             vma: id,
             prev: self.prev(vma.start()).map(|v| v.id),
         });
-        self.detach(id);
-        self.index().remove(vma.start());
-        self.release_vma_held(id, root_locks);
-    }
-
-    /// Keeps faults out of a VMA that is about to be removed from the map.
-    fn detach(&mut self, id: VmaId) {
-        let vma = self.space.vma(id);
         vma.body.detach(self.guard_at(vma.start()));
+        self.index().remove(vma.start());
         self.state_mut().map_count -= 1;
+        self.release_vma_held(id, root_locks);
     }
 
     /// Frees a VMA that has been removed from the map or was never inserted.

@@ -61,9 +61,12 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     /// Returns the first VMA that ends after `addr`.
+    #[inline]
     pub fn find_vma(&self, addr: u64) -> Option<VmaView> {
         let found = self.index().find(addr);
-        self.space.note_lookup(self.mm, found, addr);
+        if self.space.notes_lookups() {
+            self.space.note_lookup(self.mm, found, addr);
+        }
         found.and_then(id).map(|v| self.view(v))
     }
 

@@ -244,6 +244,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         [view(below), view(above)]
     }
 
+    #[inline]
     fn decide_between(
         &self,
         proposal: &Proposal,

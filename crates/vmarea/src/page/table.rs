@@ -23,7 +23,7 @@ use super::slot::{
     slots_of, visit_table,
 };
 use super::vma_hint::Near;
-use crate::types::{MmId, PMD_SIZE, VmRange};
+use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmRange};
 use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vmarea_sync::SpinLock;
@@ -246,6 +246,9 @@ impl PageTable {
 
     /// Calls `visitor` for all entries and huge pages in `range`, in no particular order.
     pub(crate) fn visit(&self, range: VmRange, visitor: &mut impl Visitor) {
+        if range.end - range.start == PAGE_SIZE && self.visit_page(range.start, visitor) {
+            return;
+        }
         let slots = slots_of(range);
         if is_short(&slots) {
             for index in slots {
@@ -266,6 +269,18 @@ impl PageTable {
             });
             emptied.for_each(drop);
         }
+    }
+
+    /// Visits the entry for `addr`; returns false if no table contains it.
+    fn visit_page(&self, addr: u64, visitor: &mut impl Visitor) -> bool {
+        let visited = self.update(addr, |entry| {
+            visitor.table(slot_of(addr));
+            if *entry != Pte::None {
+                visitor.page(addr, entry);
+                visitor.leave();
+            }
+        });
+        visited.is_some()
     }
 
     /// Visits one slot; returns true if the caller has to remove the slot.

@@ -37,6 +37,7 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
     }
 
     /// Returns the lock of `anon_vma`'s root; if the set is empty, takes that lock first.
+    #[inline]
     pub(crate) fn of(
         &mut self,
         space: &'s Space<E>,
@@ -52,6 +53,7 @@ impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
 
 impl<'s, E: Environment> AnonVmaRootLocks<'s, E> {
     /// Returns the position of the lock of `anon_vma`'s root; if the set is empty, takes the lock.
+    #[inline(never)]
     fn find(&mut self, space: &'s Space<E>, anon_vma: AnonVmaId) -> usize {
         let root = space.anon_vma_root(anon_vma);
         let held = self.held.iter().position(|(held, _)| *held == root);

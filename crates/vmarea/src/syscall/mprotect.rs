@@ -165,8 +165,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             // A page that cannot be prefaulted is faulted in at its first access.
             let _ = self.populate_vma(&vma, range);
         }
-        self.stat_account(old, -(pages as i64));
-        self.stat_account(flags, pages as i64);
+        self.stat_change(old, flags, pages);
         let state = self.state_mut();
         state.peak_map_count = state.peak_map_count.max(state.map_count);
         Ok(self.space.vma(id).end())

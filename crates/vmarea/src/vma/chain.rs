@@ -356,20 +356,34 @@ impl<E: Environment> Space<E> {
         own: Option<AnonVmaId>,
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
-        let Some(last) = chain.last() else { return };
-        let guard = root_locks.of(self, last.anon_vma);
-        for link in chain.iter().rev() {
-            let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
-            // By V4, the VMA's own anon_vma is in its chain.
-            if own == Some(link.anon_vma) {
-                inner.num_active_vmas -= 1;
+        match chain {
+            Chain::Empty => {}
+            Chain::One(link) => {
+                self.unlink(link, own, root_locks.of(self, link.anon_vma));
             }
-            inner.tree.remove(link.node);
-            if inner.tree.is_empty() {
-                let parent = self.anon_vma_parent_of(link.anon_vma);
-                self.anon_vma(parent).inner.get_mut(guard).num_children -= 1;
-                self.anon_vma_put(link.anon_vma, guard);
+            Chain::Many(links) => {
+                let Some(last) = links[0].last() else { return };
+                let guard = root_locks.of(self, last.anon_vma);
+                for link in links[0].iter().rev() {
+                    self.unlink(link, own, guard);
+                }
             }
+        }
+    }
+
+    /// Removes one link of a VMA whose anon_vma is `own`; frees the link's anon_vma if it is unused.
+    #[inline]
+    fn unlink(&self, link: &Link, own: Option<AnonVmaId>, guard: &mut WriteGuard<'_, E::Wait>) {
+        let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
+        // By V4, the VMA's own anon_vma is in its chain.
+        if own == Some(link.anon_vma) {
+            inner.num_active_vmas -= 1;
+        }
+        inner.tree.remove(link.node);
+        if inner.tree.is_empty() {
+            let parent = self.anon_vma_parent_of(link.anon_vma);
+            self.anon_vma(parent).inner.get_mut(guard).num_children -= 1;
+            self.anon_vma_put(link.anon_vma, guard);
         }
     }
 

@@ -4,12 +4,20 @@ const strip = plot('strip', 44), sizes = plot('sizes', 160);
 const SIZES = [1, 4, 16, 64, 256, 1024, 16384, 262144, Infinity];   // pages, upper ends
 const MOST_PLACES = 200;
 
+// The repair that removes a boundary: by its reason, and by whether the mapping can be accessed.
+function repairOf(band) {
+  const [reason] = data.reasons[bands.reason[band]];
+  if (reason === 'guard') return '--fix guards';
+  if (lookOf(band).perms.startsWith('---')) return '--fix empties';
+  return reason === 'flags' ? '--fix flags' : 'vmarea merge';
+}
+
 const reasonColour = (reason) => REASON_COLOURS[data.reasons[reason][0]] ?? OTHER;
 
 // Each mapping is equally wide; of several in a pixel, each reason gets its share of the height.
 function drawStrip() {
   const context = strip.begin();
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   const width = strip.width / Math.max(1, here.length);
   if (width >= 1) {
     here.forEach((band, i) => {
@@ -64,7 +72,7 @@ const sizeName = (i) => (SIZES[i] === Infinity ? `> ${size(SIZES[i - 1])}` : i ?
 // A column for each class of sizes, stacked by reason.
 function drawSizes() {
   const context = sizes.begin();
-  const here = bandsAt(state.space, state.step).filter((band) => bands.reason[band]);
+  const here = bandsHere().filter((band) => bands.reason[band]);
   const found = SIZES.map((_, i) => tally(here.filter((band) => sizeClass(bands.pages[band]) === i)));
   const sums = found.map((reasons) => reasons.reduce((sum, [, n]) => sum + n, 0));
   const most = Math.max(1, ...sums), width = sizes.width / SIZES.length;
@@ -92,22 +100,22 @@ function drawSizes() {
   byId('sizes-text').textContent = 'Size of the mapping above the boundary, and number of boundaries; colours as above.';
 }
 
-// The boundaries that a remedy could remove.
+// The boundaries that a repair could remove.
 function drawJoinable() {
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   const found = [];
   here.forEach((band, i) => { if (bands.joinable[band] && i) found.push([here[i - 1], band]); });
   const rows = found.slice(0, MOST_PLACES).map(([below, band]) => [
     goButton(band), size(bands.pages[below]), size(bands.pages[band]), nameOf(band),
-    data.reasons[bands.reason[band]][1], callOf(band)]);
+    data.reasons[bands.reason[band]][1], repairOf(band), callOf(band)]);
   const heading = byId('joinable-heading');
   heading.textContent = `What could be merged: ${count(found.length)} of ${count(Math.max(0, here.length - 1))} boundaries`;
   const box = byId('joinable');
-  if (!found.length) return box.replaceChildren(element('p', {}, 'Nothing: at this moment, no remedy would merge two neighbours.'));
+  if (!found.length) return box.replaceChildren(element('p', {}, 'Nothing: at this moment, no repair would merge two neighbours.'));
   const button = element('button', { type: 'button' }, 'mark them in the picture');
   button.addEventListener('click', () => setMark({ label: 'joinable', has: (band) => bands.joinable[band] === 1 }));
   const table = dataTable('Boundaries that could be removed',
-    ['boundary', 'size below', 'size above', 'mapping', 'apart because', 'made by'], rows);
+    ['boundary', 'size below', 'size above', 'mapping', 'apart because', 'repair', 'made by'], rows);
   const more = found.length - rows.length;
   return box.replaceChildren(button, table, ...(more > 0 ? [element('p', { className: 'note' }, `${count(more)} more`)] : []));
 }

@@ -17,6 +17,17 @@ for (const query of ['(prefers-color-scheme: dark)', '(forced-colors: active)'])
   });
 }
 
+// Paper is white, whatever the screen's theme is.
+const printing = () => document.documentElement.classList.contains('printing');
+for (const [event, starts] of [['beforeprint', true], ['afterprint', false]]) {
+  addEventListener(event, () => {
+    document.documentElement.classList.toggle('printing', starts);
+    known = null;
+    changes.add('theme');
+    draw();
+  });
+}
+
 // The value by which bands are coloured.
 const VALUES = {
   kind: (band) => lookOf(band).kind,
@@ -87,7 +98,7 @@ function drawLegend() {
   const list = byId('legend');
   const { begin, of, values, numbers } = palette();
   const counts = new Map();
-  for (const band of bandsAt(state.space, state.step)) {
+  for (const band of bandsHere()) {
     const value = values[band - begin];
     counts.set(value, (counts.get(value) ?? 0) + 1);
   }

@@ -115,9 +115,10 @@ function fileName(path) {
 }
 
 // What a person would call the mapping.
+const lookNames = data.looks.map(([kind, , name]) => (name ? fileName(name) : data.kinds[kind]));
+
 function nameOf(band) {
-  const { kind, name } = lookOf(band);
-  return name ? fileName(name) : data.kinds[kind];
+  return lookNames[bands.look[band]];
 }
 
 function callOf(band) {

@@ -2,7 +2,6 @@
 
 const SMALLEST = 0.002;   // share of a frame that is still drawn
 const MOST_FRAMES = 1500;
-const flame = { frames: [] };
 
 // The functions and the call of a site, outermost first.
 function pathOf(site) {
@@ -11,10 +10,13 @@ function pathOf(site) {
   return [...functions.map((number) => data.names.functions[number]), call];
 }
 
+function flameShowsInterval() {
+  return document.querySelector('input[name=flame]:checked')?.value === 'interval';
+}
+
 // The bands that the flame graph counts.
 function flameBands() {
-  const interval = document.querySelector('input[name=flame]:checked')?.value === 'interval';
-  if (!interval) return bandsAt(state.space, state.step);
+  if (!flameShowsInterval()) return bandsHere();
   const { begin, end } = bandsOf(state.space);
   const found = [];
   for (let i = begin; i < end; i++) {

@@ -64,6 +64,14 @@ function clickLane(event) {
   return speak(describeMark(best));
 }
 
+// The mark at a place; -1 if there is none.
+function markAt(space, step, page) {
+  for (let i = 0; i < marks.length; i++) {
+    if (marks.space[i] === space && marks.step[i] === step && marks.page[i] === page) return i;
+  }
+  return -1;
+}
+
 function describeMark(mark) {
   const detail = data.labels[marks.detail[mark]];
   const times = marks.count[mark] > 1 ? `${count(marks.count[mark])} times ` : '';

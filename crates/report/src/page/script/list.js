@@ -18,7 +18,7 @@ function dataTable(caption, headings, rows) {
 // All mappings at the moment that contain the wanted text.
 function drawList() {
   const wanted = byId('find').value.trim().toLowerCase();
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   const text = (band) => `${rangeOf(band)} ${lookOf(band).perms} ${lookOf(band).name} ${nameOf(band)} ${callOf(band)} `
     + data.reasons[bands.reason[band]].join(' ');
   const found = wanted ? here.filter((band) => text(band).toLowerCase().includes(wanted)) : here;

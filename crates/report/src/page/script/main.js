@@ -3,7 +3,8 @@
 function later(kinds, draw) {
   let waiting = false;
   follow(kinds, () => {
-    if (waiting) return;
+    if (printing()) draw();
+    if (waiting || printing()) return;
     waiting = true;
     setTimeout(() => {
       waiting = false;
@@ -27,7 +28,7 @@ follow('marked', drawButtons);
 follow('step space', describeMap);
 follow('step space', () => { byId('space').value = state.space; });
 follow('step space colour marked', drawLegend);
-follow('band', () => readOut(describeChosen()));
+follow('step space band', readOutChosen);
 if (strip) {
   later('space step size marked theme', drawStrip);
   later('space step size theme', drawSizes);
@@ -35,7 +36,8 @@ if (strip) {
 }
 if (byId('flame')) {
   byId('flame').addEventListener('keydown', onFlameKey);
-  later('space step view', drawFlame);
+  later('space step', drawFlame);
+  later('view', () => { if (flameShowsInterval()) drawFlame(); });
   later('marked', drawFlameMark);
 }
 later('space step marked', drawGraph);
@@ -44,6 +46,5 @@ byId('find').addEventListener('input', drawList);
 document.querySelectorAll('input[name=flame]').forEach((input) => input.addEventListener('change', drawFlame));
 
 setSpace(data.largest);
-readOut(describeChosen());
 draw();
 performance.mark('ready');

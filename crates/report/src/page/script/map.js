@@ -115,13 +115,14 @@ function drawChosen(context, frame) {
 // are, the smaller they become.
 function drawGlyphs(context, frame) {
   const axis = axisOf(state.space, state.axis);
+  const places = cached('mark places', `${state.space} ${state.axis}`, () => Float64Array.from(marks.page, axis.place));
   const taken = new Map();
   for (const what of [0, 3, 1, 2]) {
     for (let i = 0; i < marks.length; i++) {
       if (marks.what[i] !== what || marks.space[i] !== state.space) continue;
-      const x = xOf(marks.step[i], frame), y = yOf(axis.place(marks.page[i]));
+      const x = xOf(marks.step[i], frame), y = yOf(places[i]);
       if (x < frame.left || x > frame.right || y < 0 || y > MAP_HEIGHT) continue;
-      const cell = `${Math.floor(x / 10)} ${Math.floor(y / 10)}`;
+      const cell = Math.floor(x / 10) * 1024 + Math.floor(y / 10);
       if (!taken.has(cell)) taken.set(cell, [what, x, y]);
     }
   }
@@ -176,7 +177,7 @@ function bandAtPoint(x, y) {
 }
 
 function describeMap() {
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   byId('map-text').textContent = `${spaceName(state.space)}, ${describeStep(state.step)}: ${count(here.length)} `
     + `mappings. The table “All mappings at the chosen moment” lists them.`;
   over.canvas.setAttribute('aria-label', `Map of the address space of ${spaceName(state.space)}: `

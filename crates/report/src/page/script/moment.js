@@ -7,10 +7,19 @@ function readOut(text) {
   byId('readout').textContent = text;
 }
 
-// Shows a text and has it read aloud.
+// Shows a text and has it read aloud. It stays until another moment or mapping is chosen.
 function speak(text) {
+  said = { text, step: state.step, band: state.band };
   readOut(text);
   byId('spoken').textContent = text;
+}
+
+let said = null;
+
+// Shows what was said about the chosen moment and mapping, or describes them.
+function readOutChosen() {
+  const stands = said && said.step === state.step && said.band === state.band;
+  readOut(stands ? said.text : describeChosen());
 }
 
 function describeChosen() {
@@ -62,7 +71,7 @@ function focus() {
 
 // Chooses the mapping above (1) or below (-1) the chosen one.
 function bandBy(direction) {
-  const here = bandsAt(state.space, state.step);
+  const here = bandsHere();
   if (!here.length) return;
   const at = here.indexOf(state.band);
   const first = direction > 0 ? 0 : here.length - 1;
@@ -84,7 +93,7 @@ function markCall() {
 
 function nextMerge(direction) {
   const mark = nextMark(0, direction);
-  speak(mark < 0 ? 'no further merge in this direction' : describeMark(mark));
+  speak(mark < 0 ? `no merge ${direction > 0 ? 'after' : 'before'} this moment in this process` : describeMark(mark));
 }
 
 const KEYS = {
@@ -146,12 +155,11 @@ function listenToPointer() {
       const { band, step } = bandAtPoint(start.x, start.y);
       setStep(step);
       setBand(band);
-      readOut(describeChosen());
     }
     start = null;
   });
   canvas.addEventListener('pointercancel', () => { start = null; });
-  canvas.addEventListener('pointerleave', () => readOut(describeChosen()));
+  canvas.addEventListener('pointerleave', readOutChosen);
 }
 
 function drawSlider() {
@@ -180,10 +188,7 @@ function listenToControls() {
   click('previous-merge', () => nextMerge(-1));
   click('next-merge', () => nextMerge(1));
   click('unmark', () => setMark(null));
-  slider?.addEventListener('input', () => {
-    setStep(Number(slider.value));
-    readOut(describeChosen());
-  });
+  slider?.addEventListener('input', () => setStep(Number(slider.value)));
   byId('colour').addEventListener('change', (event) => {
     state.colour = event.target.value;
     changed('colour');
@@ -205,7 +210,8 @@ function listenToControls() {
       goTo(...['space', 'step', 'addr'].map((name) => Number(button.dataset[name])));
       over.canvas.scrollIntoView({ block: 'center' });
       over.canvas.focus({ preventScroll: true });
-      speak(describeChosen());
+      const mark = markAt(state.space, state.step, Number(button.dataset.addr));
+      speak(mark < 0 ? describeChosen() : describeMark(mark));
     });
   });
 }

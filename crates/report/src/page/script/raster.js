@@ -64,6 +64,25 @@ class Row {
   }
 }
 
+// What was last filled in each column of pixels: of bands that last for less than a pixel, those
+// within another one of the same colour need not be drawn.
+class Narrow {
+  constructor(width) {
+    this.top = new Float64Array(width).fill(Infinity);
+    this.bottom = new Float64Array(width);
+    this.colour = new Int16Array(width).fill(-1);
+  }
+
+  covers({ x0, x1, top, bottom }, colour) {
+    if (x1 - x0 > 1) return false;
+    if (this.colour[x0] === colour && this.top[x0] <= top && this.bottom[x0] >= bottom) return true;
+    this.top[x0] = top;
+    this.bottom[x0] = bottom;
+    this.colour[x0] = colour;
+    return false;
+  }
+}
+
 // Shades of each colour: the plain one, and stronger ones for many bands in a pixel.
 function shadesOf() {
   return cached('shades', colour('--surface') + colour('--text'), () => {
@@ -95,7 +114,7 @@ function raster(context, width, height) {
   const shades = shadesOf();
   const axis = axisOf(state.space, state.axis);
   const { begin, of } = palette();
-  const row = new Row(width);
+  const row = new Row(width), narrow = new Narrow(width);
   const end = begin + of.length;
   for (let band = begin; band < end; band++) {
     const place = box(band, axis, width, height);
@@ -110,7 +129,7 @@ function raster(context, width, height) {
         row.number = y;
       }
       row.add(number, place);
-    } else {
+    } else if (!narrow.covers(place, number)) {
       fill(pixels, width, height, place, shades[number]);
     }
   }

@@ -95,6 +95,11 @@ function cached(name, key, compute) {
   return value;
 }
 
+// Numbers of the bands at the chosen moment, by address.
+function bandsHere() {
+  return cached('here', `${state.space} ${state.step}`, () => bandsAt(state.space, state.step));
+}
+
 // Goes to the next mark of a kind in the chosen address space, and shows its address.
 function nextMark(what, direction) {
   let best = -1;

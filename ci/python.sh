@@ -28,7 +28,7 @@ fi
 
 install() { # FOLDER ARGUMENTS: `pip install` from the sources, with the maturin of the venv
     rm -rf "$1"
-    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own MATURIN_PEP517_ARGS=--locked "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation --target "$1" ./python
 }
 
@@ -43,7 +43,7 @@ fi
 (cd python && CARGO_TARGET_DIR=$own cargo test --locked --quiet --workspace --all-features)
 (cd python && CARGO_TARGET_DIR=$own cargo clippy --locked --quiet --workspace --all-targets --all-features -- -D warnings)
 cargo clippy --locked --quiet -p vmarea-cli --all-targets --features parquet -- -D warnings
-(cd / && "$python" -m mypy.stubtest vmarea --ignore-disjoint-bases)
+(cd "$own" && "$python" -m mypy.stubtest vmarea --ignore-disjoint-bases)
 "$python" ci/python/cost.py "$VMAREA" corpus/asan.vmtrace
 
 # The program with Parquet writes the same files as the module.

@@ -197,7 +197,7 @@ def rates(work, source, copies):
         try:
             before = task.processor_time() + of_nodes(nodes)
             summary = finished(on_ray(source, out))
-            spent = task.processor_time() + of_nodes(nodes) - before
+            spent = task.processor_time() + of_nodes(nodes) - before + summary["cpu_seconds"]
             say(f"Ray, nodes: {wanted}", wanted, summary, spent, plain, out)
         finally:
             stop(nodes)
@@ -206,11 +206,16 @@ def rates(work, source, copies):
 
 
 def of_nodes(nodes):
-    """Returns the seconds of processor time that the nodes have used, with their workers, which have other sessions."""
+    """Returns the seconds of processor time that the nodes have used, without their workers.
+
+    The tasks count what workers do: Ray lets the time of a worker that ends be lost.
+    """
     left, spent = [started.pid for started in nodes], 0
     while left:
         pid = left.pop()
         try:
+            if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+                continue
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
             spent += sum(map(int, fields[11:15]))
             for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):

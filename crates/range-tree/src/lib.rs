@@ -42,6 +42,7 @@ extern crate alloc;
 extern crate std;
 
 mod balance;
+mod build;
 mod gap;
 mod join;
 #[cfg(all(test, loom))]

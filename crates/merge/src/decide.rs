@@ -54,28 +54,12 @@ impl Decision<'_> {
         next: Option<&VmaView>,
         scope: MergeScope,
     ) -> Verdict {
-        let mut chooser = Chooser::new(self.policy, self.evidence);
-        let (pgoff, unpinned) = self.pgoff(p, &mut chooser);
-        let mut case = Case {
-            policy: self.policy,
-            chooser,
-            p,
-            pgoff,
-            grows: scope == MergeScope::Itself,
-            unpinned,
-        };
+        let mut case = self.case(p, scope);
+        let pgoff = case.pgoff;
         let [prev, next] = p.adjacent(prev, next);
         let next = next.filter(|_| !matches!(scope, MergeScope::PrevOnly | MergeScope::Itself));
-        if let (Some(l), Some(r)) = (prev, next)
-            && let Some(survivor) = case.all_alike(l, r)
-        {
-            return Verdict {
-                plan: Some(plan(p, Sides::Both(l, r), survivor)),
-                left: None,
-                right: None,
-                apart: None,
-                pgoff,
-            };
+        if let Some(verdict) = case.all_alike(prev, next) {
+            return verdict;
         }
         let mut left = prev.map(|v| case.one_side(v).map(|s| (v, s)));
         let mut right = next.map(|v| case.one_side(v).map(|s| (v, s)));
@@ -118,6 +102,19 @@ impl Decision<'_> {
         }
     }
 
+    fn case<'c>(&'c self, p: &'c Proposal, scope: MergeScope) -> Case<'c> {
+        let mut chooser = Chooser::new(self.policy, self.evidence);
+        let (pgoff, unpinned) = self.pgoff(p, &mut chooser);
+        Case {
+            policy: self.policy,
+            chooser,
+            p,
+            pgoff,
+            grows: scope == MergeScope::Itself,
+            unpinned,
+        }
+    }
+
     /// Returns the range's page offset if the range does not merge, and the page offset that it
     /// would have if no page were pinned (`None` if the same). If `mremap` moves an unfaulted
     /// anonymous range, the page offset is that of the new address. A faulted range gets that page
@@ -156,9 +153,12 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Returns the survivor of a merge with both neighbours if everything about the three parts is
-    /// equal, so that every check of the general case succeeds.
-    fn all_alike(&self, prev: &VmaView, next: &VmaView) -> Option<Survivor> {
+    /// Returns the verdict if there are two neighbours, and everything about the three parts is
+    /// equal, so that every check of the general case would succeed.
+    fn all_alike(&self, prev: Option<&VmaView>, next: Option<&VmaView>) -> Option<Verdict> {
+        let (Some(prev), Some(next)) = (prev, next) else {
+            return None;
+        };
         let (p, policy) = (self.p, self.policy);
         let base = PgoffBase::of(p.pgoff, p.range.start);
         let closes = |body: &VmaBody| body.has_close();
@@ -176,10 +176,17 @@ impl Case<'_> {
             && !closes(&p.body);
         let merged = VmRange::new(prev.range.start, next.range.end);
         // What `Chooser::survivor` returns if no page changes.
-        (alike && base.holds(merged)).then(|| Survivor {
+        let survivor = Survivor {
             holder: p.anon_vma.map(|_| prev.id),
             base,
             copies: 0,
+        };
+        (alike && base.holds(merged)).then(|| Verdict {
+            plan: Some(plan(p, Sides::Both(prev, next), survivor)),
+            left: None,
+            right: None,
+            apart: None,
+            pgoff: self.pgoff,
         })
     }
 

@@ -5,20 +5,8 @@
 //! a state in between, in which some addresses are in no range.
 
 use crate::Entry;
-use crate::node::{LEAF, Leaf, Row, Span};
-use crate::write::{Writer, left_end, right_start};
-
-fn row(e: Entry) -> Row<u64> {
-    let span = Span {
-        start: e.start,
-        end: e.end,
-        gap: 0,
-    };
-    Row {
-        span,
-        word: e.value,
-    }
-}
+use crate::node::{LEAF, Leaf};
+use crate::write::{Writer, left_end, right_start, row_of};
 
 impl<'a> Writer<'a> {
     /// Changes the bounds of the range that starts at `old`, and removes all other ranges within
@@ -64,7 +52,7 @@ impl<'a> Writer<'a> {
             },
         );
         let apply = |leaf: &Leaf| {
-            leaf.set(first, row(Entry { start, end, value }));
+            leaf.set(first, row_of(Entry { start, end, value }));
             if gone > 0 {
                 leaf.remove(first + 1, gone, len);
             }
@@ -132,7 +120,7 @@ impl<'a> Writer<'a> {
             w.change_leaf(&path, (leaf, at), bounds, |leaf| {
                 leaf.open(at + 1, more, len);
                 for (place, part) in (at..).zip(parts) {
-                    leaf.set(place, row(*part));
+                    leaf.set(place, row_of(*part));
                 }
                 let made = (at..=at + more).map(|row| leaf.gap_around(row, len + more));
                 (len + more, lost, made.max().unwrap_or(0))

@@ -79,6 +79,7 @@ extern crate alloc;
 extern crate std;
 
 mod balance;
+mod build;
 mod gap;
 mod join;
 #[cfg(all(test, loom))]

@@ -142,6 +142,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Reserves nodes for [`build`](crate::Writer::build), and gives up the reservation for inserts.
+    pub fn reserve_nodes(&mut self, leaves: usize, inners: usize) -> Result<(), OutOfMemory> {
+        self.promised = 0;
+        self.leaves.reserve(leaves)?;
+        self.inners.reserve(inners)
+    }
+
     /// Uses up the reservation for one insert, which takes nodes. An insert that takes none leaves
     /// the reservation for the next one.
     pub fn use_reservation(&mut self) {

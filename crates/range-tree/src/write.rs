@@ -96,15 +96,7 @@ impl<'a> Writer<'a> {
         self.pool
             .reserve(1)
             .expect("no memory for a node: call reserve first");
-        let span = Span {
-            start: e.start,
-            end: e.end,
-            gap: 0,
-        };
-        let row = Row {
-            span,
-            word: e.value,
-        };
+        let row = row_of(e);
         match self.make_room(e.start) {
             None => self.with_change(|w| w.insert_first(row)),
             Some((path, leaf)) => {
@@ -327,6 +319,19 @@ impl<'a> Writer<'a> {
         let now = self.tree.ranges.load(Ordering::Relaxed);
         let then = now.wrapping_add_signed(more);
         self.tree.ranges.store(then, Ordering::Relaxed);
+    }
+}
+
+/// Returns the row of a leaf for a range.
+pub(crate) fn row_of(e: Entry) -> Row<u64> {
+    let span = Span {
+        start: e.start,
+        end: e.end,
+        gap: 0,
+    };
+    Row {
+        span,
+        word: e.value,
     }
 }
 

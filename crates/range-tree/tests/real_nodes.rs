@@ -1,6 +1,6 @@
 //! Comparison of the tree with an ordered map, with full-size nodes.
 
-use vmarea_range_tree::{Entry, RangeTree};
+use vmarea_range_tree::{Entry, RangeTree, Writer};
 
 mod compare;
 #[path = "../src/reference.rs"]

@@ -4,7 +4,7 @@
 //! reshaping occurs; and as an integration test, with full-size nodes.
 
 use crate::reference::Reference;
-use crate::{Entry, RangeTree};
+use crate::{Entry, RangeTree, Writer};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -96,22 +96,7 @@ fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64
                 assert_eq!(writer.remove(start), None);
             }
         }
-        Change::Several { start, count } => {
-            writer.reserve(count).expect("memory");
-            let places = (0..count as u64).map(|i| start + i * i * 7);
-            for start in places
-                .filter(|&start| !reference.overlaps(start, start + 1))
-                .collect::<Vec<_>>()
-            {
-                let e = Entry {
-                    start,
-                    end: start + 1,
-                    value,
-                };
-                writer.insert(e);
-                reference.insert(e);
-            }
-        }
+        Change::Several { start, count } => several(&mut writer, reference, start, count, value),
         Change::Remove { nth: n } => {
             if let Some(e) = nth(reference, n) {
                 assert_eq!(writer.remove(e.start), Some(e));
@@ -142,42 +127,79 @@ fn apply(tree: &RangeTree, reference: &mut Reference, change: Change, value: u64
             nth: n,
             below,
             above,
-        } => {
-            let Some(e) = nth(reference, n) else { return };
-            let all: Vec<_> = reference.entries().collect();
-            let at = n % all.len();
-            let taken = at.saturating_sub(below)..(at + above + 1).min(all.len());
-            let (start, end) = (all[taken.start].start, all[taken.end - 1].end);
-            writer.absorb(e.start, start, end);
-            for other in all[taken].iter().filter(|other| **other != e) {
-                reference.remove(other.start);
-            }
-            reference.resize(e.start, start, end);
-        }
+        } => absorb(&mut writer, reference, n, (below, above)),
         Change::Cut {
             nth: n,
             parts,
             keeps,
-        } => {
-            let Some(e) = nth(reference, n) else { return };
-            let parts = parts.min(e.end - e.start);
-            let bound = |part| e.start + (e.end - e.start) * part / parts;
-            let parts: Vec<_> = (0..parts)
-                .map(|part| Entry {
-                    start: bound(part),
-                    end: bound(part + 1),
-                    value: match part == keeps % parts {
-                        true => e.value,
-                        false => (value << 8) + (1 << 40) + part,
-                    },
-                })
-                .collect();
-            writer.reserve(parts.len() - 1).expect("memory");
-            writer.cut(e.start, &parts);
-            reference.remove(e.start);
-            parts.into_iter().for_each(|part| reference.insert(part));
-        }
+        } => cut(&mut writer, reference, n, (parts, keeps, value)),
     }
+}
+
+fn several(
+    writer: &mut Writer<'_>,
+    reference: &mut Reference,
+    start: u64,
+    count: usize,
+    value: u64,
+) {
+    writer.reserve(count).expect("memory");
+    let places = (0..count as u64).map(|i| start + i * i * 7);
+    for start in places
+        .filter(|&start| !reference.overlaps(start, start + 1))
+        .collect::<Vec<_>>()
+    {
+        let e = Entry {
+            start,
+            end: start + 1,
+            value,
+        };
+        writer.insert(e);
+        reference.insert(e);
+    }
+}
+
+fn absorb(
+    writer: &mut Writer<'_>,
+    reference: &mut Reference,
+    n: usize,
+    (below, above): (usize, usize),
+) {
+    let Some(e) = nth(reference, n) else { return };
+    let all: Vec<_> = reference.entries().collect();
+    let at = n % all.len();
+    let taken = at.saturating_sub(below)..(at + above + 1).min(all.len());
+    let (start, end) = (all[taken.start].start, all[taken.end - 1].end);
+    writer.absorb(e.start, start, end);
+    for other in all[taken].iter().filter(|other| **other != e) {
+        reference.remove(other.start);
+    }
+    reference.resize(e.start, start, end);
+}
+
+fn cut(
+    writer: &mut Writer<'_>,
+    reference: &mut Reference,
+    n: usize,
+    (parts, keeps, value): (u64, u64, u64),
+) {
+    let Some(e) = nth(reference, n) else { return };
+    let parts = parts.min(e.end - e.start);
+    let bound = |part| e.start + (e.end - e.start) * part / parts;
+    let parts: Vec<_> = (0..parts)
+        .map(|part| Entry {
+            start: bound(part),
+            end: bound(part + 1),
+            value: match part == keeps % parts {
+                true => e.value,
+                false => (value << 8) + (1 << 40) + part,
+            },
+        })
+        .collect();
+    writer.reserve(parts.len() - 1).expect("memory");
+    writer.cut(e.start, &parts);
+    reference.remove(e.start);
+    parts.into_iter().for_each(|part| reference.insert(part));
 }
 
 fn compare(tree: &RangeTree, reference: &Reference, addrs: impl Iterator<Item = u64>) {
@@ -255,12 +277,57 @@ fn run(changes: &[Change], space: u64) {
     assert!(tree.is_empty() && tree.find(0).is_none());
 }
 
+/// Builds a map from gaps and lengths, compares it with the reference, and changes it.
+fn build_and_run(sizes: &[(u64, u64)], changes: &[Change]) {
+    let mut end = 0;
+    let ranges: Vec<_> = (0..)
+        .zip(sizes)
+        .map(|(value, (gap, len))| {
+            let start = end + gap;
+            end = start + len;
+            Entry { start, end, value }
+        })
+        .collect();
+    let (tree, mut reference) = (RangeTree::new(), Reference::default());
+    for round in 0..2 {
+        let mut writer = tree.write();
+        writer.reserve_build(ranges.len()).expect("memory");
+        writer.build(&ranges);
+        drop(writer);
+        ranges.iter().for_each(|range| reference.insert(*range));
+        tree.validate().expect("valid after it was built");
+        compare(
+            &tree,
+            &reference,
+            (0..end + 9).step_by(1 + end as usize / 37),
+        );
+        for (value, change) in (1 << 30..).zip(changes) {
+            apply(&tree, &mut reference, *change, value);
+            tree.validate()
+                .unwrap_or_else(|v| panic!("{v:?} after {change:?}, round {round}"));
+        }
+        let left: Vec<_> = reference.entries().collect();
+        for e in left {
+            tree.write().remove(e.start);
+            reference.remove(e.start);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 1 } else { 128 }, ..ProptestConfig::default() })]
 
     #[test]
     fn equals_an_ordered_map(changes in proptest::collection::vec(change(4000), 1..CHANGES)) {
         run(&changes, 4000);
+    }
+
+    #[test]
+    fn a_built_map_equals_an_ordered_map(
+        sizes in proptest::collection::vec((0..4u64, 1..5u64), 0..CHANGES),
+        changes in proptest::collection::vec(change(1500), 0..60),
+    ) {
+        build_and_run(&sizes, &changes);
     }
 
     #[test]

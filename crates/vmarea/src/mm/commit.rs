@@ -49,24 +49,13 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let shrinks = plan.shrink.map(|(id, ..)| id);
         let [one, other] = plan.remove;
         for id in [one, other, shrinks, Some(plan.target)] {
-            if let Some(id) = id {
-                self.start_write(id);
-            }
+            let Some(id) = id else { continue };
+            self.start_write(id);
         }
         if let Some((_, range, _)) = plan.shrink {
             self.put_to_use(range.start);
         }
-        if E::Writers::PARTS > 0 {
-            // A VMA whose start moves to another part is inserted there.
-            let reserved = self.reserve_in_index(2, plan.range.start);
-            reserved.map_err(|_| GivenUp::Memory)?;
-        }
-        let mut spare = Vec::new();
-        if plan.copies > 0 {
-            let survivor = plan.anon_from.and_then(|id| space.vma(id).anon_vma());
-            let frames = self.spare_frames(survivor, plan.copies);
-            spare = frames.map_err(|_| GivenUp::Memory)?;
-        }
+        let mut spare = self.reserve_for(plan).map_err(|_| GivenUp::Memory)?;
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
         let mut changes = Changes::new();
@@ -104,13 +93,35 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         if let Some((id, range, pgoff)) = plan.shrink {
             self.set_range_held(id, (range, pgoff), &mut root_locks);
         }
+        self.take_in(plan, &mut root_locks);
+        let target = space.vma(plan.target);
+        target.body.get_mut(self.guard_at(target.start())).flags = flags;
+        Ok(plan.target)
+    }
+
+    /// Reserves memory in the index, and the frames that copies of shared pages will need.
+    fn reserve_for(&mut self, plan: &Plan) -> Result<Vec<FrameId>, Errno> {
+        if E::Writers::PARTS > 0 {
+            // A VMA whose start moves to another part is inserted there.
+            self.reserve_in_index(2, plan.range.start)?;
+        }
+        if plan.copies == 0 {
+            return Ok(Vec::new());
+        }
+        let survivor = plan.anon_from.and_then(|id| self.space.vma(id).anon_vma());
+        self.spare_frames(survivor, plan.copies)
+    }
+
+    /// Gives the target its new bounds, and removes the VMAs that the plan removes.
+    fn take_in(&mut self, plan: &Plan, root_locks: &mut AnonVmaRootLocks<'s, E>) {
+        let space = self.space;
         let whole = (plan.range, plan.pgoff);
         if space.lookup_observer.is_some() || plan.remove == [None; 2] {
             // An observer of lookups is told of each change by itself.
             for id in plan.remove.into_iter().flatten() {
-                self.forget_held(id, &mut root_locks);
+                self.forget_held(id, root_locks);
             }
-            self.set_range_held(plan.target, whole, &mut root_locks);
+            self.set_range_held(plan.target, whole, root_locks);
         } else {
             let (mut limit, mut gone) = (0, 0);
             for id in plan.remove.into_iter().flatten() {
@@ -121,14 +132,11 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             }
             self.state_mut().map_count -= gone;
             let others = Others::Absorbed { limit };
-            self.set_range_among(plan.target, whole, others, &mut root_locks);
+            self.set_range_among(plan.target, whole, others, root_locks);
             for id in plan.remove.into_iter().flatten() {
-                self.release_vma_held(id, &mut root_locks);
+                self.release_vma_held(id, root_locks);
             }
         }
-        let target = space.vma(plan.target);
-        target.body.get_mut(self.guard_at(target.start())).flags = flags;
-        Ok(plan.target)
     }
 
     /// Transfers pages to their new owners. If one page cannot be transferred, transfers all pages
@@ -168,11 +176,10 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             return None;
         }
         for id in [one, other, shrinks, holder] {
-            if let Some(id) = id {
-                alone = false;
-                if !is_alike(id) {
-                    return None;
-                }
+            let Some(id) = id else { continue };
+            alone = false;
+            if !is_alike(id) {
+                return None;
             }
         }
         let target = space.vma(plan.target);
@@ -368,6 +375,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
 
     /// Inserts a new VMA into the map.
     pub(crate) fn link(&mut self, id: VmaId) {
+        let entry = self.attach(id);
+        self.index().insert(entry);
+        self.lookups().note_change(|| Change::Linked(id));
+    }
+
+    /// Attaches and counts a new VMA; returns the entry that the caller must put into the index.
+    #[inline]
+    pub(crate) fn attach(&mut self, id: VmaId) -> Entry {
         let vma = self.space.vma(id);
         let entry = Entry {
             start: vma.start(),
@@ -375,9 +390,8 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
             value: id.to_bits(),
         };
         vma.body.attach(self.guard_at(entry.start));
-        self.index().insert(entry);
         self.state_mut().map_count += 1;
-        self.lookups().note_change(|| Change::Linked(id));
+        entry
     }
 
     /// Removes a VMA from the map and frees it. The pages of the VMA are left to the caller.

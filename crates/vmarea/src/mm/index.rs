@@ -118,9 +118,13 @@ impl<'a, K: Writers> Index<'a, K> {
     }
 
     /// Iterates over all ranges in ascending order.
-    pub(crate) fn ranges(self) -> impl Iterator<Item = Entry> {
+    pub(crate) fn ranges(self) -> impl Iterator<Item = Entry> + use<'a, K> {
         let mut at = 0;
+        let mut whole = (K::PARTS == 0).then(|| self.whole.ranges(0, u64::MAX));
         core::iter::from_fn(move || {
+            if let Some(whole) = &mut whole {
+                return whole.next();
+            }
             let entry = self.find(at)?;
             at = entry.end;
             Some(entry)
@@ -190,6 +194,16 @@ impl<'a, K: Writers> Index<'a, K> {
         }
         let mut trees = self.upwards(0);
         trees.try_for_each(|tree| tree.write().reserve(changes))
+    }
+
+    /// Reserves memory for [`build`](Self::build); only if the address space is not divided.
+    pub(crate) fn reserve_build(self, ranges: usize) -> Result<(), OutOfMemory> {
+        self.whole.write().reserve_build(ranges)
+    }
+
+    /// Fills the empty index with ranges in ascending order.
+    pub(crate) fn build(self, ranges: &[Entry]) {
+        self.whole.write().build(ranges);
     }
 
     /// Inserts a range.

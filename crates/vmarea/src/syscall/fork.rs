@@ -13,8 +13,20 @@
 use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::types::platform::Environment;
+use crate::types::writers::Writers;
 use crate::types::{Errno, MmId, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
+use alloc::vec::Vec;
+use vmarea_range_tree::Entry;
+
+/// What a fork has copied so far.
+#[derive(Default)]
+struct Copies {
+    /// A range that includes every VMA whose pages the parent and the child share.
+    shared: VmRange,
+    /// The child's VMAs, if they are put into its index at once, at the end.
+    at_once: Option<Vec<Entry>>,
+}
 
 impl<E: Environment> Space<E> {
     /// Creates a copy-on-write copy of `parent`.
@@ -42,32 +54,48 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, E>) -> Result<(), Errno> {
-        let mut copied = VmRange::new(0, 0);
-        let result = self.dup_vmas(parent, &mut copied);
+        let mut copies = Copies::default();
+        // An observer of lookups is told of each VMA by itself, and the reverse map of KSM pages
+        // finds VMAs in the index.
+        let space = self.space;
+        let one_by_one = space.lookup_observer.is_some() || !space.ksm.is_empty();
+        if E::Writers::PARTS == 0 && !one_by_one {
+            let count = parent.state().map_count as usize;
+            let mut made = Vec::new();
+            let room = made.try_reserve_exact(count);
+            room.map_err(|_| Errno::ENOMEM)?;
+            self.index().reserve_build(count)?;
+            copies.at_once = Some(made);
+        }
+        let result = self.dup_vmas(parent, &mut copies);
+        if let Some(made) = &copies.at_once {
+            self.index().build(made);
+        }
         // Until now, threads of the parent could write to pages that the child shares. These writes
         // are as if they were made before the fork, because the child does not run yet.
-        parent.page_tables().flush(copied);
+        parent.page_tables().flush(copies.shared);
         result
     }
 
-    /// Copies the VMAs; extends `copied` to include every VMA whose pages were copied.
     fn dup_vmas(
         &mut self,
         parent: &mut MmapWriteGuard<'_, E>,
-        copied: &mut VmRange,
+        copies: &mut Copies,
     ) -> Result<(), Errno> {
-        let mut at = 0;
-        while let Some(vma) = parent.find(at) {
-            at = vma.range.end;
-            let flags = vma.body.flags;
+        for entry in parent.index().ranges() {
+            let Some(id) = VmaId::from_bits(entry.value) else {
+                continue;
+            };
+            let range = VmRange::new(entry.start, entry.end);
+            let flags = parent.body(id).flags;
             if flags.contains(VmFlags::DONTCOPY) {
-                self.stat_account(flags, -(vma.range.pages() as i64));
+                self.stat_account(flags, -(range.pages() as i64));
                 continue;
             }
             if flags.contains(VmFlags::ACCOUNT) {
-                self.charge(vma.range.pages())?;
+                self.charge(range.pages())?;
             }
-            self.dup_vma(parent, vma.id, copied)?;
+            self.dup_vma(parent, (id, range), copies)?;
         }
         Ok(())
     }
@@ -75,40 +103,44 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn dup_vma(
         &mut self,
         parent: &mut MmapWriteGuard<'_, E>,
-        id: VmaId,
-        copied: &mut VmRange,
+        (id, range): (VmaId, VmRange),
+        copies: &mut Copies,
     ) -> Result<(), Errno> {
         parent.start_write(id);
-        let vma = parent.view(id);
         let space = self.space;
+        let (vma, body) = (space.vma(id), parent.body(id));
         // A userfaultfd context is inherited only if its owner requested fork events.
-        let flags = vma.body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
+        let flags = body.flags - VmFlags::LOCKED_MASK - VmFlags::UFFD_ANY;
         let body = VmaBody {
             flags,
             uffd: 0,
-            ..vma.body
+            ..*body
         };
-        self.reserve_in_index(1, vma.range.start)?;
-        let new = self.new_vma(vma.range, vma.pgoff, body)?;
+        if copies.at_once.is_none() {
+            self.reserve_in_index(1, range.start)?;
+        }
+        let new = self.new_vma(range, vma.pgoff(), body)?;
         let wiped = flags.contains(VmFlags::WIPEONFORK);
-        if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), space.vma(id)) {
+        let has_anon_vma = vma.anon_vma().is_some();
+        if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), vma) {
             self.release_vma(new);
             return Err(error);
         }
-        self.link(new);
-        if !wiped && (vma.anon_vma.is_some() || flags.contains(VmFlags::MAYBE_GUARD)) {
+        match &mut copies.at_once {
+            None => self.link(new),
+            Some(made) => made.push(self.attach(new)),
+        }
+        if !wiped && (has_anon_vma || flags.contains(VmFlags::MAYBE_GUARD)) {
             let own = space.vma(new).anon_vma();
-            let pinned = parent.page_tables().pinned_pages(vma.range);
-            let copies = self.spare_frames(own, pinned)?;
+            let pinned = parent.page_tables().pinned_pages(range);
+            let spare = self.spare_frames(own, pinned)?;
             // VMAs are copied in ascending order.
-            let first = match copied.is_empty() {
-                true => vma.range.start,
-                false => copied.start,
+            let first = match copies.shared.is_empty() {
+                true => range.start,
+                false => copies.shared.start,
             };
-            *copied = VmRange::new(first, vma.range.end);
-            parent
-                .page_tables()
-                .copy_to(&self.mm.pages, vma.range, copies)?;
+            copies.shared = VmRange::new(first, range.end);
+            parent.page_tables().copy_to(&self.mm.pages, range, spare)?;
         }
         Ok(())
     }

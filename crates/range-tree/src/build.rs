@@ -1,0 +1,88 @@
+//! Building a whole tree at once, from ranges in ascending order.
+//!
+//! All nodes are full, except for the last one on each level. They are written before the root
+//! pointer makes them visible, so nothing is shifted, split or written twice.
+
+use crate::node::{INNER, LEAF, NodePtr, Row};
+use crate::pool::NodeRef;
+use crate::write::{Writer, row_of};
+use crate::{Entry, OutOfMemory};
+
+/// Returns the number of ranges for which a tree with `height` levels of inner nodes has room.
+fn room(height: usize) -> usize {
+    (0..height).fold(LEAF, |room, _| room.saturating_mul(INNER))
+}
+
+impl Writer<'_> {
+    /// Reserves the nodes with which [`build`](Self::build) makes a map of `ranges` ranges, in place
+    /// of the nodes that [`reserve`](Self::reserve) has reserved.
+    ///
+    /// # Errors
+    /// If the allocator has no memory; the map is unchanged.
+    pub fn reserve_build(&mut self, ranges: usize) -> Result<(), OutOfMemory> {
+        let leaves = ranges.div_ceil(LEAF);
+        let (mut level, mut inners) = (leaves, 0);
+        while level > 1 {
+            level = level.div_ceil(INNER);
+            inners += level;
+        }
+        self.pool.reserve_nodes(leaves, inners)
+    }
+
+    /// Fills the empty map with ranges in ascending order, for which
+    /// [`reserve_build`](Self::reserve_build) has reserved nodes.
+    ///
+    /// # Panics
+    /// If the map is not empty, if a range is empty or begins below the end of the one before it,
+    /// or if too few nodes are reserved.
+    pub fn build(&mut self, ranges: &[Entry]) {
+        assert!(self.tree.is_empty(), "the map is not empty");
+        let ordered = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);
+        let filled = ranges.iter().all(|range| range.start < range.end);
+        assert!(ordered && filled, "the ranges are not in order");
+        if ranges.is_empty() {
+            return;
+        }
+        let mut height = 0;
+        while room(height) < ranges.len() {
+            height += 1;
+        }
+        self.with_change(|w| {
+            let root = w.subtree(ranges, height);
+            w.tree.set_root(root.word);
+            w.pool.height = height;
+        });
+        self.count(ranges.len() as isize);
+    }
+
+    /// Makes a node for ranges, and all nodes below it; returns the node's row for its parent.
+    fn subtree(&mut self, ranges: &[Entry], height: usize) -> Row<NodePtr> {
+        let tree = self.tree;
+        let word = match height {
+            0 => self.pool.take_leaf(),
+            _ => self.pool.take_inner(),
+        };
+        let span = match tree.node(word).expect("a node from the pool") {
+            NodeRef::Leaf(leaf) => {
+                leaf.begin_write();
+                for (at, range) in ranges.iter().enumerate() {
+                    leaf.set(at, row_of(*range));
+                }
+                leaf.end_write(ranges.len());
+                leaf.span(ranges.len())
+            }
+            NodeRef::Inner(inner) => {
+                let parts = ranges.chunks(room(height - 1));
+                let len = parts.len();
+                inner.begin_write();
+                for (at, part) in parts.enumerate() {
+                    let row = self.subtree(part, height - 1);
+                    inner.set(at, row);
+                }
+                inner.end_write(len);
+                inner.span(len)
+            }
+        };
+        Row { span, word }
+    }
+}

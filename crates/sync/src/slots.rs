@@ -396,8 +396,7 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
-        // A lane without slots of its own does not take those of others: they are next to slots
-        // that others use, on the same cache lines. Lane 0 has no slots of its own.
+        // Slots of others are on cache lines that others use. Lane 0 has no slots of its own.
         let had_own = end != 0 || number == 0;
         // While this thread waited, a slot may have been freed to this lane or to another lane.
         if had_own && let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {

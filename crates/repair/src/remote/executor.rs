@@ -4,7 +4,7 @@
 //! as planned, joins the piece, and then lets the process run for as long as it was stopped.
 //! [`by_move`](super::by_move) and [`by_copy`](super::by_copy) make the system calls.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use vmarea_merge::types::{VmFlags, VmRange};
 
@@ -14,7 +14,7 @@ use super::by_move::run_piece;
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::{move_back, must_stand};
 use super::session::Session;
-use super::stop::stop_patiently;
+use super::stop::{LONGEST_REST, stop_patiently};
 use crate::driver::{Done, PieceExecutor};
 use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
@@ -23,10 +23,6 @@ use crate::{Kept, KeptReason, RepairError, Way};
 use vmarea_linux_sys::inject;
 use vmarea_process::maps::{self, MapsEntry, Query};
 use vmarea_process::pages::{LivePages, Pages};
-
-/// Maximum time for which the process runs between two pieces. Below this limit, the process runs
-/// for as long as it was stopped.
-pub(super) const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// Joins the mappings of a piece while the process is stopped.
 pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use vmarea_merge::types::{VmFlags, VmRange};
 
-use super::executor::LONGEST_REST;
+use super::stop::LONGEST_REST;
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::is_writable;
 use super::pages::Pages;

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::agent::{MOST_CALLS, clear_up, make_agent};
-use super::executor::LONGEST_REST;
+use super::stop::LONGEST_REST;
 use super::stop::stop_patiently;
 use super::target::Target;
 use crate::attributes::Attributes;

@@ -27,6 +27,10 @@ use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 
+/// Maximum time for which the process runs between two pieces. Below this limit, the process runs
+/// for as long as it was stopped.
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(500);
+
 /// Maximum number of attempts to seize a thread.
 const SEIZE_TRIES: u32 = 10;
 const ALL_SIGNALS: u64 = u64::MAX;

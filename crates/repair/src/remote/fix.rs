@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use vmarea_merge::types::{VmFlags, VmRange};
 
-use super::stop::LONGEST_REST;
 use super::injector::{Injector, StoppedProcess};
 use super::move_back::is_writable;
 use super::pages::Pages;
 use super::places::Places;
 use super::session::Session;
+use super::stop::LONGEST_REST;
 use super::stop::stop_patiently;
 use crate::RepairError;
 use crate::attributes::Attributes;

@@ -18,6 +18,7 @@ use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
+use threshold::Threshold;
 use vmarea::types::VmRange;
 use vmarea_explain::origins::Origin;
 use vmarea_explain::profile::Profile;

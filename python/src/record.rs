@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempPath;
-use vmarea_recorder::{AttachBy, AttachOptions, Counts, Options, Outcome, RecordError, Sink};
+use vmarea_recorder::{AttachOptions, Counts, Options, Outcome, RecordBy, RecordError, Sink};
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
 
@@ -59,9 +59,9 @@ pub(crate) fn attach(
         Some(_) => return Err(Failure::usage("a duration above zero is needed").into()),
     };
     let by = match by {
-        "auto" => AttachBy::Auto,
-        "observing" => AttachBy::Observing,
-        "tracing" => AttachBy::Tracing,
+        "auto" => RecordBy::Auto,
+        "observing" => RecordBy::Observing,
+        "tracing" => RecordBy::Tracing,
         other => {
             let what = format_args!("there is no method `{other}`: auto, observing or tracing");
             return Err(Failure::usage(what).into());

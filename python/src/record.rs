@@ -12,6 +12,7 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempPath;
+use vmarea_recorder::samples::SamplesError;
 use vmarea_recorder::{AttachOptions, Counts, Options, Outcome, RecordBy, RecordError, Sink};
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
@@ -124,7 +125,9 @@ fn of_recorder(error: RecordError) -> Failure {
     let kind = match &error {
         RecordError::TracingForbidden(_)
         | RecordError::Setuid(_)
-        | RecordError::NotPermitted { .. } => Kind::Permission,
+        | RecordError::TracedAlready { .. }
+        | RecordError::NotPermitted { .. }
+        | RecordError::NotObservable(SamplesError::Permission { .. }) => Kind::Permission,
         RecordError::KernelThread(_) => Kind::NothingToDo,
         _ => Kind::Error,
     };

@@ -102,6 +102,7 @@ impl Decision<'_> {
         }
     }
 
+    #[inline(always)]
     fn case<'c>(&'c self, p: &'c Proposal, scope: MergeScope) -> Case<'c> {
         let mut chooser = Chooser::new(self.policy, self.evidence);
         let (pgoff, unpinned) = self.pgoff(p, &mut chooser);
@@ -155,6 +156,7 @@ struct Case<'a> {
 impl Case<'_> {
     /// Returns the verdict if there are two neighbours, and everything about the three parts is
     /// equal, so that every check of the general case would succeed.
+    #[inline(always)]
     fn all_alike(&self, prev: Option<&VmaView>, next: Option<&VmaView>) -> Option<Verdict> {
         let (Some(prev), Some(next)) = (prev, next) else {
             return None;

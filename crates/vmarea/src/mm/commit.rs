@@ -100,6 +100,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Reserves memory in the index, and the frames that copies of shared pages will need.
+    #[inline(always)]
     fn reserve_for(&mut self, plan: &Plan) -> Result<Vec<FrameId>, Errno> {
         if E::Writers::PARTS > 0 {
             // A VMA whose start moves to another part is inserted there.
@@ -113,6 +114,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     }
 
     /// Gives the target its new bounds, and removes the VMAs that the plan removes.
+    #[inline(always)]
     fn take_in(&mut self, plan: &Plan, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let space = self.space;
         let whole = (plan.range, plan.pgoff);

@@ -372,7 +372,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Removes one link of a VMA whose anon_vma is `own`; frees the link's anon_vma if it is unused.
-    #[inline]
+    #[inline(always)]
     fn unlink(&self, link: &Link, own: Option<AnonVmaId>, guard: &mut WriteGuard<'_, E::Wait>) {
         let inner = self.anon_vma(link.anon_vma).inner.get_mut(guard);
         // By V4, the VMA's own anon_vma is in its chain.

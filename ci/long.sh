@@ -34,6 +34,7 @@ checks=(
     "alerts: ci/alerts.sh"
     "storm: ci/storm.sh"
     "page: ci/page.sh"
+    "viewers: ci/viewers.sh"
     "python: ci/python.sh"
     "sweep: ci/sweep.sh"
 )

@@ -176,8 +176,8 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
         .expect("a number");
     assert!(steps < 20, "{said}");
     let told = target.end();
-    assert!(
-        told.contains("after 1\n") && told.contains("wrong 0"),
-        "{told}"
-    );
+    // The guard at the upper end stays a mapping unless there is memory above it.
+    let few = ["after 1\n", "after 2\n"];
+    let few = few.iter().any(|few| told.contains(few));
+    assert!(few && told.contains("wrong 0"), "{told}");
 }

@@ -73,7 +73,12 @@ fn a_replay_page_says_the_same_as_the_replay() {
     assert_eq!(tile, peak.to_string());
     let merges = json["policies"]["linux"]["merges"].as_object().unwrap();
     let merges: u64 = merges.values().filter_map(serde_json::Value::as_u64).sum();
-    let tile = between(&page, "<dt>merges</dt><dd>", "</dd>").replace(',', "");
+    let tile = between(
+        &page,
+        "<dt>merges, in all processes shown</dt><dd>",
+        "</dd>",
+    )
+    .replace(',', "");
     assert_eq!(tile, merges.to_string());
     let most = between(&page, "the call that made most of them</dt><dd><code>", "<");
     assert_eq!(most, "mprotect(PROT_READ|PROT_WRITE)");

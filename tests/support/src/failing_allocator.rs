@@ -44,7 +44,16 @@ impl Site {
 
     /// Returns the innermost function that belongs to a crate of this project.
     pub fn function(&self) -> &str {
-        let ours = |name: &&String| name.contains("vmarea") && !name.contains("failing_allocator");
+        self.function_besides(&[])
+    }
+
+    /// Returns the innermost function of this project that is none of `others`.
+    pub fn function_besides(&self, others: &[&str]) -> &str {
+        let ours = |name: &&String| {
+            name.contains("vmarea")
+                && !name.contains("failing_allocator")
+                && !others.iter().any(|other| name.contains(other))
+        };
         self.0.iter().find(ours).map_or("", String::as_str)
     }
 }

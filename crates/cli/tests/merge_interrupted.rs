@@ -5,72 +5,27 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use support::heap::may_merge;
+use support::target::Target;
 use support::{VMAREA, leash, text};
 use vmarea_test_support::leash::Leashed;
 
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("interrupted-target");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-pthread", "-o"]).arg(&program);
-        compiler
-            .arg("-I")
-            .arg(root.join("../preload/tests/programs"))
-            .arg(root.join("tests/programs/target.c"));
-        let built = leash::output(&mut compiler).expect("a C compiler");
-        assert!(built.status.success(), "{built:?}");
-        program
-    })
-}
-
-/// A program that has made its mappings, and a folder for journals.
-struct Target {
-    child: Leashed,
-    out: BufReader<ChildStdout>,
-    folder: tempfile::TempDir,
-}
-
 impl Target {
-    fn start(arguments: &[&str]) -> Target {
-        let mut command = Command::new(program());
-        command.args(arguments);
-        let mut child =
-            Leashed::start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).expect("built");
-        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        out.read_line(&mut line).expect("a line");
-        assert!(line.starts_with("ready"), "{line}");
-        let folder = tempfile::tempdir().expect("a folder");
-        Target { child, out, folder }
-    }
-
     /// Returns a command that merges the program's mappings.
-    fn merge(&self, more: &[&str]) -> Command {
+    fn merging(&self, more: &[&str]) -> Command {
         let mut command = Command::new(VMAREA);
-        command.args(["merge", "-p", &self.child.id().to_string(), "--journal"]);
-        command.arg(self.folder.path().join("journals")).args(more);
+        command.args(self.merge(more));
         command
-    }
-
-    fn journals(&self) -> usize {
-        let journals = std::fs::read_dir(self.folder.path().join("journals"));
-        journals.map_or(0, Iterator::count)
     }
 
     /// Starts a merge, and sends it the signal as soon as it has begun its journal.
     fn interrupted(&self, signal: &str, more: &[&str]) -> Output {
-        let mut merge = self.merge(more);
+        let mut merge = self.merging(more);
         let merge = merge.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut merge = Leashed::start(merge).expect("it was built");
-        while self.journals() == 0 {
+        while self.left_journals() == 0 {
             assert!(merge.try_wait().expect("a child").is_none(), "it has ended");
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -78,15 +33,6 @@ impl Target {
         let killed = leash::output(kill.args([signal, &merge.id().to_string()]));
         assert!(killed.expect("kill").status.success());
         leash::finish(merge).expect("it ends")
-    }
-
-    /// Ends the program, which checks its memory, and returns its output.
-    fn end(mut self) -> String {
-        drop(self.child.stdin.take());
-        let mut said = String::new();
-        self.out.read_to_string(&mut said).expect("text");
-        assert!(self.child.wait().expect("a child").success(), "{said}");
-        said
     }
 }
 
@@ -96,7 +42,7 @@ fn a_signal_ends_a_merge_after_the_step_and_the_same_command_goes_on() {
         return;
     }
     for signal in ["-INT", "-TERM", "-HUP"] {
-        let target = Target::start(&["hammer", "1", "20000", "2"]);
+        let target = Target::start(&["hammer", "1", "20000", "2"]).ready();
         let output = target.interrupted(signal, &["--apply", "--max-pause", "20ms"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(7), "{said}");
@@ -109,10 +55,10 @@ fn a_signal_ends_a_merge_after_the_step_and_the_same_command_goes_on() {
                 .count(),
             1
         );
-        assert_eq!(target.journals(), 0, "nothing is left to finish");
-        let rest = leash::output(&mut target.merge(&["--apply", "--max-pause", "1s"])).unwrap();
+        assert_eq!(target.left_journals(), 0, "nothing is left to finish");
+        let rest = leash::output(&mut target.merging(&["--apply", "--max-pause", "1s"])).unwrap();
         assert_eq!(rest.status.code(), Some(0), "{rest:?}");
-        assert!(target.end().contains("joined 1"));
+        assert!(target.finish().contains("joined 1"));
     }
 }
 
@@ -121,7 +67,7 @@ fn a_signal_ends_a_repair_and_its_json_says_what_is_left() {
     if !may_merge() {
         return;
     }
-    let target = Target::start(&["places", "flags", "20000"]);
+    let target = Target::start(&["places", "flags", "20000"]).ready();
     let fix = ["--fix", "flags", "--apply", "--max-pause", "20ms"];
     let output = target.interrupted("-INT", &[&fix[..], &["--json", "-"]].concat());
     assert_eq!(output.status.code(), Some(7), "{output:?}");
@@ -129,9 +75,9 @@ fn a_signal_ends_a_repair_and_its_json_says_what_is_left() {
     let left = said["fixes"][0]["left"].as_u64().unwrap();
     assert!(left > 0, "{said}");
     let more = [&fix[..3], &["--max-pause", "1s"]].concat();
-    let rest = leash::output(&mut target.merge(&more)).unwrap();
+    let rest = leash::output(&mut target.merging(&more)).unwrap();
     assert_eq!(rest.status.code(), Some(0), "{rest:?}");
-    assert!(target.end().contains("wrong 0"));
+    assert!(target.finish().contains("wrong 0"));
 }
 
 /// Each stop of 1,000 threads takes tens of milliseconds. A repair once stopped such a process
@@ -141,10 +87,10 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
     if !may_merge() {
         return;
     }
-    let target = Target::start(&["crowd", "1000", "3000"]);
+    let target = Target::start(&["crowd", "1000", "3000"]).ready();
     let dry = |more: &[&str]| {
         let fix = [&["--fix", "guards"], more].concat();
-        leash::output(&mut target.merge(&fix)).unwrap()
+        leash::output(&mut target.merging(&fix)).unwrap()
     };
     let short = dry(&["--max-pause", "2ms"]);
     assert_eq!(short.status.code(), Some(0), "{short:?}");
@@ -156,7 +102,7 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
     let refused = dry(&["--max-pause", "2ms", "--apply"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(text(&refused.stderr).contains("--max-pause"), "{refused:?}");
-    assert_eq!(target.journals(), 0);
+    assert_eq!(target.left_journals(), 0);
     let forecast = dry(&["--max-pause", "3s", "--json", "-"]);
     let forecast: serde_json::Value = serde_json::from_slice(&forecast.stdout).unwrap();
     assert_eq!(forecast["threads"], 1_001, "{forecast}");
@@ -175,7 +121,7 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
         .and_then(|steps| steps.parse().ok())
         .expect("a number");
     assert!(steps < 20, "{said}");
-    let told = target.end();
+    let told = target.finish();
     // The guard at the upper end stays a mapping unless there is memory above it.
     let few = ["after 1\n", "after 2\n"];
     let few = few.iter().any(|few| told.contains(few));

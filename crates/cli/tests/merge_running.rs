@@ -5,93 +5,19 @@
 //! userfaultfd or tracing is not permitted, the tests say so and pass.
 #![forbid(unsafe_code)]
 
+mod support;
+
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use vmarea_test_support::leash::{self, Leashed};
-
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("merge-target");
-        let mut compiler = Command::new("cc");
-        compiler
-            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-            .arg(&program)
-            .arg("-I")
-            .arg(root.join("../preload/tests/programs"))
-            .arg(root.join("tests/programs/target.c"));
-        let built = leash::output(&mut compiler).expect("a C compiler");
-        assert!(built.status.success(), "{built:?}");
-        program
-    })
-}
-
-fn may_merge() -> bool {
-    let may = vmarea_repair::can_repair_itself();
-    may.inspect_err(|error| eprintln!("skipped: {error}"))
-        .is_ok()
-}
-
-/// The program in one of its scenarios, and a folder for journals.
-struct Target {
-    child: Leashed,
-    out: BufReader<std::process::ChildStdout>,
-    folder: tempfile::TempDir,
-    /// Address of the program's memory, as printed by the program; empty before.
-    place: String,
-}
+use support::heap::may_merge;
+use support::target::Target;
+use support::{VMAREA, leash};
+use vmarea_test_support::leash::Leashed;
 
 impl Target {
-    fn start(arguments: &[&str]) -> Target {
-        let mut command = Command::new(program());
-        command
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = Leashed::start(&mut command).expect("it was built");
-        let out = BufReader::new(child.stdout.take().expect("a pipe"));
-        let folder = tempfile::tempdir().expect("a folder");
-        Target {
-            child,
-            out,
-            folder,
-            place: String::new(),
-        }
-    }
-
-    /// Waits until the program prints `ready`.
-    fn ready(mut self) -> Target {
-        let mut line = String::new();
-        self.out.read_line(&mut line).expect("a line");
-        let place = line.strip_prefix("ready 0x");
-        let place = place.and_then(|rest| rest.split(' ').next());
-        assert!(line.starts_with("ready"), "{line}");
-        self.place = place.unwrap_or_default().to_owned();
-        self
-    }
-
-    fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
-    fn journal(&self) -> PathBuf {
-        self.folder.path().join("journals")
-    }
-
-    /// Returns the arguments of a command that merges the program's mappings.
-    fn merge(&self, more: &[&str]) -> Vec<String> {
-        let (pid, journal) = (self.pid(), self.journal().display().to_string());
-        let fixed = ["merge", "-p", &pid, "--journal", &journal];
-        let all = fixed.iter().chain(more);
-        all.map(|&argument| argument.to_owned()).collect()
-    }
-
     /// Merges repeatedly until the program has ended. Returns the number of successful merges.
     fn merge_until_it_ends(&mut self, more: &[&str]) -> u32 {
         let mut joined = 0;
@@ -121,27 +47,19 @@ impl Target {
         joined
     }
 
-    /// Returns the program's final output. The program must exit successfully.
-    fn end(mut self) -> HashMap<String, f64> {
-        drop(self.child.stdin.take());
-        let mut text = String::new();
-        self.out.read_to_string(&mut text).expect("text");
-        let status = self.child.wait().expect("a child");
-        assert!(status.success(), "{status:?}: {text}");
+    /// Returns the figures in the program's final output.
+    fn end(self) -> HashMap<String, f64> {
+        let text = self.finish();
         println!("{text}");
         let words = text.lines().filter_map(|line| line.split_once(' '));
         words
             .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
             .collect()
     }
-
-    fn left_journals(&self) -> usize {
-        std::fs::read_dir(self.journal()).map_or(0, Iterator::count)
-    }
 }
 
 fn vmarea(arguments: &[String]) -> Output {
-    leash::output(Command::new(env!("CARGO_BIN_EXE_vmarea")).args(arguments)).expect("it was built")
+    leash::output(Command::new(VMAREA).args(arguments)).expect("it was built")
 }
 
 /// Arguments with a long `--max-pause` for busy machines. These tests do not check pauses.
@@ -329,7 +247,7 @@ fn killed_at(target: &Target, way: &[&str], calls: &str, step: u32) -> bool {
         .args(["-f", "-qq", "-o", "/dev/null", "-e"])
         .arg(format!("trace={calls}"))
         .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={step}")])
-        .arg(env!("CARGO_BIN_EXE_vmarea"))
+        .arg(VMAREA)
         .args(target.merge(way));
     !leash::output(&mut strace).expect("strace").status.success()
 }
@@ -359,9 +277,7 @@ fn the_command_is_killed_while_it_takes_its_tools_out() {
     strace
         .args(["-f", "-qq", "-e", "trace=write", "-o"])
         .arg(&calls);
-    strace
-        .arg(env!("CARGO_BIN_EXE_vmarea"))
-        .args(counted.merge(&APPLY));
+    strace.arg(VMAREA).args(counted.merge(&APPLY));
     assert!(leash::output(&mut strace).expect("strace").status.success());
     let calls = std::fs::read_to_string(calls).expect("what strace wrote");
     let last = calls.matches("write(").count() as u32;

@@ -5,6 +5,7 @@
 #![allow(dead_code)] // no test needs all of it
 
 pub mod heap;
+pub mod target;
 
 use leash::Leashed;
 use std::io::{Read, Write};

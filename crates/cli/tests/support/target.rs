@@ -1,0 +1,100 @@
+//! A C program that knows which value every byte of its memory must have, and a folder for the
+//! journals of merges.
+
+use super::leash::{self, Leashed};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        // Each test program compiles its own, because they run at the same time.
+        let name = concat!(env!("CARGO_CRATE_NAME"), "-target");
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(root.join("../preload/tests/programs"))
+            .arg(root.join("tests/programs/target.c"));
+        let built = leash::output(&mut compiler).expect("a C compiler");
+        assert!(built.status.success(), "{built:?}");
+        program
+    })
+}
+
+/// The program in one of its scenarios.
+pub struct Target {
+    pub child: Leashed,
+    out: BufReader<ChildStdout>,
+    pub folder: tempfile::TempDir,
+    /// Address of the program's memory, as printed by the program; empty before.
+    pub place: String,
+}
+
+impl Target {
+    pub fn start(arguments: &[&str]) -> Target {
+        let mut command = Command::new(program());
+        command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Leashed::start(&mut command).expect("it was built");
+        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let folder = tempfile::tempdir().expect("a folder");
+        Target {
+            child,
+            out,
+            folder,
+            place: String::new(),
+        }
+    }
+
+    /// Waits until the program prints `ready`.
+    pub fn ready(mut self) -> Target {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("a line");
+        let place = line.strip_prefix("ready 0x");
+        let place = place.and_then(|rest| rest.split(' ').next());
+        assert!(line.starts_with("ready"), "{line}");
+        self.place = place.unwrap_or_default().to_owned();
+        self
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Returns the folder of the journals.
+    pub fn journal(&self) -> PathBuf {
+        self.folder.path().join("journals")
+    }
+
+    /// Returns the number of journals that are left.
+    pub fn left_journals(&self) -> usize {
+        std::fs::read_dir(self.journal()).map_or(0, Iterator::count)
+    }
+
+    /// Returns the arguments of a command that merges the program's mappings.
+    pub fn merge(&self, more: &[&str]) -> Vec<String> {
+        let (pid, journal) = (self.pid(), self.journal().display().to_string());
+        let fixed = ["merge", "-p", &pid, "--journal", &journal];
+        let all = fixed.iter().chain(more);
+        all.map(|&argument| argument.to_owned()).collect()
+    }
+
+    /// Ends the program, which checks its memory, and returns its output. It must exit
+    /// successfully.
+    pub fn finish(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).expect("text");
+        let status = self.child.wait().expect("a child");
+        assert!(status.success(), "{status:?}: {text}");
+        text
+    }
+}

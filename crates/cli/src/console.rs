@@ -4,6 +4,7 @@ use crate::fit;
 use clap::{Args, ValueEnum};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+pub use vmarea_explain::text::count;
 
 /// Heading of the options that every command has.
 const EVERYWHERE: &str = "Options of every command";
@@ -131,19 +132,6 @@ fn binary_size(bytes: u64) -> String {
     } else {
         format!("{size:.1} {unit}")
     }
-}
-
-/// Formats a count with a separator between thousands.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats a number of address spaces: `1 address space`, `2 address spaces`.

@@ -1,19 +1,7 @@
 //! Parts that every page uses: numbers with separators, tables, and lists of remarks.
 
 use maud::{Markup, html};
-
-/// Formats a number with thousands separators.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub use vmarea_explain::text::count;
 
 /// Formats a number of things: `1 step`, `2 steps`.
 pub fn plural(n: u64, what: &str) -> String {

@@ -65,39 +65,21 @@ enum Call {
 }
 use Call::*;
 
-const CALLS: [Call; 12] = [
-    MmapSearch,
-    MmapFixed,
-    Munmap,
-    MprotectSplit,
-    MprotectMerge,
-    MadviseFlags,
-    MadviseDontneed,
-    MremapGrow,
-    MremapShrink,
-    Brk,
-    WriteFault,
-    ReadFault,
+/// The calls with their names in the table.
+const CALLS: [(Call, &str); 12] = [
+    (MmapSearch, "mmap"),
+    (MmapFixed, "mmap-fixed"),
+    (Munmap, "munmap"),
+    (MprotectSplit, "mprotect-split"),
+    (MprotectMerge, "mprotect-merge"),
+    (MadviseFlags, "madvise-flags"),
+    (MadviseDontneed, "madvise-dontneed"),
+    (MremapGrow, "mremap-grow"),
+    (MremapShrink, "mremap-shrink"),
+    (Brk, "brk"),
+    (WriteFault, "write-fault"),
+    (ReadFault, "read-fault"),
 ];
-
-impl Call {
-    fn name(self) -> &'static str {
-        match self {
-            MmapSearch => "mmap",
-            MmapFixed => "mmap-fixed",
-            Munmap => "munmap",
-            MprotectSplit => "mprotect-split",
-            MprotectMerge => "mprotect-merge",
-            MadviseFlags => "madvise-flags",
-            MadviseDontneed => "madvise-dontneed",
-            MremapGrow => "mremap-grow",
-            MremapShrink => "mremap-shrink",
-            Brk => "brk",
-            WriteFault => "write-fault",
-            ReadFault => "read-fault",
-        }
-    }
-}
 
 /// Two calls on one address space commute unless both move the break, or both search the same part
 /// for the highest free range.
@@ -287,13 +269,13 @@ fn pair<K: Writers>(calls: [Call; 2], placed: Placed, same: bool) -> Result<(), 
 
 fn all<K: Writers>(placed: Placed) -> Result<(), Errno> {
     for same in [true, false] {
-        for (at, &a) in CALLS.iter().enumerate() {
-            for &b in &CALLS[at..] {
+        for (at, &(a, first)) in CALLS.iter().enumerate() {
+            for &(b, second) in &CALLS[at..] {
                 if same && !commute(a, b, placed) {
                     continue;
                 }
                 let place = if same { "same" } else { "different" };
-                println!("pair {} {} {place}", a.name(), b.name());
+                println!("pair {first} {second} {place}");
                 pair::<K>([a, b], placed, same)?;
             }
         }

@@ -119,7 +119,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let space = self.space;
         let whole = (plan.range, plan.pgoff);
         if space.lookup_observer.is_some() || plan.remove == [None; 2] {
-            // An observer of lookups is told of each change by itself.
+            // The observer of lookups must see each change separately.
             for id in plan.remove.into_iter().flatten() {
                 self.forget_held(id, root_locks);
             }

@@ -55,8 +55,8 @@ impl<E: Environment> Space<E> {
 impl<E: Environment> MmapWriteGuard<'_, E> {
     fn dup_mmap(&mut self, parent: &mut MmapWriteGuard<'_, E>) -> Result<(), Errno> {
         let mut copies = Copies::default();
-        // An observer of lookups is told of each VMA by itself, and the reverse map of KSM pages
-        // finds VMAs in the index.
+        // The observer of lookups must see each VMA separately, and the reverse map of KSM pages finds
+        // VMAs in the index.
         let space = self.space;
         let one_by_one = space.lookup_observer.is_some() || !space.ksm.is_empty();
         if E::Writers::PARTS == 0 && !one_by_one {

@@ -6,6 +6,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Cargo keeps the sources of a package by the place of its target directory and by its version. In a directory that was
+# used before, the crates would be built against an older state of each other.
+CARGO_TARGET_DIR=$(mktemp -d)
+export CARGO_TARGET_DIR
+sources=${CARGO_HOME:-$HOME/.cargo}/registry
+trap 'find "$sources" -mindepth 2 -maxdepth 2 -name "-*" -newer "$CARGO_TARGET_DIR/begun" -exec rm -rf {} +
+      rm -rf "$CARGO_TARGET_DIR"' EXIT
+touch "$CARGO_TARGET_DIR/begun"
+
 crates=(-p vmarea-sync -p vmarea-merge -p vmarea-range-tree -p vmarea)
 case ${1-} in
 --dry-run) cargo publish --dry-run --locked --allow-dirty "${crates[@]}" ;;

@@ -376,8 +376,28 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
     let traced = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     wait_until("it is traced", || !traced().contains("TracerPid:\t0\n"));
     let words = format!("process {pid} is traced by process {} already", tracer.id());
-    let said = refused(&pid, 5);
+    let again = vmarea(&["record", "-p", &pid, "--by", "tracing", "-o", file]);
+    let said = complaint(&again, 5);
     assert!(said.contains(&words), "{said}");
+    // An observer does not trace.
+    if methods().contains(&"observing") {
+        let beside = folder.path().join("c.vmtrace");
+        let beside = beside.to_str().unwrap();
+        let args = [
+            "record",
+            "-p",
+            &pid,
+            "--by",
+            "observing",
+            "--for",
+            "1s",
+            "-o",
+            beside,
+        ];
+        let observed = vmarea(&args);
+        assert_eq!(observed.status.code(), Some(0), "{observed:?}");
+        assert!(vmarea(&["replay", beside]).status.success());
+    }
     // The same words and the same status as those of a merge.
     let merge = vmarea(&["merge", "-p", &pid, "--apply"]);
     let said = complaint(&merge, 5);

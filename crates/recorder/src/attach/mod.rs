@@ -97,6 +97,7 @@ fn trace(
     sink: &mut dyn Sink,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
+    target::check_untraced(options.pid)?;
     let options = options.clone();
     relay::in_thread(sink, progress, move |sink, progress| {
         Tracer::join(&options, sink, progress)?.follow_process()

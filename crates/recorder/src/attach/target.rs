@@ -14,8 +14,8 @@ const ELF_CLASS_64: u8 = 2;
 ///
 /// # Errors
 /// [`RecordError::NoProcess`], [`RecordError::Ended`], [`RecordError::Thread`],
-/// [`RecordError::KernelThread`], [`RecordError::OwnProcess`], [`RecordError::TracedAlready`],
-/// [`RecordError::NotPermitted`], [`RecordError::ThirtyTwoBitProcess`].
+/// [`RecordError::KernelThread`], [`RecordError::OwnProcess`], [`RecordError::NotPermitted`],
+/// [`RecordError::ThirtyTwoBitProcess`].
 pub(super) fn check(pid: i32) -> Result<(), RecordError> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     let status = status.map_err(|_| RecordError::NoProcess(pid))?;
@@ -41,16 +41,23 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
             false => RecordError::Ended(pid),
         });
     }
-    match number("TracerPid:") {
-        0 => {}
-        tracer => return Err(traced_already(pid, tracer)),
-    }
     match elf_class(format!("/proc/{pid}/exe").as_ref()) {
         Ok(ELF_CLASS_64) => Ok(()),
         Ok(_) => Err(RecordError::ThirtyTwoBitProcess(pid)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(forbidden(pid)),
         // Without a readable file, the attempt to trace the process decides.
         Err(_) => Ok(()),
+    }
+}
+
+/// Checks that no thread traces the process yet; a process that is only observed may be traced.
+///
+/// # Errors
+/// [`RecordError::TracedAlready`].
+pub(super) fn check_untraced(pid: i32) -> Result<(), RecordError> {
+    match why_untraceable(pid) {
+        Untraceable::TracedBy(tracer) => Err(traced_already(pid, tracer)),
+        Untraceable::Exited | Untraceable::Forbidden => Ok(()),
     }
 }
 

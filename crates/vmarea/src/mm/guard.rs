@@ -60,15 +60,19 @@ impl<E: Environment> Space<E> {
 
     /// Takes what a call needs that changes only mappings in `range`: one part if the range, with
     /// the neighbours that the call may read, is in one part with enough room; otherwise all.
+    #[inline]
     pub(crate) fn mmap_write_lock_in(
         &self,
         id: MmId,
         range: VmRange,
         growth: Growth,
     ) -> Option<MmapWriteGuard<'_, E>> {
-        let part = self.part_around(range);
-        part.and_then(|part| self.write_part(id, part, growth))
-            .or_else(|| self.mmap_write_lock(id))
+        if let Some(part) = self.part_around(range)
+            && let Some(guard) = self.write_part(id, part, growth)
+        {
+            return Some(guard);
+        }
+        self.mmap_write_lock(id)
     }
 
     /// Returns the part that contains a range and the addresses that a call on this range may read:
@@ -80,12 +84,13 @@ impl<E: Environment> Space<E> {
         }
         let below = range.start.saturating_sub(1);
         let gap = self.system.stack_guard_gap + PAGE_SIZE;
-        let parts = [below, range.end.saturating_add(gap)].map(E::Writers::part_of);
-        (parts[0] == parts[1]).then_some(parts[0])
+        let part = E::Writers::part_of(below);
+        (part == E::Writers::part_of(range.end.saturating_add(gap))).then_some(part)
     }
 
     /// Takes one part for writing; `None` if the part is not in use or has no room, if a VMA
     /// crosses or touches its ends, or if the mm no longer exists.
+    #[inline]
     pub(crate) fn write_part(
         &self,
         id: MmId,
@@ -93,18 +98,20 @@ impl<E: Environment> Space<E> {
         growth: Growth,
     ) -> Option<MmapWriteGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let mut token = E::Writers::write_part(&mm.mmap_lock, part)?;
+        let mut guard = E::Writers::write_part(&mm.mmap_lock, part)?;
         let own = &mm.parts.as_ref()[part];
         self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
-        let state = own.state.get_mut(token.part_mut(part));
+        let state = own.state.get_mut(&mut guard);
         state.counted = true;
-        let has_room = state.has_room(growth);
-        has_room.then_some(MmapGuard {
+        if !state.has_room(growth) {
+            return None;
+        }
+        Some(MmapGuard {
             space: self,
             mm,
             id,
             call: CallKind::Other,
-            token,
+            token: E::Writers::writes(part, guard),
         })
     }
 
@@ -122,7 +129,7 @@ impl<E: Environment> Space<E> {
 
     fn read_part(&self, id: MmId, part: usize) -> Option<MmapReadGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let token = E::Writers::read_part(&mm.mmap_lock, part)?;
+        let guard = E::Writers::read_part(&mm.mmap_lock, part)?;
         let own = &mm.parts.as_ref()[part];
         self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
         Some(MmapGuard {
@@ -130,7 +137,7 @@ impl<E: Environment> Space<E> {
             mm,
             id,
             call: CallKind::Other,
-            token,
+            token: E::Writers::reads(part, guard),
         })
     }
 
@@ -227,6 +234,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> Drop for MmapGuard<'s, E, T> {
 
 impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns the counters, layout and limits.
+    #[inline]
     pub fn state(&self) -> &MmState {
         match self.token.only() {
             None => self.mm.state.get(self.token.whole()),
@@ -242,7 +250,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn index(&self) -> Index<'s, E::Writers> {
         match self.token.only() {
             None => self.mm.index(),
-            Some(part) => self.mm.index_of(1 << part),
+            Some(part) => Index::of_part(&self.mm.parts.as_ref()[part]),
         }
     }
 
@@ -255,6 +263,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     /// Returns the current state of a VMA.
+    #[inline]
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
         let vma = self.space.vma(id);
         let part = E::Writers::part_of(vma.start());
@@ -301,6 +310,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
 
 impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Returns the counters, layout and limits for modification.
+    #[inline]
     pub(crate) fn state_mut(&mut self) -> &mut MmState {
         match self.token.only() {
             None => self.mm.state.get_mut(self.token.whole_mut()),

@@ -26,7 +26,8 @@ use vmarea_range_tree::{Contended, Entry, OutOfMemory, RangeTree};
 /// The index, or the part of it that the caller holds.
 #[derive(Debug)]
 pub(crate) struct Index<'a, K> {
-    whole: &'a RangeTree,
+    /// The only tree, unless there are `parts`.
+    only: &'a RangeTree,
     parts: &'a [Part],
     /// Bitmap of the parts that the caller may access.
     mask: u64,
@@ -45,11 +46,23 @@ impl<'a, K: Writers> Index<'a, K> {
     #[inline]
     pub(crate) fn new(whole: &'a RangeTree, parts: &'a [Part], mask: u64) -> Self {
         Index {
-            whole,
+            only: whole,
             parts,
             mask,
             kind: PhantomData,
         }
+    }
+
+    /// Returns the index of one part, of which no VMA touches or crosses an end, for a call that
+    /// creates no such VMA.
+    #[inline]
+    pub(crate) fn of_part(part: &'a Part) -> Self {
+        Index::new(&part.tree, &[], 0)
+    }
+
+    #[inline]
+    fn is_divided(self) -> bool {
+        K::PARTS > 0 && !self.parts.is_empty()
     }
 
     /// Returns the trees of the parts `from..` in ascending order, with their numbers.
@@ -75,8 +88,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Returns the first range that ends after `addr`.
     #[inline]
     pub(crate) fn find(self, addr: u64) -> Option<Entry> {
-        if K::PARTS == 0 {
-            return self.whole.find(addr);
+        if !self.is_divided() {
+            return self.only.find(addr);
         }
         let part = K::part_of(addr);
         if part > 0 && self.parts[part].crossings() > 0 {
@@ -92,8 +105,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// contains `addr` is of use.
     #[inline]
     pub(crate) fn try_find(self, addr: u64) -> Result<Option<Entry>, Contended> {
-        if K::PARTS == 0 {
-            return self.whole.try_find(addr);
+        if !self.is_divided() {
+            return self.only.try_find(addr);
         }
         let part = &self.parts[K::part_of(addr)];
         if part.crossings() > 0 {
@@ -105,8 +118,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Returns the last range that starts below `addr`.
     #[inline]
     pub(crate) fn prev(self, addr: u64) -> Option<Entry> {
-        if K::PARTS == 0 {
-            return self.whole.prev(addr);
+        if !self.is_divided() {
+            return self.only.prev(addr);
         }
         self.downwards(K::part_of(addr))
             .find_map(|tree| tree.prev(addr))
@@ -120,7 +133,7 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Iterates over all ranges in ascending order.
     pub(crate) fn ranges(self) -> impl Iterator<Item = Entry> + use<'a, K> {
         let mut at = 0;
-        let mut whole = (K::PARTS == 0).then(|| self.whole.ranges(0, u64::MAX));
+        let mut whole = (!self.is_divided()).then(|| self.only.ranges(0, u64::MAX));
         core::iter::from_fn(move || {
             if let Some(whole) = &mut whole {
                 return whole.next();
@@ -134,8 +147,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Returns the start of the first range at or above the end of `range`, or a lower address that
     /// is not below that end; the search is restricted to the part in which `range` starts.
     pub(crate) fn next_start(self, range: VmRange) -> Option<u64> {
-        if K::PARTS == 0 {
-            return self.whole.find(range.end).map(|entry| entry.start);
+        if !self.is_divided() {
+            return self.only.find(range.end).map(|entry| entry.start);
         }
         let part = K::part_of(range.start);
         let next = self.parts[part].tree.find(range.end);
@@ -144,8 +157,8 @@ impl<'a, K: Writers> Index<'a, K> {
 
     /// Returns the lowest gap of at least `len` in `[low, high)`, clipped to it.
     pub(crate) fn gap_lowest(self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
-        if K::PARTS == 0 {
-            return self.whole.gap_lowest(low, high, len);
+        if !self.is_divided() {
+            return self.only.gap_lowest(low, high, len);
         }
         let mut at = low;
         for tree in self.upwards(0) {
@@ -166,8 +179,8 @@ impl<'a, K: Writers> Index<'a, K> {
 
     /// Returns the highest gap of at least `len` in `[low, high)`, clipped to it.
     pub(crate) fn gap_highest(self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
-        if K::PARTS == 0 {
-            return self.whole.gap_highest(low, high, len);
+        if !self.is_divided() {
+            return self.only.gap_highest(low, high, len);
         }
         let mut at = high;
         for tree in self.downwards(K::PARTS - 1) {
@@ -189,8 +202,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Reserves memory for `changes` insertions in each tree.
     #[inline]
     pub(crate) fn reserve(self, changes: usize) -> Result<(), OutOfMemory> {
-        if K::PARTS == 0 {
-            return self.whole.write().reserve(changes);
+        if !self.is_divided() {
+            return self.only.write().reserve(changes);
         }
         let mut trees = self.upwards(0);
         trees.try_for_each(|tree| tree.write().reserve(changes))
@@ -198,19 +211,19 @@ impl<'a, K: Writers> Index<'a, K> {
 
     /// Reserves memory for [`build`](Self::build); only if the address space is not divided.
     pub(crate) fn reserve_build(self, ranges: usize) -> Result<(), OutOfMemory> {
-        self.whole.write().reserve_build(ranges)
+        self.only.write().reserve_build(ranges)
     }
 
     /// Fills the empty index with ranges in ascending order.
     pub(crate) fn build(self, ranges: &[Entry]) {
-        self.whole.write().build(ranges);
+        self.only.write().build(ranges);
     }
 
     /// Inserts a range.
     #[inline]
     pub(crate) fn insert(self, entry: Entry) {
-        if K::PARTS == 0 {
-            return self.whole.write().insert(entry);
+        if !self.is_divided() {
+            return self.only.write().insert(entry);
         }
         let tree = &self.parts[K::part_of(entry.start)].tree;
         tree.write().insert(entry);
@@ -220,8 +233,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Removes the range that starts at `start`.
     #[inline]
     pub(crate) fn remove(self, start: u64) -> Option<Entry> {
-        if K::PARTS == 0 {
-            return self.whole.write().remove(start);
+        if !self.is_divided() {
+            return self.only.write().remove(start);
         }
         let entry = self.parts[K::part_of(start)].tree.write().remove(start)?;
         self.count_crossings((entry.start, entry.end), -1);
@@ -231,8 +244,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Changes the bounds of the range that starts at `old`.
     #[inline]
     pub(crate) fn resize(self, old: u64, start: u64, end: u64) {
-        if K::PARTS == 0 {
-            return self.whole.write().resize(old, start, end);
+        if !self.is_divided() {
+            return self.only.write().resize(old, start, end);
         }
         let (from, to) = (K::part_of(old), K::part_of(start));
         let tree = &self.parts[from].tree;
@@ -254,8 +267,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Returns the range that ends at `start` and the range that starts at `end`.
     #[inline]
     pub(crate) fn touching(self, start: u64, end: u64) -> [Option<Entry>; 2] {
-        if K::PARTS == 0 {
-            return self.whole.touching(start, end);
+        if !self.is_divided() {
+            return self.only.touching(start, end);
         }
         let below = self.prev(start).filter(|e| e.end == start);
         [below, self.find(end).filter(|e| e.start == end)]
@@ -264,8 +277,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Changes the bounds of the range that starts at `old`, and removes the other ranges within
     /// the new bounds.
     pub(crate) fn absorb(self, old: u64, start: u64, end: u64) {
-        if K::PARTS == 0 {
-            return self.whole.write().absorb(old, start, end);
+        if !self.is_divided() {
+            return self.only.write().absorb(old, start, end);
         }
         let mut at = start;
         while let Some(entry) = self.find(at).filter(|entry| entry.end <= end) {
@@ -280,8 +293,8 @@ impl<'a, K: Writers> Index<'a, K> {
     /// Replaces the range of `parts[1]` by the three parts, which it contained.
     pub(crate) fn cut(self, parts: [Entry; 3]) {
         let [low, middle, high] = parts;
-        if K::PARTS == 0 {
-            return self.whole.write().cut(low.start, &parts);
+        if !self.is_divided() {
+            return self.only.write().cut(low.start, &parts);
         }
         self.resize(low.start, middle.start, middle.end);
         self.insert(low);
@@ -299,16 +312,16 @@ impl<'a, K: Writers> Index<'a, K> {
 
     /// Returns the number of bytes in all trees.
     pub(crate) fn bytes(self) -> usize {
-        match K::PARTS {
-            0 => self.whole.bytes(),
-            _ => self.upwards(0).map(RangeTree::bytes).sum(),
+        match self.is_divided() {
+            false => self.only.bytes(),
+            true => self.upwards(0).map(RangeTree::bytes).sum(),
         }
     }
 
     /// Checks all trees, D1 and D2.
     pub(crate) fn validate(self) -> Result<(), &'static str> {
-        if K::PARTS == 0 {
-            return self.whole.validate().map_err(Into::into);
+        if !self.is_divided() {
+            return self.only.validate().map_err(Into::into);
         }
         let mut crossings = [0; 64];
         for (part, own) in self.parts.iter().enumerate() {

@@ -91,7 +91,7 @@ impl<E: Environment> Default for Mm<E> {
 impl<E: Environment> Mm<E> {
     /// Returns the index of the VMAs in the parts of a bitmap.
     #[inline]
-    pub(crate) fn index_of(&self, mask: u64) -> Index<'_, E::Writers> {
+    fn index_of(&self, mask: u64) -> Index<'_, E::Writers> {
         Index::new(&self.tree, self.parts.as_ref(), mask)
     }
 

@@ -1,8 +1,8 @@
 //! What each part of a divided address space has: a tree, and its own copy of the state.
 //!
 //! A call that holds one part reads and writes the part's [`MmState`] as if it were that of the
-//! whole address space. Its counters start at those of the whole, and [`PartState::room`] limits by
-//! how much they may grow, so that all parts together stay within the limits. A call that takes
+//! whole address space. Its counters start at those of the whole, and [`PartState::highest`] limits how
+//! far they may rise, so that all parts together stay within the limits. A call that takes
 //! all parts first adds what each part has counted to the whole ([`PartState::settle`]), and finally
 //! gives each part a new copy with new room ([`PartState::renew`]). So the limits are exact: a call
 //! that could exceed its room takes all parts, and then sees the exact counters.
@@ -102,8 +102,8 @@ pub(crate) struct PartState {
     /// The counters and the break when the copy was made.
     base: Counters,
     base_brk: u64,
-    /// How far each counter may rise above its base.
-    room: Counters,
+    /// How high each counter may rise.
+    highest: Counters,
     /// False if the statistics have been added to those of the whole since the last call.
     pub(crate) counted: bool,
 }
@@ -113,13 +113,14 @@ impl PartState {
     #[inline]
     pub(crate) fn has_room(&self, growth: Growth) -> bool {
         let Growth { vmas, pages } = growth;
-        let more = [u64::from(vmas), pages, pages, pages, pages, pages, pages];
-        let now = counters(&self.state);
-        let fits = |at: usize| {
-            let risen = now[at].wrapping_sub(self.base[at]) as i64;
-            risen.saturating_add_unsigned(more[at]) <= self.room[at].min(i64::MAX as u64) as i64
-        };
-        (0..more.len()).all(fits)
+        let [count, total, locked, data, _, _, charged] = counters(&self.state);
+        let [most, total_most, locked_most, data_most, _, _, charged_most] = self.highest;
+        let fits = |now: u64, more: u64, most: u64| now.saturating_add(more) <= most;
+        fits(count, vmas.into(), most)
+            && fits(total, pages, total_most)
+            && fits(locked, pages, locked_most)
+            && fits(data, pages, data_most)
+            && fits(charged, pages, charged_most)
     }
 
     /// Adds to `whole` what this part has counted since its copy was made.
@@ -150,7 +151,7 @@ impl PartState {
     pub(crate) fn renew(&mut self, whole: &MmState, room: &Counters) {
         set_counters(&mut self.state, counters(whole));
         self.base = counters(whole);
-        self.room = *room;
+        self.highest = core::array::from_fn(|at| self.base[at].saturating_add(room[at]));
         self.base_brk = whole.layout.brk;
         // A new field of the state must be copied here unless a part has its own.
         let MmState {

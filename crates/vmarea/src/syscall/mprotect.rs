@@ -56,7 +56,9 @@ impl<E: Environment> Space<E> {
             true => self.mmap_write_lock(mm),
             false => self.mmap_write_lock_in(mm, range, growth),
         };
-        let mut w = w.ok_or(Errno::ESRCH)?;
+        let Some(mut w) = w else {
+            return Err(Errno::ESRCH);
+        };
         if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
             return Err(Errno::EINVAL);
         }

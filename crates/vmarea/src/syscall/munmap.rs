@@ -44,10 +44,10 @@ impl<E: Environment> Space<E> {
         // A range of which only the ends remain has one more VMA.
         let growth = Growth { vmas: 2, pages: 0 };
         let range = VmRange::of_pages(addr, len).unwrap_or(VmRange::new(0, u64::MAX));
-        let mut w = self
-            .mmap_write_lock_in(mm, range, growth)
-            .ok_or(Errno::ESRCH)?;
-        w.munmap(addr, len).map(drop)
+        match self.mmap_write_lock_in(mm, range, growth) {
+            Some(mut w) => w.munmap(addr, len).map(drop),
+            None => Err(Errno::ESRCH),
+        }
     }
 }
 

@@ -62,10 +62,13 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
     /// Takes all parts for writing.
     fn write_all<W: Wait + Debug>(lock: &Self::Lock<W>, nesting: Nesting) -> Self::Write<'_, W>;
     /// Takes one part for reading; `None` if it is not in use.
-    fn read_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize) -> Option<Self::Read<'_, W>>;
+    fn read_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize) -> Option<ReadGuard<'_, W>>;
     /// Takes one part for writing; `None` if it is not in use.
-    fn write_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize)
-    -> Option<Self::Write<'_, W>>;
+    fn write_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize) -> Option<WriteGuard<'_, W>>;
+    /// Returns the token of a part that is held for reading.
+    fn reads<W: Wait + Debug>(part: usize, guard: ReadGuard<'_, W>) -> Self::Read<'_, W>;
+    /// Returns the token of a part that is held for writing.
+    fn writes<W: Wait + Debug>(part: usize, guard: WriteGuard<'_, W>) -> Self::Write<'_, W>;
     /// Turns a token for writing into one for reading.
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W>;
 
@@ -85,10 +88,10 @@ pub trait Token<'a, W: Wait + Debug> {
     /// # Panics
     /// If only one part is held.
     fn whole(&self) -> &Self::Guard;
-    /// Returns the guard of a part.
+    /// Returns the guard of a part, or the only guard, which cells of other parts do not accept.
     ///
     /// # Panics
-    /// If the part is not held.
+    /// If all parts are held and this one is not in use.
     fn part(&self, part: usize) -> &Self::Guard;
     /// Returns the guards of the whole and of each part in use; `None` unless all parts are held
     /// for writing.
@@ -107,7 +110,7 @@ pub type AllMut<'t, 'a, W> = (
 pub trait WriteToken<'a, W: Wait + Debug>: Token<'a, W, Guard = WriteGuard<'a, W>> {
     /// Like [`whole`](Token::whole), for writing.
     fn whole_mut(&mut self) -> &mut WriteGuard<'a, W>;
-    /// Like [`part`](Token::part), for writing; puts the part to use if all are held.
+    /// Like [`part`](Token::part), for writing; puts the part to use if all parts are held.
     fn part_mut(&mut self, part: usize) -> &mut WriteGuard<'a, W>;
     /// Puts all parts out of use, when the address space ends.
     fn deactivate(&mut self);
@@ -176,6 +179,12 @@ impl Writers for OneWriter {
         _part: usize,
     ) -> Option<WriteGuard<'_, W>> {
         None
+    }
+    fn reads<W: Wait + Debug>(_part: usize, guard: ReadGuard<'_, W>) -> ReadGuard<'_, W> {
+        guard
+    }
+    fn writes<W: Wait + Debug>(_part: usize, guard: WriteGuard<'_, W>) -> WriteGuard<'_, W> {
+        guard
     }
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W> {
         token.downgrade()
@@ -282,15 +291,26 @@ impl<const N: usize, const SHIFT: u32> Writers for Parted<N, SHIFT> {
         Writes::All(lock.write_all(nesting))
     }
     #[inline]
-    fn read_part<W: Wait + Debug>(lock: &PartedLock<N, W>, part: usize) -> Option<Reads<'_, N, W>> {
-        Some(Reads::One(part, lock.read_part(part)?))
+    fn read_part<W: Wait + Debug>(
+        lock: &PartedLock<N, W>,
+        part: usize,
+    ) -> Option<ReadGuard<'_, W>> {
+        lock.read_part(part)
     }
     #[inline]
     fn write_part<W: Wait + Debug>(
         lock: &PartedLock<N, W>,
         part: usize,
-    ) -> Option<Writes<'_, N, W>> {
-        Some(Writes::One(part, lock.write_part(part)?))
+    ) -> Option<WriteGuard<'_, W>> {
+        lock.write_part(part)
+    }
+    #[inline]
+    fn reads<W: Wait + Debug>(part: usize, guard: ReadGuard<'_, W>) -> Reads<'_, N, W> {
+        Reads::One(part, guard)
+    }
+    #[inline]
+    fn writes<W: Wait + Debug>(part: usize, guard: WriteGuard<'_, W>) -> Writes<'_, N, W> {
+        Writes::One(part, guard)
     }
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W> {
         match token {
@@ -325,27 +345,29 @@ pub enum Writes<'a, const N: usize, W: Wait + Debug> {
     One(usize, WriteGuard<'a, W>),
 }
 
-const NOT_HELD: &str = "the part or the whole is not held";
+const NOT_HELD: &str = "the whole is not held";
 
 impl<'a, const N: usize, W: Wait + Debug> Token<'a, W> for Reads<'a, N, W> {
     type Guard = ReadGuard<'a, W>;
+    #[inline]
     fn only(&self) -> Option<usize> {
         match self {
             Reads::All(_) => None,
             Reads::One(part, _) => Some(*part),
         }
     }
+    #[inline]
     fn whole(&self) -> &ReadGuard<'a, W> {
         match self {
             Reads::All(all) => all.whole(),
             Reads::One(..) => panic!("{NOT_HELD}"),
         }
     }
+    #[inline]
     fn part(&self, part: usize) -> &ReadGuard<'a, W> {
         match self {
             Reads::All(all) => all.part(part),
-            Reads::One(held, guard) if *held == part => guard,
-            Reads::One(..) => panic!("{NOT_HELD}"),
+            Reads::One(_, guard) => guard,
         }
     }
 }
@@ -376,8 +398,7 @@ impl<'a, const N: usize, W: Wait + Debug> Token<'a, W> for Writes<'a, N, W> {
     fn part(&self, part: usize) -> &WriteGuard<'a, W> {
         match self {
             Writes::All(all) => all.part(part),
-            Writes::One(held, guard) if *held == part => guard,
-            Writes::One(..) => panic!("{NOT_HELD}"),
+            Writes::One(_, guard) => guard,
         }
     }
 }
@@ -394,8 +415,7 @@ impl<'a, const N: usize, W: Wait + Debug> WriteToken<'a, W> for Writes<'a, N, W>
     fn part_mut(&mut self, part: usize) -> &mut WriteGuard<'a, W> {
         match self {
             Writes::All(all) => all.part_mut(part),
-            Writes::One(held, guard) if *held == part => guard,
-            Writes::One(..) => panic!("{NOT_HELD}"),
+            Writes::One(_, guard) => guard,
         }
     }
     fn deactivate(&mut self) {

@@ -48,8 +48,8 @@ impl<E: Environment> Space<E> {
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
             let request = request.in_pages_of_file();
-            match self.part_for_mmap(mm, &request) {
-                Some((mut w, request)) => w.mmap(&request)?,
+            match self.mmap_in_part(mm, &request) {
+                Some(mapped) => mapped?,
                 None => {
                     let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
                     w.mmap(&request)?

@@ -1,4 +1,4 @@
-//! Chooses the one part of a divided address space that an `mmap` call needs.
+//! Maps under one part of a divided address space, if the call needs no other.
 //!
 //! A part is enough if the address of the new mapping is certain without a look at the other parts:
 //! it is given, or the hint is free, or the descending search finds room in the part in which it
@@ -6,32 +6,32 @@
 
 use super::{MmapRequest, Placement, room};
 use crate::Space;
-use crate::mm::{Growth, MmapWriteGuard};
+use crate::mm::Growth;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::writers::Writers;
-use crate::types::{FileKind, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
+use crate::types::{Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 
 impl<E: Environment> Space<E> {
-    /// Takes the part that the call needs. Returns its guard and the request, whose address is
-    /// certain; `None` if the call needs all parts.
+    /// Maps under one part; returns what the call returns, or `None` if the call
+    /// needs all parts.
     #[inline]
-    pub(super) fn part_for_mmap(
+    pub(super) fn mmap_in_part(
         &self,
         mm: MmId,
         request: &MmapRequest,
-    ) -> Option<(MmapWriteGuard<'_, E>, MmapRequest)> {
+    ) -> Option<Result<(VmRange, bool), Errno>> {
         match E::Writers::PARTS {
             0 => None,
-            _ => self.take_part_for_mmap(mm, request),
+            _ => self.take_part_and_mmap(mm, request),
         }
     }
 
-    fn take_part_for_mmap(
+    fn take_part_and_mmap(
         &self,
         mm: MmId,
         request: &MmapRequest,
-    ) -> Option<(MmapWriteGuard<'_, E>, MmapRequest)> {
+    ) -> Option<Result<(VmRange, bool), Errno>> {
         let fixed = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE;
         // Locked mappings are populated, an execute-only one may need a key, and these files have
         // limits and places of their own.
@@ -64,23 +64,25 @@ impl<E: Environment> Space<E> {
             Placement::Arena(arena) => E::Writers::part_of(E::Writers::arena(arena).start),
             Placement::Search => E::Writers::part_of(self.system.task_size),
         };
-        let w = self.write_part(mm, part, growth)?;
+        let mut w = self.write_part(mm, part, growth)?;
         if w.state().def_flags.contains(VmFlags::LOCKED) {
             return None;
         }
         let arena = match request.placement {
-            _ if fixed => return Some((w, *request)),
-            Placement::At(_) => return Some((w, *request)),
+            _ if fixed => return Some(w.mmap(request)),
+            Placement::At(_) => return Some(w.mmap(request)),
             Placement::Arena(arena) if hint == 0 => Some(arena),
             Placement::Arena(_) | Placement::Search => None,
         };
         let addr = w.area_in_part(&room(request, request.flags, (hint, len)), arena)?;
         let inside = self.part_around(VmRange::of_len(addr, len)?) == Some(part);
+        if !inside || addr < self.system.mmap_min_addr {
+            return None;
+        }
         let placement = Placement::At(addr);
-        let request = MmapRequest {
+        Some(w.mmap(&MmapRequest {
             placement,
             ..*request
-        };
-        (inside && addr >= self.system.mmap_min_addr).then_some((w, request))
+        }))
     }
 }

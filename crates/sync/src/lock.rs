@@ -47,6 +47,22 @@ pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64:
 ///
 /// Not recursive: a thread that takes the lock twice for reading can deadlock with a waiting
 /// writer.
+///
+/// ```
+/// use vmarea_sync::{Guarded, Lock, Rank, Spin};
+///
+/// let lock = Lock::<Spin>::with_rank(Rank(1));
+/// let brk = Guarded::new(lock.id(), 0x1000);
+/// *brk.get_mut(&mut lock.write()) += 0x1000;
+/// assert_eq!(*brk.get(&lock.read()), 0x2000);
+///
+/// // A reader without the lock finds out whether a writer has been there.
+/// let before = lock.speculate().expect("no writer");
+/// assert!(lock.unchanged(before));
+/// drop(lock.write());
+/// assert!(!lock.unchanged(before));
+/// # let _ = Lock::new();
+/// ```
 #[derive(Debug)]
 #[doc(alias = "mmap_lock")]
 pub struct Lock<W: Wait = Spin> {
@@ -231,6 +247,14 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
 /// A [`Lock`] that shares no cache line with other data, with its id on a separate line.
 ///
 /// Threads that read cells without the lock share no cache line with threads that take the lock.
+///
+/// ```
+/// use vmarea_sync::{CachePaddedLock, Guarded, OwnerLock, Rank, Spin};
+///
+/// let lock = CachePaddedLock::<Spin>::with_rank(Rank::NONE);
+/// let cell = Guarded::new(lock.id(), 7);
+/// assert_eq!(*cell.get(&lock.read()), 7);
+/// ```
 #[derive(Debug)]
 pub struct CachePaddedLock<W: Wait = Spin> {
     id: LockId,

@@ -4,6 +4,22 @@
 //! a cached VMA is still valid, and an [`Observer`] to learn which VMAs leave the address space.
 //! `vmarea-experiments` compares several caches.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//!
+//! let mut space = Space::new(Policy::LINUX, System::default());
+//! space.count_lookups();
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+//! space.fault(mm, at, Access::Write)?;
+//! space.fault(mm, at + PAGE_SIZE, Access::Write)?;
+//! let (lookups, hits_of_the_last) = space.lookup_counts(mm);
+//! assert!(lookups >= hits_of_the_last && hits_of_the_last > 0);
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Locking
 //! A lookup requires `mmap_lock` for reading and a change requires it for writing; the result of a
 //! lookup is then valid as long as `mmap_lock` is held. Without `mmap_lock` the result is only a

@@ -1,4 +1,28 @@
 //! Creation, import and teardown of an address space.
+//!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let parent = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(parent, &MmapRequest::anonymous(PAGE_SIZE))?;
+//! space.fault(parent, at, Access::Write)?;
+//! let child = space.fork(parent)?;
+//! let bytes = space.vma_bytes(child).expect("exists");
+//! assert_eq!(bytes.vmas, 1);
+//!
+//! // A page fault of another thread would lock only this VMA.
+//! assert!(space.lock_vma(child, at).is_ok());
+//! // A writer keeps all others out of the whole address space.
+//! drop(space.mmap_write_lock(child));
+//!
+//! space.validate(child).expect("sound");
+//! space.mm_exit(child)?;
+//! assert!(space.mmap_read_lock(child).is_none());
+//! # Ok::<(), Errno>(())
+//! ```
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::Space;

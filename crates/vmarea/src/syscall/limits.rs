@@ -1,4 +1,19 @@
 //! Process settings that affect later calls (limits, layout and default flags); also `mseal`.
+//!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let mm = space.mm_create(Layout::default(), Limits::default())?;
+//! space.set_layout(mm, |layout| layout.mmap_base = 0x7fff_0000_0000)?;
+//! space.set_limits(mm, |limits| limits.address_space = PAGE_SIZE)?;
+//! space.set_def_flags(mm, VmFlags::NOHUGEPAGE)?;
+//! space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+//! let more = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE));
+//! assert_eq!(more, Err(Errno::ENOMEM));
+//! # Ok::<(), Errno>(())
+//! ```
 
 use crate::Space;
 use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};

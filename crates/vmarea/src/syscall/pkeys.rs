@@ -11,6 +11,20 @@
 //! free. If the processor has no keys: EINVAL on the first call in an address space, which uses up
 //! the only key there is, and ENOSPC afterwards.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::types::call_flags::Pkey;
+//!
+//! let system = System { protection_keys: true, ..System::default() };
+//! let space = Space::new(Policy::LINUX, system);
+//! let mm = space.mm_create(Layout::default(), Limits::default())?;
+//! let key: Pkey = space.pkey_alloc(mm, 0, 0)?;
+//! space.pkey_free(mm, key)?;
+//! assert_eq!(space.pkey_free(mm, key), Err(Errno::EINVAL));
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key can be freed
 //! while mappings still use it.

@@ -141,11 +141,39 @@ impl<E: Environment> Space<E> {
     }
 
     /// Sets the observer that is notified of every merge attempt.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use vmarea::prelude::*;
+    /// use vmarea::vma::merge::{Attempt, Observer, Refusal};
+    ///
+    /// /// Remembers why mappings were not merged with the VMA above them.
+    /// #[derive(Default)]
+    /// struct Refusals(Mutex<Vec<Refusal>>);
+    ///
+    /// impl Observer for &'static Refusals {
+    ///     fn attempt(&self, attempt: &Attempt<'_>) {
+    ///         self.0.lock().unwrap().extend(attempt.verdict.right);
+    ///     }
+    /// }
+    ///
+    /// let refusals: &'static Refusals = Box::leak(Box::default());
+    /// let mut space = Space::new(Policy::LINUX, System::default());
+    /// space.set_observer(Box::new(refusals));
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.mmap(mm, &MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) })?;
+    /// assert_eq!(*refusals.0.lock().unwrap(), [Refusal::Flags]);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
     /// Sets the observer that is notified of every lookup and of every change to a VMA index.
+    ///
+    /// The trait [`lookup::Observer`] has an example.
     pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
         self.lookup_observer = Some(observer);
     }

@@ -66,6 +66,46 @@ pub enum Change {
 /// An observer of every counted lookup and every index change, in the order in which they happen.
 /// `mmap_lock` is always held when a change is reported, but not always when a fault's lookup is
 /// reported. An observer must access the space only through the arguments of its methods.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use vmarea::lookup::{Change, Observer, Vmas};
+/// use vmarea::prelude::*;
+///
+/// /// A cache of the VMA that was found last.
+/// #[derive(Default)]
+/// struct Last {
+///     vma: Mutex<Option<VmaId>>,
+///     hits: Mutex<u64>,
+/// }
+///
+/// impl Observer for &'static Last {
+///     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>) {
+///         let last = self.vma.lock().unwrap().and_then(|vma| vmas.range(vma));
+///         *self.hits.lock().unwrap() += u64::from(last.is_some_and(|last| last.contains(addr)));
+///         *self.vma.lock().unwrap() = found;
+///     }
+///
+///     fn changed(&self, _vmas: &dyn Vmas, change: Change) {
+///         if matches!(change, Change::Unlinked { .. }) {
+///             *self.vma.lock().unwrap() = None;
+///         }
+///     }
+/// }
+///
+/// let last: &'static Last = Box::leak(Box::default());
+/// let mut space = Space::new(Policy::LINUX, System::default());
+/// space.set_lookup_observer(Box::new(last));
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+/// space.fault(mm, at, Access::Write)?;
+/// space.fault(mm, at + PAGE_SIZE, Access::Write)?;
+/// assert!(*last.hits.lock().unwrap() > 0);
+/// space.munmap(mm, at, 2 * PAGE_SIZE)?;
+/// assert_eq!(*last.vma.lock().unwrap(), None);
+/// # Ok::<(), Errno>(())
+/// ```
 pub trait Observer: Send + Sync {
     /// Called after a lookup of `addr` returned `found`, the first VMA that ends after `addr`.
     fn looked_up(&self, vmas: &dyn Vmas, addr: u64, found: Option<VmaId>);

@@ -53,6 +53,20 @@ pub enum Access {
 
 impl<E: Environment> Space<E> {
     /// Handles a fault at `addr` for an access by, or on behalf of, user mode.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist. A signal is not an error, but a [`Faulted`].
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// assert_eq!(space.fault(mm, at, Access::Write)?, Faulted::Done);
+    /// assert_eq!(space.fault(mm, at - 1, Access::Read)?, Faulted::NoMapping);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
             let there = self.mms.find(mm.0).ok_or(Errno::ESRCH)?;

@@ -39,6 +39,19 @@ pub type MmapWriteGuard<'s, E = Standard> =
 
 impl<E: Environment> Space<E> {
     /// Takes an address space's `mmap_lock` for writing; `None` if the mm no longer exists.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let guard = space.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+    /// // All other calls in this address space wait until the guard is dropped.
+    /// assert_eq!(guard.state().map_count, 0);
+    /// drop(guard);
+    /// space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_all(id, Nesting::First)
     }
@@ -49,6 +62,22 @@ impl<E: Environment> Space<E> {
     }
 
     /// Takes an address space's `mmap_lock` for reading; `None` if the mm no longer exists.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// // While the guard exists, no call changes the mappings.
+    /// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+    /// let vma = guard.vma_lookup(at).expect("mapped");
+    /// assert_eq!(guard.state().total_vm, vma.range.pages());
+    /// assert!(guard.pages().get(at).frame().is_some());
+    /// assert!(guard.pages().get(at + PAGE_SIZE).frame().is_none());
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_all(id, Nesting::First)
     }

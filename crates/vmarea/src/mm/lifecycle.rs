@@ -97,6 +97,29 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// ESRCH if the address space does not exist; EEXIST if the range is mapped; EINVAL if the VMA
     /// whose anon_vma it should share is gone or has none; ENOMEM.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
+    /// use vmarea::types::Pgoff;
+    /// use vmarea::vma::VmaBody;
+    ///
+    /// let range = VmRange::new(0x40_0000, 0x40_2000);
+    /// // A line of `/proc/PID/maps` becomes a VMA. No rule merges it with its neighbours.
+    /// let text = ImportedVma {
+    ///     range,
+    ///     pgoff: Pgoff::of_addr(range.start),
+    ///     body: VmaBody { flags: VmFlags::READ | VmFlags::EXEC, ..VmaBody::default() },
+    ///     anon: ImportedAnon::Unfaulted,
+    /// };
+    /// space.mm_import(mm, &text)?;
+    /// assert_eq!(space.mm_import(mm, &text), Err(Errno::EEXIST));
+    /// assert!(space.maps(mm).map(|vma| vma.range).eq([range]));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {
@@ -163,6 +186,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the number of counted lookups, and how many of them would have hit a last-VMA cache.
+    ///
+    /// The documentation of [`lookup`](crate::lookup) has an example.
     pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
         // ORDERING: Relaxed; statistics.
         self.mms.get(mm.0).map_or((0, 0), |m| {

@@ -16,6 +16,21 @@ use core::ops::ControlFlow;
 
 impl<E: Environment> Space<E> {
     /// Checks one address space.
+    ///
+    /// The check takes time in proportion to the number of pages. In tests, call it, or
+    /// [`validate_all`](Self::validate_all), after each step.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// assert_eq!(space.validate(mm), Ok(()));
+    /// assert_eq!(space.validate_vmas(mm), Ok(()));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "validate_mm")]
     pub fn validate(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {

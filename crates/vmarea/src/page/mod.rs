@@ -17,53 +17,6 @@
 //! `walk`   visits a range with the reverse map locked, and waits for migrating pages
 //! `shared` counts the pages of a range that another process maps too    `pin`  pinned pages
 //! ```
-//!
-//! # Examples
-//! ```
-//! use vmarea::prelude::*;
-//! use vmarea::page::swap::SwapMap;
-//!
-//! let system = System { swap: true, swap_slots: 16, ..System::default() };
-//! let space = Space::new(Policy::LINUX, system);
-//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-//! let mm = space.mm_create(layout, Limits::default())?;
-//! let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
-//! space.fault(mm, at, Access::Write)?;
-//! let frame_of = |addr| {
-//!     let space = space.mmap_read_lock(mm)?;
-//!     space.pages().get(addr).frame()
-//! };
-//!
-//! // After a fork, two page tables map the frame.
-//! let child = space.fork(mm)?;
-//! let frame = frame_of(at).expect("present");
-//! assert_eq!(space.frame_mapcount(frame), Some(2));
-//! assert_eq!(space.frame_at(frame.index()), Some(frame));
-//! let mut places = 0;
-//! space.rmap_walk(frame, |_| places += 1);
-//! assert_eq!(places, 2);
-//! space.mm_exit(child)?;
-//!
-//! // The page moves to another frame, and then to the swap device.
-//! let migrating = space.migrate_begin(frame)?;
-//! let moved = space.migrate_end(migrating)?.expect("still mapped");
-//! assert_eq!(frame_of(at), Some(moved));
-//! let slot = space.swap_out(mm, at)?;
-//! assert_eq!(frame_of(at), None);
-//! assert_eq!(space.swap_map(slot).0 & !SwapMap::HAS_CACHE, 1);
-//! // An access brings it back. A pinned page stays.
-//! space.fault(mm, at, Access::Write)?;
-//! let pin = space.pin_page(mm, at)?;
-//! assert_eq!(space.swap_out(mm, at), Err(Errno::EBUSY));
-//! space.unpin_page(pin);
-//! let frame = frame_of(at).expect("present");
-//! // This machine has no processor whose accesses would give the page a second chance.
-//! assert!(space.reclaim_frame(frame).is_ok());
-//! space.fault(mm, at, Access::Write)?;
-//! space.swap_out_frame(frame_of(at).expect("present"))?;
-//! space.validate_all().expect("sound");
-//! # Ok::<(), Errno>(())
-//! ```
 
 mod clean;
 pub mod entry;

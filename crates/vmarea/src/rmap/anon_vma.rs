@@ -174,6 +174,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the parent of an anon_vma; `id` itself for a root; `None` if `id` has been freed.
+    ///
+    /// The documentation of [`rmap`](crate::rmap) has an example.
     pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         let there = self.anon_vmas.get(id.0).is_some();
         there.then(|| self.anon_vma_parent_of(id))

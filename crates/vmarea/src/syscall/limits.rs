@@ -44,7 +44,23 @@ impl<E: Environment> Space<E> {
         Ok(())
     }
 
-    /// Seals `[addr, addr + len)` against changes; seals nothing if there is a hole (ENOMEM).
+    /// Seals `[addr, addr + len)` against changes; seals nothing if there is a hole.
+    ///
+    /// # Errors
+    /// ENOSYS under the rules of a kernel without `mseal`; EINVAL for nonzero flags, a misaligned
+    /// `addr` or an end that wraps; ESRCH if the address space does not exist; ENOMEM for a hole,
+    /// or at the map limit.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.mseal(mm, at, PAGE_SIZE, 0)?;
+    /// assert_eq!(space.munmap(mm, at, PAGE_SIZE), Err(Errno::EPERM));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_mseal")]
     pub fn mseal(&self, mm: MmId, addr: u64, len: u64, flags: u64) -> Result<(), Errno> {
         if !self.policy.rules.mseal {

@@ -1,16 +1,21 @@
 """Checks that each public item of the published crates has an example or a reason why not, from rustdoc's JSON.
 
-An item has an example if one of these examples names it, in code rather than in a comment or a string:
-1. an example in its own documentation, in that of its type or trait, of a module that contains it, or of its crate;
+An item has an example if its documentation has one, or if one of these examples names it, in code rather than in a
+comment or a string:
+1. an example of its type or trait, of a module that contains it, or of its crate;
 2. for a method of `Space`, an example of the module whose file defines the method;
-3. an example of another item of the crate, which for a method must also name the method's type. Every example of `vmarea`
-   names `Space`, so this does not count for the methods of `Space`.
+3. an example of an item to which its documentation, or that of its type, links with the words "has an example" (if the
+   item is a type itself, that example need not name it);
+4. an example of another item of the crate, which for a method must also name the method's type. This does not count for
+   the methods of `Space`, which every example of `vmarea` names, and of traits, whose methods have short names.
 
 Other items need a reason in ci/api-reasons.toml, by name or by one of these kinds:
-- `getter`: a method that takes only `&self`, and whose documentation begins with "Returns", "True if" or "Checks";
+- `getter`: a method that takes nothing but `self` or `&self`, and whose documentation begins with "Returns", "True if"
+  or "Checks";
+- `provided`: a method of a trait with a default;
 - `data`: a type without methods other than getters, `new` and `default`;
-- `constant`, `static`, `type_alias`.
-Fields and variants belong to their type. The functions of `bitflags!` and the methods of foreign traits are not counted.
+- `constant`, `type_alias` and other kinds of rustdoc.
+Fields and variants belong to their type. What `bitflags!` makes, and methods of foreign traits, are not counted.
 
 usage: ci/api.py FOLDER [--list], where FOLDER contains rustdoc's JSON; --list prints how each item is covered
 """
@@ -39,8 +44,9 @@ BITFLAGS = set(
     "unknown_bits truncate clear contains_unknown_bits".split()
 )
 
-# `near`: the examples that need not name the type of a method.
-Item = collections.namedtuple("Item", "path kind type near")
+# `own`: true if its documentation has an example. `near`: the examples of which one has to name it. `far`: true if
+# another example of the crate may.
+Item = collections.namedtuple("Item", "path kind type own near far")
 
 
 def examples(item):
@@ -101,24 +107,32 @@ class Crate:
         if kind in ("struct", "enum", "union", "trait"):
             self.type(item, kind, inner, path, above)
         elif kind in ("function", "constant", "static", "macro", "type_alias"):
-            self.items.append(Item(path, kind, None, above + examples(item)))
+            self.items.append(Item(path, kind, None, bool(examples(item)), above + self.pointed_at(item), True))
 
     def type(self, item, kind, inner, path, above):
         """Adds a type or a trait, and its methods."""
-        own = examples(item)
+        shared = examples(item) + self.pointed_at(item)
         methods = list(self.methods(inner, kind))
         if any(method["name"] == "from_bits_retain" for method in methods):
             methods = [method for method in methods if method["name"] not in BITFLAGS]
-        kinds = {method["name"]: "getter" if is_getter(method) else "method" for method in methods}
+        kinds = {method["name"]: kind_of(method, kind) for method in methods}
+        far = kind != "trait" and item["name"] != "Space"
         for method in methods:
             name = method["name"]
-            near = own + examples(method)
+            near = shared + self.pointed_at(method)
             if item["name"] == "Space":
                 near += self.files.get(method["span"]["filename"], [])
-            self.items.append(Item(path + [name], kinds[name], item["name"], near))
+            self.items.append(Item(path + [name], kinds[name], item["name"], bool(examples(method)), near, far))
         others = [name for name, what in kinds.items() if what == "method" and name not in ("new", "default")]
         is_data = kind != "trait" and not others
-        self.items.append(Item(path, "data" if is_data else kind, None, above + own))
+        self.items.append(Item(path, "data" if is_data else kind, None, bool(shared), above, True))
+
+    def pointed_at(self, item):
+        """Returns the examples of the items that have one for this item, as its documentation says."""
+        if "has an example" not in " ".join((item["docs"] or "").split()):
+            return []
+        linked = filter(None, map(self.get, item["links"].values()))
+        return [example for other in linked for example in examples(other)]
 
     def methods(self, inner, kind):
         """Yields the public methods of a type or a trait."""
@@ -132,30 +146,34 @@ class Crate:
                 yield member
 
     def has_example(self, item):
-        """True if an example names the item."""
+        """True if the item has an example; see the rules above."""
         name = item.path[-1]
-        if any(names(example, name) for example in item.near):
+        if item.own or any(names(example, name) for example in item.near):
             return True
         both = [name, item.type] if item.type else [name]
-        return item.type != "Space" and any(all(names(example, n) for n in both) for example in self.everywhere)
+        return item.far and any(all(names(example, n) for n in both) for example in self.everywhere)
 
 
-def is_getter(method):
-    """True for a method that takes only `&self`, and says in its first line what it returns or checks."""
-    inputs = method["inner"]["function"]["sig"]["inputs"]
-    reads = [name for name, _ in inputs] == ["self"] and not inputs[0][1].get("borrowed_ref", {}).get("is_mutable", False)
-    return reads and GETTER.match(method["docs"] or "") is not None
+def kind_of(method, owner):
+    """Returns the kind of a method."""
+    function = method["inner"]["function"]
+    if owner == "trait" and function["has_body"]:
+        return "provided"
+    inputs = dict(function["sig"]["inputs"])
+    takes_self = list(inputs) == ["self"] and not inputs["self"].get("borrowed_ref", {}).get("is_mutable")
+    return "getter" if takes_self and GETTER.match(method["docs"] or "") else "method"
 
 
 def reason(item, reasons):
-    """Returns the text of the first reason why an item needs no example, if there is one."""
+    """Returns the first kind or pattern that says why an item needs no example, with the text; else `None` twice."""
     path = "::".join(item.path)
     for entry in reasons:
         if item.kind in entry.get("kinds", []):
-            return entry["why"]
-        if any(fnmatch.fnmatchcase(path, pattern) for pattern in entry.get("items", [])):
-            return entry["why"]
-    return None
+            return item.kind, entry["why"]
+        for pattern in entry.get("items", []):
+            if fnmatch.fnmatchcase(path, pattern):
+                return pattern, entry["why"]
+    return None, None
 
 
 def main():
@@ -163,31 +181,33 @@ def main():
     folder, lists = pathlib.Path(sys.argv[1]), "--list" in sys.argv
     with open(TOP / "ci/api-reasons.toml", "rb") as file:
         reasons = tomllib.load(file)["reason"]
-    used, missing = collections.Counter(), []
+    why, used, failed = collections.Counter(), set(), False
     for name in CRATES:
         document = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         if document["format_version"] != VERSION:
             print(f"api: skipped: rustdoc writes version {document['format_version']} of its JSON, not {VERSION}")
             return
-        crate = Crate(name, document)
-        why = {item.path[0] + str(i): None for i, item in enumerate(())}
-        why = [(item, "" if crate.has_example(item) else reason(item, reasons)) for item in crate.items]
-        shown = sum(text == "" for _, text in why)
-        used.update(text for _, text in why if text)
-        missing += [item for item, text in why if text is None]
-        excused = sum(bool(text) for _, text in why)
-        print(f"api: {name}: {len(why)} items, {shown} with an example, {excused} with a reason why not")
-        if lists:
-            for item, text in why:
-                print(f"api:   {'::'.join(item.path)} ({item.kind}): {'an example' if text == '' else text}")
-    for text, count in used.most_common():
-        print(f"api: {count:4}  {text}")
-    for item in missing:
-        print(f"api: {'::'.join(item.path)} ({item.kind}) has neither an example nor a reason", file=sys.stderr)
-    unused = {entry["why"] for entry in reasons} - set(used)
-    for text in sorted(unused):
-        print(f"api: no item needs the reason: {text}", file=sys.stderr)
-    if missing or unused:
+        crate, shown = Crate(name, document), 0
+        for item in crate.items:
+            has_example = crate.has_example(item)
+            rule, text = ("", "an example") if has_example else reason(item, reasons)
+            what = f"{'::'.join(item.path)} ({item.kind})"
+            if text is None:
+                print(f"api: {what} has neither an example nor a reason", file=sys.stderr)
+                failed = True
+            elif lists:
+                print(f"api:   {what}: {text}")
+            shown += has_example
+            used.add(rule)
+            why[text] += not has_example
+        count = len(crate.items)
+        print(f"api: {name}: {count} items, {shown} with an example, {count - shown} without")
+    for entry in reasons:
+        print(f"api: {why[entry['why']]:4}  {entry['why']}")
+        for unused in set(entry.get("kinds", []) + entry.get("items", [])) - used:
+            print(f"api: ci/api-reasons.toml: nothing that {unused} means needs a reason", file=sys.stderr)
+            failed = True
+    if failed:
         sys.exit(1)
     print("api: ok")
 

@@ -124,6 +124,8 @@ impl<W: Wait> Lock<W> {
     /// Like [`read`](Self::read), for a thread that holds other locks of the same rank.
     ///
     /// The caller must take the locks of one rank in a fixed order.
+    ///
+    /// [`write_nested`](Self::write_nested) has an example.
     #[inline]
     #[doc(alias = "mmap_read_lock_nested")]
     pub fn read_nested(&self) -> ReadGuard<'_, W> {
@@ -154,6 +156,19 @@ impl<W: Wait> Lock<W> {
     /// Like [`write`](Self::write), for a thread that holds other locks of the same rank.
     ///
     /// The caller must take the locks of one rank in a fixed order.
+    ///
+    /// ```
+    /// use vmarea_sync::{Lock, Rank, Spin};
+    ///
+    /// let (parent, child) = (Lock::<Spin>::with_rank(Rank(1)), Lock::<Spin>::with_rank(Rank(1)));
+    /// // `fork` takes the parent's lock, and then the child's.
+    /// let held = parent.write();
+    /// assert!(parent.try_read().is_none());
+    /// drop((child.write_nested(), held));
+    /// // To compare two address spaces, lock the one with the lower id first.
+    /// let held = parent.read();
+    /// drop((child.read_nested(), held));
+    /// ```
     #[inline]
     #[doc(alias = "mmap_write_lock_nested")]
     pub fn write_nested(&self) -> WriteGuard<'_, W> {
@@ -368,6 +383,19 @@ impl<'a, W: Wait> WriteGuard<'a, W> {
     /// Turns the write lock into a read lock without letting in another writer.
     ///
     /// Unlocks all VMAs that are locked in this write section.
+    ///
+    /// ```
+    /// use vmarea_sync::{Guarded, Lock};
+    ///
+    /// let lock = Lock::new();
+    /// let count = Guarded::new(lock.id(), 0);
+    /// let mut guard = lock.write();
+    /// *count.get_mut(&mut guard) += 1;
+    /// // The rest only reads, so other readers need not wait.
+    /// let guard = guard.downgrade();
+    /// assert_eq!(*count.get(&guard), 1);
+    /// assert!(lock.try_read().is_some() && lock.try_write().is_none());
+    /// ```
     #[doc(alias = "mmap_write_downgrade")]
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let lock = self.lock;

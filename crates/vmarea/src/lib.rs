@@ -103,6 +103,8 @@ impl Space {
     }
 
     /// Creates a machine; `platform` stores the contents of its pages.
+    ///
+    /// The trait [`Platform`] has an example.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
         Self::in_environment(policy, system, platform)
     }
@@ -110,6 +112,8 @@ impl Space {
 
 impl<E: Environment> Space<E> {
     /// Creates a machine in an environment that the embedder chooses.
+    ///
+    /// The trait [`Environment`] has an example.
     pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self
     where
         E::Mmu: Default,
@@ -118,6 +122,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Creates a machine with the hardware page tables `mmu`.
+    ///
+    /// The trait [`Mmu`](types::mmu::Mmu) has an example.
     pub fn with_mmu(policy: Policy, system: System, platform: E::Platform, mmu: E::Mmu) -> Self {
         Self {
             mms: Slots::new(),
@@ -180,6 +186,8 @@ impl<E: Environment> Space<E> {
 
     /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). While counting is on, all
     /// threads that use an address space write to the same counters.
+    ///
+    /// The documentation of [`lookup`] has an example.
     pub fn count_lookups(&mut self) {
         self.count_lookups = true;
     }

@@ -28,6 +28,8 @@
 use crate::types::{MmId, VmRange, VmaId};
 
 /// The VMAs of one address space, as seen by a lookup cache.
+///
+/// The trait [`Observer`] has an example.
 pub trait Vmas {
     /// Returns the id of the address space.
     fn mm(&self) -> MmId;

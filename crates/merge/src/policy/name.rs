@@ -43,6 +43,8 @@ impl Policy {
     ///
     /// # Errors
     /// Those of [`parse`](Policy::parse).
+    ///
+    /// The trait [`MergePolicy`] has an example.
     pub fn parse_among(text: &str, own: &[&'static dyn MergePolicy]) -> Result<Named, String> {
         let (base, switches) = match text.split_once('+') {
             Some((base, switches)) => (base, Some(switches)),

@@ -7,6 +7,27 @@ use crate::types::{Errno, MmId, VmaId};
 use vmarea_sync::VmaLockKind;
 
 /// The outcome of a page fault.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let text = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) };
+/// let at = space.mmap(mm, &text)?;
+/// // A trap handler repeats the instruction, or delivers a signal.
+/// let signal = |addr, access| match space.fault(mm, addr, access)? {
+///     Faulted::Done | Faulted::Spurious => Ok(None),
+///     Faulted::NoMapping => Ok(Some("SEGV_MAPERR")),
+///     Faulted::NoAccess => Ok(Some("SEGV_ACCERR")),
+///     Faulted::NoPage => Ok(Some("BUS_ADRERR")),
+///     other => other.result().map(|()| None),
+/// };
+/// assert_eq!(signal(at, Access::Read)?, None);
+/// assert_eq!(signal(at, Access::Write)?, Some("SEGV_ACCERR"));
+/// assert_eq!(signal(at - 1, Access::Read)?, Some("SEGV_MAPERR"));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faulted {
     /// The fault mapped a page or made a page writable.
@@ -108,6 +129,8 @@ impl<E: Environment> Space<E> {
     /// Returns the file page that an access to `addr` needs, after a fault returned
     /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped at `addr` any more; the
     /// embedder then has to start the fault again.
+    ///
+    /// [`fault_again`](Self::fault_again) has an example.
     pub fn needed_page(&self, mm: MmId, addr: u64) -> Option<NeedPage> {
         let vma = self.mmap_read_lock(mm)?.find(addr)?;
         let file = vma

@@ -55,18 +55,8 @@ impl<E: Environment> Space<E> {
     /// Handles a fault at `addr` for an access by, or on behalf of, user mode.
     ///
     /// # Errors
-    /// ESRCH if the address space does not exist. A signal is not an error, but a [`Faulted`].
-    ///
-    /// ```
-    /// # use vmarea::prelude::*;
-    /// # let space = Space::new(Policy::LINUX, System::default());
-    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
-    /// # let mm = space.mm_create(layout, Limits::default())?;
-    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
-    /// assert_eq!(space.fault(mm, at, Access::Write)?, Faulted::Done);
-    /// assert_eq!(space.fault(mm, at - 1, Access::Read)?, Faulted::NoMapping);
-    /// # Ok::<(), Errno>(())
-    /// ```
+    /// ESRCH if the address space does not exist. Signals are not errors but values of [`Faulted`],
+    /// which has an example.
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
             let there = self.mms.find(mm.0).ok_or(Errno::ESRCH)?;

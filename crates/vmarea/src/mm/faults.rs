@@ -42,6 +42,8 @@ impl FellBack {
 }
 
 /// Page fault counts of an address space since its creation, with and without `mmap_lock`.
+///
+/// [`Space::fault_counts`](crate::Space::fault_counts) has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Number of faults handled without `mmap_lock`.

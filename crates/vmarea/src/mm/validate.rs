@@ -45,6 +45,8 @@ impl<E: Environment> Space<E> {
     /// Checks one address space: its tree, VMAs, chains and counters, but not its pages.
     ///
     /// This check is cheap enough for debug builds to run it after each call.
+    ///
+    /// [`validate`](Self::validate) has an example.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());

@@ -87,6 +87,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the root of an anon_vma, which must be in use.
+    ///
+    /// The documentation of [`rmap`](crate::rmap) has an example.
     #[inline]
     pub fn anon_vma_root(&self, id: AnonVmaId) -> AnonVmaId {
         self.anon_vma_root_of(id).expect("anon_vma in use")
@@ -182,6 +184,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns a snapshot of the counts that the merge decision uses.
+    ///
+    /// The documentation of [`rmap`](crate::rmap) has an example.
     pub fn anon_vma_view(&self, id: AnonVmaId) -> AnonVmaView {
         let root = self.anon_vma_root(id);
         let guard = self.anon_vma(root).lock.read();

@@ -94,6 +94,8 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     ///
     /// Returns ENOMEM if there is no free range or the range lies outside the address space; EINVAL
     /// if the address is misaligned; EPERM if it is below `mmap_min_addr`.
+    ///
+    /// [`Space::get_unmapped_area`] has an example.
     #[doc(alias = "__get_unmapped_area")]
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let view = |id| self.view(id);

@@ -2,7 +2,7 @@
 
 An item has an example if its documentation has one, or if one of these examples names it, in code rather than in a
 comment or a string:
-1. an example of its type or trait, of a module that contains it, or of its crate;
+1. for a method, an example of its type or trait; for another item, one of a module that contains it, or of its crate;
 2. for a method of `Space`, an example of the module whose file defines the method;
 3. an example of an item to which its documentation, or that of its type, links with the words "has an example" (if the
    item is a type itself, that example need not name it);

@@ -18,7 +18,7 @@
 //! // A writer keeps all others out of the whole address space.
 //! drop(space.mmap_write_lock(child));
 //!
-//! space.validate(child).expect("sound");
+//! space.validate_all().expect("sound");
 //! space.mm_exit(child)?;
 //! assert!(space.mmap_read_lock(child).is_none());
 //! # Ok::<(), Errno>(())
@@ -64,6 +64,9 @@ pub enum ImportedAnon {
 
 impl<E: Environment> Space<E> {
     /// Creates an empty address space.
+    ///
+    /// # Errors
+    /// ENOMEM, or the error of [`Mmu::mm_created`].
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
@@ -174,6 +177,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unmaps everything and removes the address space, after its last user is gone.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
     #[doc(alias = "exit_mmap")]
     pub fn mm_exit(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;

@@ -20,6 +20,9 @@ impl<E: Environment> Space<E> {
     /// The check takes time in proportion to the number of pages. In tests, call it, or
     /// [`validate_all`](Self::validate_all), after each step.
     ///
+    /// # Errors
+    /// The first violation that is found. An address space that does not exist has none.
+    ///
     /// ```
     /// # use vmarea::prelude::*;
     /// # let space = Space::new(Policy::LINUX, System::default());
@@ -46,7 +49,8 @@ impl<E: Environment> Space<E> {
     ///
     /// This check is cheap enough for debug builds to run it after each call.
     ///
-    /// [`validate`](Self::validate) has an example.
+    /// # Errors
+    /// As [`validate`](Self::validate), which has an example.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
@@ -57,6 +61,10 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks all address spaces, and the anon_vmas and pages that they share.
+    ///
+    /// # Errors
+    /// The first violation that is found. The documentation of [`lifecycle`](crate::mm::lifecycle)
+    /// has an example.
     pub fn validate_all(&self) -> Result<(), Violation> {
         for key in self.mms.keys().collect::<Vec<_>>() {
             self.validate(MmId(key))?;

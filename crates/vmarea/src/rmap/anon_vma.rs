@@ -86,9 +86,10 @@ impl<E: Environment> Space<E> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
     }
 
-    /// Returns the root of an anon_vma, which must be in use.
+    /// Returns the root of an anon_vma. The documentation of [`rmap`](crate::rmap) has an example.
     ///
-    /// The documentation of [`rmap`](crate::rmap) has an example.
+    /// # Panics
+    /// If the anon_vma has been freed.
     #[inline]
     pub fn anon_vma_root(&self, id: AnonVmaId) -> AnonVmaId {
         self.anon_vma_root_of(id).expect("anon_vma in use")

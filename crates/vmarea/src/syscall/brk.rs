@@ -19,6 +19,9 @@ use crate::vma::merge::{CallKind, MergeScope, Proposal};
 impl<E: Environment> Space<E> {
     /// Moves the break to `brk`; returns the break afterwards.
     ///
+    /// # Errors
+    /// See the [module](crate::syscall::brk).
+    ///
     /// ```
     /// # use vmarea::prelude::*;
     /// # let space = Space::new(Policy::LINUX, System::default());

@@ -24,6 +24,9 @@ use crate::vma::VmaBody;
 
 impl<E: Environment> Space<E> {
     /// Changes the limits and capabilities of a process.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist. The [module](crate::syscall::limits) has an example.
     pub fn set_limits(&self, mm: MmId, change: impl FnOnce(&mut Limits)) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         change(&mut w.state_mut().limits);
@@ -31,6 +34,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Changes the segment addresses and memory settings of a process.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist. The [module](crate::syscall::limits) has an example.
     pub fn set_layout(&self, mm: MmId, change: impl FnOnce(&mut Layout)) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         change(&mut w.state_mut().layout);
@@ -38,6 +44,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Sets the VMA flags that are added to every new mapping.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist. The [module](crate::syscall::limits) has an example.
     pub fn set_def_flags(&self, mm: MmId, flags: VmFlags) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.state_mut().def_flags = flags;

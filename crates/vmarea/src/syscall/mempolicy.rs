@@ -42,6 +42,9 @@ impl<E: Environment> Space<E> {
     /// Sets the memory policy of `[addr, addr + len)`.
     ///
     /// `mode` includes the mode flags; `nodes` has one bit for each node.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mempolicy), which also has an example.
     pub fn mbind(
         &self,
         mm: MmId,
@@ -73,6 +76,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks whether a memory policy for the calling task would be accepted, without storing it.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mempolicy), which also has an example.
     pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }

@@ -5,6 +5,10 @@
 //! here; the Linux section in each file lists them. Each call is a method of
 //! [`Space`](crate::Space), and also a variant of [`Syscall`], which represents calls as data.
 //!
+//! # Errors
+//! Each file lists the errors of its call. A call also returns ESRCH if the address space does not
+//! exist, unless its file says otherwise.
+//!
 //! # Examples
 //! ```
 //! use vmarea::prelude::*;

@@ -39,6 +39,9 @@ use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {
     /// Allocates the lowest free key, with all access rights except those in `denied`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::pkeys), which also has an example.
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
@@ -61,6 +64,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Frees a key.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::pkeys), which also has an example.
     pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.state().pkey_is_allocated(key) {

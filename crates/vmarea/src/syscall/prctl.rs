@@ -68,6 +68,9 @@ const EXCEPT_ADVISED: u64 = 2;
 
 impl<E: Environment> Space<E> {
     /// Performs `prctl` with an option and its arguments.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::prctl), which also has an example.
     pub fn prctl(&self, mm: MmId, option: PrctlOption, args: [u64; 4]) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let [a, b, c, d] = args;
@@ -121,7 +124,10 @@ impl<E: Environment> Space<E> {
     /// Performs `personality`; returns the old values of the bits that the core stores.
     ///
     /// The embedder stores the other bits of `personality`. The layout bit takes effect only at the
-    /// next `execve`, which the embedder performs.
+    /// next `execve`, which the embedder performs. The [module](crate::syscall::prctl) has an example.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
     pub fn personality(&self, mm: MmId, bits: u32) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let layout = &mut w.state_mut().layout;

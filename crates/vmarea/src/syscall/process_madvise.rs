@@ -42,6 +42,9 @@ pub enum Advised {
 
 impl<E: Environment> Space<E> {
     /// Applies advice to the ranges `(addr, len)`; returns how many bytes were advised.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::process_madvise), which also has an example.
     pub fn process_madvise(
         &self,
         mm: MmId,

@@ -92,8 +92,9 @@ impl<'a, E: Environment> Search<'a, E> {
 impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Finds a free address range for `room`, and returns its start.
     ///
-    /// Returns ENOMEM if there is no free range or the range lies outside the address space; EINVAL
-    /// if the address is misaligned; EPERM if it is below `mmap_min_addr`.
+    /// # Errors
+    /// ENOMEM if there is no free range or the range lies outside the address space; EINVAL if the
+    /// address is misaligned; EPERM if it is below `mmap_min_addr`.
     ///
     /// [`Space::get_unmapped_area`] has an example.
     #[doc(alias = "__get_unmapped_area")]

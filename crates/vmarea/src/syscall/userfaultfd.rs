@@ -68,6 +68,9 @@ impl WatchMode {
 
 impl<E: Environment> Space<E> {
     /// Registers `[start, start + len)` with `context`, which then watches the range.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::userfaultfd), which also has an example.
     pub fn userfaultfd_register(
         &self,
         mm: MmId,
@@ -85,6 +88,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unregisters `[start, start + len)` from `context`, which then no longer watches the range.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::userfaultfd), which also has an example.
     pub fn userfaultfd_unregister(
         &self,
         mm: MmId,

@@ -10,6 +10,38 @@ use crate::view::{MappedFile, VmaBody, VmaView};
 use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 
 /// Decides proposed merges under one policy.
+///
+/// ```
+/// use vmarea_merge::policy::Policy;
+/// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::view::{VmaBody, VmaView};
+/// use vmarea_merge::{AssumeShared, Decision, MergeKind, MergeScope, Proposal};
+///
+/// let body = VmaBody { flags: VmFlags::READ | VmFlags::WRITE, ..VmaBody::default() };
+/// let vma = |id, start, end| VmaView {
+///     id: VmaId::from_bits(id).expect("not 0"),
+///     range: VmRange::new(start, end),
+///     pgoff: Pgoff::of_addr(start),
+///     anon_vma: None,
+///     chain_singular: true,
+///     body,
+/// };
+/// let (low, high) = (vma(1, 0x1000, 0x3000), vma(2, 0x5000, 0x6000));
+/// let decision = Decision { policy: &Policy::LINUX, evidence: &AssumeShared };
+///
+/// // A new mapping fills the gap between the two.
+/// let range = VmRange::new(0x3000, 0x5000);
+/// let new = Proposal::unfaulted(range, Pgoff::of_addr(range.start), body);
+/// let verdict = decision.decide(&new, Some(&low), Some(&high), MergeScope::Both);
+/// let plan = verdict.plan.expect("nothing differs");
+/// assert_eq!((plan.kind, plan.target), (MergeKind::JoinAcross, low.id));
+/// assert_eq!(plan.range, VmRange::new(0x1000, 0x6000));
+/// assert!(plan.takes(high.id));
+///
+/// // The heap never merges with the VMA above it.
+/// let verdict = decision.decide(&new, Some(&low), Some(&high), MergeScope::PrevOnly);
+/// assert_eq!(verdict.plan.map(|plan| plan.kind), Some(MergeKind::ExtendPrev));
+/// ```
 pub struct Decision<'a> {
     /// Policy that the decision follows.
     pub policy: &'a Policy,
@@ -35,6 +67,32 @@ impl Decision<'_> {
     /// The VMAs must be adjacent. Returns `None` if such a call would merge them. Both directions
     /// are decided (`b` merges into `a`, and `a` into `b`), because kernels before 6.16 may decide
     /// them differently. If both are refused, returns the refusal whose check comes first.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Policy;
+    /// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+    /// use vmarea_merge::view::{VmaBody, VmaView};
+    /// use vmarea_merge::{AssumeShared, Decision, Refusal};
+    ///
+    /// let low = VmaView {
+    ///     id: VmaId::from_bits(1).expect("not 0"),
+    ///     range: VmRange::new(0x1000, 0x3000),
+    ///     pgoff: Pgoff::of_addr(0x1000),
+    ///     anon_vma: None,
+    ///     chain_singular: true,
+    ///     body: VmaBody { flags: VmFlags::READ, ..VmaBody::default() },
+    /// };
+    /// let named = VmaBody { name: 1, ..low.body };
+    /// let high = VmaView {
+    ///     id: VmaId::from_bits(2).expect("not 0"),
+    ///     range: VmRange::new(0x3000, 0x4000),
+    ///     pgoff: low.pgoff_end(),
+    ///     body: named,
+    ///     ..low
+    /// };
+    /// let decision = Decision { policy: &Policy::LINUX, evidence: &AssumeShared };
+    /// assert_eq!(decision.refusal(&low, &high), Some(Refusal::Name));
+    /// ```
     pub fn refusal(&self, a: &VmaView, b: &VmaView) -> Option<Refusal> {
         let decide = |vma: &VmaView, prev, next| {
             self.decide(&Proposal::unchanged(vma), prev, next, MergeScope::Both)

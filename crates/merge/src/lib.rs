@@ -161,6 +161,38 @@ pub struct Verdict {
 }
 
 /// Source of information about pages; queried only if a policy needs it, because it is expensive.
+///
+/// ```
+/// use vmarea_merge::policy::Policy;
+/// use vmarea_merge::types::{AnonVmaId, Pgoff, VmRange, VmaId};
+/// use vmarea_merge::view::{VmaBody, VmaView};
+/// use vmarea_merge::{AssumeShared, Decision, Evidence, Sharing};
+///
+/// /// A process that has never forked shares no page.
+/// struct Alone;
+///
+/// impl Evidence for Alone {
+///     fn sharing(&self, _vma: &VmaView, _range: VmRange) -> Sharing {
+///         Sharing::NONE
+///     }
+/// }
+///
+/// let vma = |id, start, end| VmaView {
+///     id: VmaId::from_bits(id).expect("not 0"),
+///     range: VmRange::new(start, end),
+///     pgoff: Pgoff::of_addr(start),
+///     anon_vma: AnonVmaId::from_bits(id),
+///     chain_singular: true,
+///     body: VmaBody::default(),
+/// };
+/// let (low, high) = (vma(1, 0x1000, 0x3000), vma(2, 0x3000, 0x4000));
+/// let refusal = |evidence: &dyn Evidence| {
+///     Decision { policy: &Policy::THESIS, evidence }.refusal(&low, &high)
+/// };
+/// // The policy merges different anon_vmas, but only if no other process maps the pages.
+/// assert_eq!(refusal(&Alone), None);
+/// assert!(refusal(&AssumeShared).is_some());
+/// ```
 pub trait Evidence {
     /// Reports how the pages of `range`, which is part of `vma`, are shared with other processes.
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing;

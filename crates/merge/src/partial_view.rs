@@ -59,6 +59,32 @@ pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 /// `hidden` attributes in `a` and `b` are ignored.
 ///
 /// The VMAs are kept apart only if [both directions](Decision::refusal) are refused.
+///
+/// ```
+/// use vmarea_merge::partial_view::{Explanation, Hidden, explain};
+/// use vmarea_merge::policy::Policy;
+/// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::view::{VmaBody, VmaView};
+/// use vmarea_merge::Refusal;
+///
+/// let body = VmaBody { flags: VmFlags::READ, ..VmaBody::default() };
+/// let vma = |id, start, end| VmaView {
+///     id: VmaId::from_bits(id).expect("not 0"),
+///     range: VmRange::new(start, end),
+///     pgoff: Pgoff::of_addr(start),
+///     anon_vma: None,
+///     chain_singular: true,
+///     body,
+/// };
+/// let (low, high) = (vma(1, 0x1000, 0x3000), vma(2, 0x3000, 0x4000));
+/// // If everything is known, nothing keeps them apart.
+/// let all = explain(&Policy::LINUX, &low, &high, Hidden::empty());
+/// assert!(matches!(all, Explanation::Together));
+/// // `/proc/PID/maps` hides the anon_vmas, so these may differ.
+/// let some = explain(&Policy::LINUX, &low, &high, Hidden::ANON_VMA);
+/// let Explanation::OneOf(candidates) = some else { panic!("{some:?}") };
+/// assert!(candidates.contains(&Refusal::AnonVma));
+/// ```
 pub fn explain(policy: &Policy, a: &VmaView, b: &VmaView, hidden: Hidden) -> Explanation {
     let (a, b) = equalised(a, b, hidden);
     let decision = Decision {

@@ -57,6 +57,8 @@ impl MergeKind {
 }
 
 /// A merge plan, which `commit` carries out.
+///
+/// [`Decision`](crate::Decision) has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Kind of the merge, for the statistics.

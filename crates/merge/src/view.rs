@@ -42,6 +42,24 @@ impl From<&File> for MappedFile {
 }
 
 /// A snapshot of a VMA, for merge decisions and for callers.
+///
+/// ```
+/// use vmarea_merge::types::{PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::view::{VmaBody, VmaView};
+///
+/// let start = 16 * PAGE_SIZE;
+/// let stack = VmaView {
+///     id: VmaId::from_bits(1).expect("not 0"),
+///     range: VmRange::new(start, start + 4 * PAGE_SIZE),
+///     pgoff: Pgoff(100),
+///     anon_vma: None,
+///     chain_singular: true,
+///     body: VmaBody { flags: VmFlags::GROWSDOWN, ..VmaBody::default() },
+/// };
+/// assert_eq!(stack.pgoff_at(start + PAGE_SIZE), Pgoff(101));
+/// assert_eq!(stack.pgoff_end(), Pgoff(104));
+/// assert_eq!(stack.start_gap(2 * PAGE_SIZE), start - 2 * PAGE_SIZE);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmaView {
     /// Identity of the VMA.

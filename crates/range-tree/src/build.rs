@@ -19,6 +19,8 @@ impl Writer<'_> {
     ///
     /// # Errors
     /// If the allocator has no memory; the map is unchanged.
+    ///
+    /// [`build`](Self::build) has an example.
     pub fn reserve_build(&mut self, ranges: usize) -> Result<(), OutOfMemory> {
         let leaves = ranges.div_ceil(LEAF);
         let (mut level, mut inners) = (leaves, 0);
@@ -35,6 +37,18 @@ impl Writer<'_> {
     /// # Panics
     /// If the map is not empty, if a range is empty or begins below the end of the one before it,
     /// or if too few nodes are reserved.
+    ///
+    /// ```
+    /// use vmarea_range_tree::{Entry, RangeTree};
+    ///
+    /// let tree = RangeTree::new();
+    /// let ranges = [1, 2, 3].map(|n| Entry { start: n << 12, end: (n + 1) << 12, value: n });
+    /// let mut writer = tree.write();
+    /// writer.reserve_build(ranges.len())?;
+    /// writer.build(&ranges);
+    /// assert!(tree.ranges(0, u64::MAX).eq(ranges));
+    /// # Ok::<(), vmarea_range_tree::OutOfMemory>(())
+    /// ```
     pub fn build(&mut self, ranges: &[Entry]) {
         assert!(self.tree.is_empty(), "the map is not empty");
         let ordered = ranges.windows(2).all(|pair| pair[0].end <= pair[1].start);

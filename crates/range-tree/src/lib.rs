@@ -11,6 +11,43 @@
 //! Because nodes carry versions, the writer changes them in place; there are no old copies to be
 //! freed after a grace period.
 //!
+//! # Examples
+//! ```
+//! use vmarea_range_tree::{Entry, RangeTree, Writer};
+//!
+//! let tree = RangeTree::new();
+//! let mut writer: Writer<'_> = tree.write();
+//! // The changes below cannot fail, because their memory is reserved.
+//! writer.reserve(3)?;
+//! writer.insert(Entry { start: 0x1000, end: 0x3000, value: 7 });
+//! writer.insert(Entry { start: 0x8000, end: 0x9000, value: 8 });
+//! writer.resize(0x8000, 0x8000, 0xa000);
+//! drop(writer);
+//!
+//! assert_eq!(tree.get(0x2fff).map(|found| found.value), Some(7));
+//! assert_eq!(tree.get(0x3000), None);
+//! assert_eq!(tree.find(0x3000).map(|found| found.value), Some(8));
+//! assert_eq!(tree.try_find(0x3000), Ok(tree.find(0x3000)));
+//! assert_eq!(tree.prev(0x8000).map(|found| found.value), Some(7));
+//! assert_eq!(tree.ranges(0x2000, 0x9000).count(), 2);
+//! assert_eq!(tree.gap_lowest(0x1000, 0x10000, 0x2000), Some((0x3000, 0x8000)));
+//! assert_eq!(tree.gap_highest(0x1000, 0x10000, 0x2000), Some((0xa000, 0x10000)));
+//!
+//! let [below, above] = tree.touching(0x3000, 0x8000);
+//! assert_eq!((below, above), (tree.get(0x1000), tree.get(0x8000)));
+//!
+//! // One range becomes two, and these become one again.
+//! let mut writer = tree.write();
+//! writer.reserve(1)?;
+//! let upper = Entry { start: 0x2000, end: 0x3000, value: 9 };
+//! writer.cut(0x1000, &[Entry { start: 0x1000, end: 0x2000, value: 7 }, upper]);
+//! assert_eq!(tree.get(0x2000), Some(upper));
+//! writer.absorb(0x1000, 0x1000, 0x3000);
+//! assert_eq!(writer.remove(0x1000).map(|gone| gone.value), Some(7));
+//! assert_eq!(tree.len(), 1);
+//! # Ok::<(), vmarea_range_tree::OutOfMemory>(())
+//! ```
+//!
 //! # Picture
 //! ```text
 //! root ─▶ inner: (start, end, largest gap inside) of each child, up to 64

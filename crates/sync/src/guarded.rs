@@ -12,6 +12,18 @@ use core::cell::UnsafeCell;
 ///
 /// # Misuse from safe code
 /// Passing the guard of a lock that does not own the cell panics. Nothing else can go wrong.
+///
+/// ```
+/// use vmarea_sync::{Guarded, Lock};
+///
+/// let (one, other) = (Lock::new(), Lock::new());
+/// let cell = Guarded::new(one.id(), 7);
+/// cell.release(&mut one.write());
+/// let mut guard = other.write();
+/// cell.claim(&mut guard);
+/// *cell.get_mut(&mut guard) += 1;
+/// assert_eq!(*cell.get(&guard), 8);
+/// ```
 #[derive(Debug)]
 pub struct Guarded<T> {
     /// Id of the owning lock; 0 for none.

@@ -14,6 +14,29 @@
 //! Slots<T>: chunk 0 │ chunk 1 │ …   memory is never freed and never changes its type;
 //!           a Key names a slot and a generation, so a stale key finds nothing
 //! ```
+//!
+//! # Examples
+//! ```
+//! use core::sync::atomic::{AtomicU64, Ordering};
+//! use vmarea_sync::{Found, Key, Slots};
+//!
+//! let slots = Slots::<AtomicU64>::new();
+//! let key = slots.insert()?;
+//! slots.get(key).expect("in use").store(7, Ordering::Relaxed);
+//! assert_eq!(Key::from_bits(key.to_bits()), Some(key));
+//! assert_eq!(slots.key_at(key.index()), Some(key));
+//!
+//! let found: Found<'_, _> = slots.find(key).expect("in use");
+//! assert_eq!(found.value().load(Ordering::Relaxed), 7);
+//!
+//! assert!(slots.remove(key));
+//! assert!(!found.is_current());
+//! assert!(slots.get(key).is_none(), "a stale key finds nothing");
+//! // Threads with lanes of their own do not disturb each other.
+//! let next = slots.insert_in(3)?;
+//! assert!(next != key && slots.remove_in(next, 3));
+//! # Ok::<(), vmarea_sync::OutOfMemory>(())
+//! ```
 #![no_std]
 extern crate alloc;
 

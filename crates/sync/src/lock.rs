@@ -47,6 +47,22 @@ pub(crate) const LAST_SEQUENCE: u64 = if cfg!(any(test, loom)) { 9 } else { u64:
 ///
 /// Not recursive: a thread that takes the lock twice for reading can deadlock with a waiting
 /// writer.
+///
+/// ```
+/// use vmarea_sync::{Guarded, Lock, Rank, Spin};
+///
+/// let lock = Lock::<Spin>::with_rank(Rank(1));
+/// let brk = Guarded::new(lock.id(), 0x1000);
+/// *brk.get_mut(&mut lock.write()) += 0x1000;
+/// assert_eq!(*brk.get(&lock.read()), 0x2000);
+///
+/// // A reader without the lock finds out whether a writer has been there.
+/// let before = lock.speculate().expect("no writer");
+/// assert!(lock.unchanged(before));
+/// drop(lock.write());
+/// assert!(!lock.unchanged(before));
+/// # let _ = Lock::new();
+/// ```
 #[derive(Debug)]
 #[doc(alias = "mmap_lock")]
 pub struct Lock<W: Wait = Spin> {
@@ -108,6 +124,8 @@ impl<W: Wait> Lock<W> {
     /// Like [`read`](Self::read), for a thread that holds other locks of the same rank.
     ///
     /// The caller must take the locks of one rank in a fixed order.
+    ///
+    /// [`write_nested`](Self::write_nested) has an example.
     #[inline]
     #[doc(alias = "mmap_read_lock_nested")]
     pub fn read_nested(&self) -> ReadGuard<'_, W> {
@@ -138,6 +156,19 @@ impl<W: Wait> Lock<W> {
     /// Like [`write`](Self::write), for a thread that holds other locks of the same rank.
     ///
     /// The caller must take the locks of one rank in a fixed order.
+    ///
+    /// ```
+    /// use vmarea_sync::{Lock, Rank, Spin};
+    ///
+    /// let (parent, child) = (Lock::<Spin>::with_rank(Rank(1)), Lock::<Spin>::with_rank(Rank(1)));
+    /// // `fork` takes the parent's lock, and then the child's.
+    /// let held = parent.write();
+    /// assert!(parent.try_read().is_none());
+    /// drop((child.write_nested(), held));
+    /// // To compare two address spaces, lock the one with the lower id first.
+    /// let held = parent.read();
+    /// drop((child.read_nested(), held));
+    /// ```
     #[inline]
     #[doc(alias = "mmap_write_lock_nested")]
     pub fn write_nested(&self) -> WriteGuard<'_, W> {
@@ -231,6 +262,14 @@ impl<W: Wait> OwnerLock<W> for Lock<W> {
 /// A [`Lock`] that shares no cache line with other data, with its id on a separate line.
 ///
 /// Threads that read cells without the lock share no cache line with threads that take the lock.
+///
+/// ```
+/// use vmarea_sync::{CachePaddedLock, Guarded, OwnerLock, Rank, Spin};
+///
+/// let lock = CachePaddedLock::<Spin>::with_rank(Rank::NONE);
+/// let cell = Guarded::new(lock.id(), 7);
+/// assert_eq!(*cell.get(&lock.read()), 7);
+/// ```
 #[derive(Debug)]
 pub struct CachePaddedLock<W: Wait = Spin> {
     id: LockId,
@@ -344,6 +383,19 @@ impl<'a, W: Wait> WriteGuard<'a, W> {
     /// Turns the write lock into a read lock without letting in another writer.
     ///
     /// Unlocks all VMAs that are locked in this write section.
+    ///
+    /// ```
+    /// use vmarea_sync::{Guarded, Lock};
+    ///
+    /// let lock = Lock::new();
+    /// let count = Guarded::new(lock.id(), 0);
+    /// let mut guard = lock.write();
+    /// *count.get_mut(&mut guard) += 1;
+    /// // The rest only reads, so other readers need not wait.
+    /// let guard = guard.downgrade();
+    /// assert_eq!(*count.get(&guard), 1);
+    /// assert!(lock.try_read().is_some() && lock.try_write().is_none());
+    /// ```
     #[doc(alias = "mmap_write_downgrade")]
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let lock = self.lock;

@@ -35,6 +35,28 @@ use crate::{Rank, Spin, Wait};
 
 /// Lock of an address space that is divided into `N` parts, at most 64; see the module
 /// documentation.
+///
+/// ```
+/// use vmarea_sync::{AllGuard, AllReadGuard, LockGuard, Nesting, OwnerLock, PartedLock, Rank};
+///
+/// let lock = PartedLock::<4>::with_rank(Rank::NONE);
+/// assert!(lock.write_part(2).is_none(), "no part is active yet");
+/// let mut all: AllGuard<'_, 4> = lock.write_all(Nesting::First);
+/// all.part_mut(2);
+/// assert_eq!(all.part(2).lock_id(), lock.part(2).id());
+/// let all: AllReadGuard<'_, 4> = all.downgrade();
+/// assert!(all.part(2).lock_id() != all.whole().lock_id());
+/// drop(all);
+///
+/// // Two writers of different parts could now run at once.
+/// let part = lock.write_part(2).expect("active");
+/// assert!(lock.read_part(3).is_none());
+/// drop(part);
+/// let mut all = lock.write_all(Nesting::First);
+/// all.deactivate();
+/// drop(all);
+/// assert!(lock.write_part(2).is_none());
+/// ```
 #[derive(Debug)]
 pub struct PartedLock<const N: usize, W: Wait = Spin> {
     whole: CachePaddedLock<W>,

@@ -5,6 +5,14 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 /// Mutual exclusion by spinning, for critical sections of a few instructions.
+///
+/// ```
+/// use vmarea_sync::SpinLock;
+///
+/// static COUNT: SpinLock<u64> = SpinLock::new(0);
+/// *COUNT.lock() += 1;
+/// assert_eq!(*COUNT.lock(), 1);
+/// ```
 #[derive(Debug)]
 pub struct SpinLock<T> {
     held: AtomicBool,

@@ -8,6 +8,28 @@
 use crate::primitive::spin_loop;
 
 /// How a thread waits for a lock and is woken.
+///
+/// ```
+/// use vmarea_sync::{Lock, Wait};
+///
+/// /// Gives the processor to another thread between two attempts.
+/// struct Yield;
+///
+/// impl Wait for Yield {
+///     const SLEEPS: bool = false;
+///
+///     fn wait(_key: usize, until: &mut dyn FnMut() -> bool) {
+///         while !until() {
+///             std::thread::yield_now();
+///         }
+///     }
+///
+///     fn wake(_key: usize) {}
+/// }
+///
+/// let lock = Lock::<Yield>::default();
+/// drop(lock.write());
+/// ```
 pub trait Wait: Send + Sync + 'static {
     /// False if waiting threads never sleep, so that unlocking need not wake them.
     const SLEEPS: bool;

@@ -103,6 +103,8 @@ impl Space {
     }
 
     /// Creates a machine; `platform` stores the contents of its pages.
+    ///
+    /// The trait [`Platform`] has an example.
     pub fn with_platform(policy: Policy, system: System, platform: Box<dyn Platform>) -> Self {
         Self::in_environment(policy, system, platform)
     }
@@ -110,6 +112,8 @@ impl Space {
 
 impl<E: Environment> Space<E> {
     /// Creates a machine in an environment that the embedder chooses.
+    ///
+    /// The trait [`Environment`] has an example.
     pub fn in_environment(policy: Policy, system: System, platform: E::Platform) -> Self
     where
         E::Mmu: Default,
@@ -118,6 +122,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Creates a machine with the hardware page tables `mmu`.
+    ///
+    /// The trait [`Mmu`](types::mmu::Mmu) has an example.
     pub fn with_mmu(policy: Policy, system: System, platform: E::Platform, mmu: E::Mmu) -> Self {
         Self {
             mms: Slots::new(),
@@ -141,17 +147,47 @@ impl<E: Environment> Space<E> {
     }
 
     /// Sets the observer that is notified of every merge attempt.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use vmarea::prelude::*;
+    /// use vmarea::vma::merge::{Attempt, Observer, Refusal};
+    ///
+    /// /// Remembers why mappings were not merged with the VMA above them.
+    /// #[derive(Default)]
+    /// struct Refusals(Mutex<Vec<Refusal>>);
+    ///
+    /// impl Observer for &'static Refusals {
+    ///     fn attempt(&self, attempt: &Attempt<'_>) {
+    ///         self.0.lock().unwrap().extend(attempt.verdict.right);
+    ///     }
+    /// }
+    ///
+    /// let refusals: &'static Refusals = Box::leak(Box::default());
+    /// let mut space = Space::new(Policy::LINUX, System::default());
+    /// space.set_observer(Box::new(refusals));
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.mmap(mm, &MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) })?;
+    /// assert_eq!(*refusals.0.lock().unwrap(), [Refusal::Flags]);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
     }
 
     /// Sets the observer that is notified of every lookup and of every change to a VMA index.
+    ///
+    /// The trait [`lookup::Observer`] has an example.
     pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
         self.lookup_observer = Some(observer);
     }
 
     /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). While counting is on, all
     /// threads that use an address space write to the same counters.
+    ///
+    /// The documentation of [`lookup`] has an example.
     pub fn count_lookups(&mut self) {
         self.count_lookups = true;
     }

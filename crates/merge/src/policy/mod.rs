@@ -200,12 +200,25 @@ impl Policy {
     ];
 
     /// Returns the preset with this name.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Policy;
+    ///
+    /// assert_eq!(Policy::by_name("thesis").map(|policy| policy.name), Some("thesis"));
+    /// assert!(Policy::by_name("thesis+collector").is_none(), "see `parse`");
+    /// ```
     pub fn by_name(name: &str) -> Option<Policy> {
         Policy::PRESETS.into_iter().find(|p| p.name == name)
     }
 
     /// Returns the policy for a Linux version. A version without its own rules gets those of the
     /// next lower version that has rules; versions below 5.10 get the rules of 5.10.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Policy;
+    ///
+    /// assert_eq!(Policy::for_kernel((6, 7)).rules, Policy::LINUX_6_1.rules);
+    /// ```
     pub fn for_kernel(version: (u32, u32)) -> Policy {
         let mut known = [
             Policy::LINUX_5_10,

@@ -43,6 +43,8 @@ impl Policy {
     ///
     /// # Errors
     /// Those of [`parse`](Policy::parse).
+    ///
+    /// The trait [`MergePolicy`] has an example.
     pub fn parse_among(text: &str, own: &[&'static dyn MergePolicy]) -> Result<Named, String> {
         let (base, switches) = match text.split_once('+') {
             Some((base, switches)) => (base, Some(switches)),
@@ -147,6 +149,13 @@ fn unknown_switch(name: &str) -> String {
 }
 
 /// Suggests the most similar known name ("did you mean …?"), or returns an empty string.
+///
+/// ```
+/// use vmarea_merge::policy::name::nearest;
+///
+/// assert_eq!(nearest("linx", &["linux", "thesis"]), " (did you mean linux?)");
+/// assert_eq!(nearest("windows", &["linux", "thesis"]), "");
+/// ```
 pub fn nearest(name: &str, known: &[&str]) -> String {
     let by_distance = known.iter().map(|known| (edits(name, known), known));
     match by_distance.min() {

@@ -36,6 +36,10 @@ use core::panic::RefUnwindSafe;
 ///
 /// let mine = Policy::of(&Mine);
 /// assert_eq!((mine.name, mine.rules), ("mine", Policy::LINUX.rules));
+///
+/// // A user can select it by its name, with switches.
+/// let named = Policy::parse_among("mine+collector", &[&Mine]).unwrap();
+/// assert!(named.policy.merging.collector && named.policy.name == "mine");
 /// ```
 pub trait MergePolicy: Sync + RefUnwindSafe {
     /// Returns the name, which must differ from those of other policies.

@@ -237,6 +237,14 @@ impl Rules {
 
     /// Returns the rules as changed by the fixes in a stable update. `patch` is the third number of
     /// the version: 117 in 6.12.117. Rules without a known fix stay unchanged.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Policy;
+    ///
+    /// let rules = Policy::LINUX_6_12.rules;
+    /// assert_eq!(rules.repaired(0), rules);
+    /// assert_ne!(rules.repaired(117), rules);
+    /// ```
     pub fn repaired(self, patch: u32) -> Rules {
         // After 6.12.107, and after 6.1.176.
         let dontunmap = match self.version {

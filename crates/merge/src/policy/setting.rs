@@ -131,6 +131,26 @@ macro_rules! settings {
 }
 
 /// Returns the switches of a policy: what goes beyond a kernel's rules, and how it locks.
+///
+/// ```
+/// use vmarea_merge::policy::Policy;
+/// use vmarea_merge::policy::setting::{Setting, names, rules, switches, without_effect};
+///
+/// let mut policy = Policy::LINUX;
+/// let is_wanted = |setting: &&mut Setting<'_>| setting.name == "different_anon_vmas";
+/// let mut all = switches(&mut policy);
+/// let setting = all.iter_mut().find(is_wanted).expect("a switch");
+/// assert!(setting.set("on") && !setting.set("perhaps"));
+/// assert_eq!(setting.get(), "on");
+/// drop(all);
+/// assert!(policy.merging.different_anon_vmas);
+/// assert!(names(rules).contains(&"brk_joins_next"));
+///
+/// // Shared pages prevent every merge of the thesis, so none is copied.
+/// let mut policy = Policy::THESIS;
+/// policy.merging.copy_budget = 64;
+/// assert!(without_effect(&policy).iter().any(|(name, _)| *name == "copy_budget"));
+/// ```
 pub fn switches(policy: &mut Policy) -> Vec<Setting<'_>> {
     let Policy {
         name: _,

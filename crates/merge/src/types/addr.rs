@@ -4,6 +4,18 @@
 //! that round or that make a range from a length therefore return `None` on overflow, and the
 //! caller does what Linux does when the result wraps. [`VmRange::new`] is for bounds that are known
 //! to be in order.
+//!
+//! # Examples
+//! ```
+//! use vmarea_merge::types::{PAGE_SIZE, Pgoff, align_up, page_align};
+//!
+//! assert_eq!(page_align(1), Some(PAGE_SIZE));
+//! assert_eq!(page_align(u64::MAX), None);
+//! assert_eq!(align_up(0x1001, 0x2000), Some(0x2000));
+//! let low = Pgoff::of_addr(5 * PAGE_SIZE);
+//! assert_eq!(low.plus_bytes(2 * PAGE_SIZE), Pgoff(7));
+//! assert_eq!(low.minus_bytes(PAGE_SIZE), Pgoff(4));
+//! ```
 
 use crate::types::arch::{Arch, Native};
 
@@ -61,6 +73,19 @@ impl Pgoff {
 }
 
 /// A range of addresses from `start` up to, but not including, `end`.
+///
+/// ```
+/// use vmarea_merge::types::{PAGE_SIZE, VmRange};
+///
+/// let range = VmRange::new(PAGE_SIZE, 4 * PAGE_SIZE);
+/// assert_eq!(VmRange::of_len(PAGE_SIZE, 3 * PAGE_SIZE), Some(range));
+/// assert_eq!(VmRange::of_pages(PAGE_SIZE, 2 * PAGE_SIZE + 1), Some(range), "rounded up");
+/// assert_eq!(VmRange::of_len(PAGE_SIZE, u64::MAX), None, "the end wraps");
+/// assert!(range.contains(PAGE_SIZE) && !range.contains(range.end));
+/// let last = VmRange::page(3 * PAGE_SIZE);
+/// assert!(range.overlaps(last));
+/// assert_eq!(VmRange::new(0, u64::MAX).clip(last), last);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct VmRange {
     /// First address.

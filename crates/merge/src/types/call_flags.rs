@@ -13,6 +13,13 @@ use bitflags::bitflags;
 /// Converts flags in a 64-bit register to 32 bits, for a call that checks all 64 bits. If any of
 /// the upper 32 bits is set, the result has bit 31 set. No such call supports bit 31, so each
 /// rejects it.
+///
+/// ```
+/// use vmarea_merge::types::call_flags::from_register;
+///
+/// assert_eq!(from_register(5), 5);
+/// assert_eq!(from_register(1 << 40 | 5), 1 << 31 | 5);
+/// ```
 pub const fn from_register(word: u64) -> u32 {
     let unknown = (word >> 32 != 0) as u32;
     word as u32 | unknown << 31
@@ -125,6 +132,13 @@ pub struct Pkey(pub i32);
 
 impl Pkey {
     /// Returns the key argument of `pkey_mprotect`, or `None` for -1 (no particular key).
+    ///
+    /// ```
+    /// use vmarea_merge::types::call_flags::Pkey;
+    ///
+    /// assert_eq!(Pkey::from_argument(3), Some(Pkey(3)));
+    /// assert_eq!(Pkey::from_argument(-1), None);
+    /// ```
     pub fn from_argument(number: i32) -> Option<Pkey> {
         (number != -1).then_some(Pkey(number))
     }

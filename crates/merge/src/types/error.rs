@@ -9,6 +9,13 @@ macro_rules! errnos {
 
         impl Errno {
             /// Returns the error with this number in Linux; `None` if no memory call returns it.
+            ///
+            /// ```
+            /// use vmarea_merge::types::Errno;
+            ///
+            /// let error = Errno::from_number(12).expect("a memory error");
+            /// assert_eq!((error, error.name(), error.number()), (Errno::ENOMEM, "ENOMEM", 12));
+            /// ```
             pub fn from_number(number: i32) -> Option<Errno> {
                 match number { $($value => Some(Errno::$name),)* _ => None }
             }

@@ -49,6 +49,15 @@ pub enum FileKind {
 }
 
 /// A file as the caller of `mmap` describes it.
+///
+/// ```
+/// use vmarea_merge::types::{File, FileId, FileKind};
+///
+/// // `open` with O_RDONLY, on a file system that is mounted `noexec`.
+/// let open = File::read_write(FileId(1), 7, FileKind::Regular);
+/// let file = File { writable: false, noexec: true, ..open };
+/// assert!(file.is_noexec() && file.kind.max_bytes() == i64::MAX as u64);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct File {
     /// Identity of the open file description.

@@ -125,6 +125,15 @@ impl VmFlags {
         .union(VmFlags::MAYEXEC);
 
     /// Converts `PROT_` bits and a protection key to flags: READ, WRITE, EXEC and the key bits.
+    ///
+    /// ```
+    /// use vmarea_merge::types::VmFlags;
+    /// use vmarea_merge::types::call_flags::Prot;
+    ///
+    /// let flags = VmFlags::from_prot(Prot::READ, 3);
+    /// assert_eq!((flags & VmFlags::ACCESS, flags.pkey()), (VmFlags::READ, 3));
+    /// assert_eq!(flags, VmFlags::READ | VmFlags::from_pkey(3));
+    /// ```
     #[doc(alias = "calc_vm_prot_bits")]
     pub fn from_prot(prot: Prot, pkey: u32) -> VmFlags {
         VmFlags::from_bits_retain(u64::from(prot.bits() & 7)) | VmFlags::from_pkey(pkey)

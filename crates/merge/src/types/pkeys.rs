@@ -14,6 +14,16 @@ pub const PKEY_DISABLE_ACCESS: u32 = 1;
 pub const PKEY_DISABLE_WRITE: u32 = 2;
 
 /// A thread's access rights to mappings with each key. Instruction fetches are always allowed.
+///
+/// ```
+/// use vmarea_merge::types::PkeyRights;
+/// use vmarea_merge::types::pkeys::PKEY_DISABLE_WRITE;
+///
+/// let rights = PkeyRights::default();
+/// assert!(rights.allows_read(0) && !rights.allows_read(1));
+/// let rights = rights.with(1, PKEY_DISABLE_WRITE);
+/// assert!(rights.allows_read(1) && !rights.allows_write(1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PkeyRights(u32);
 

@@ -171,6 +171,35 @@ fn owner(word: &AtomicU64) -> Option<LockId> {
 }
 
 /// The body of a VMA and the lock that guards it; see the module documentation.
+///
+/// ```
+/// use vmarea_sync::{Lock, Subclass, VmaCell};
+///
+/// let lock = Lock::new();
+/// let vma = VmaCell::<u64>::default();
+/// let mut guard = lock.write();
+/// vma.claim(&mut guard);
+/// *vma.get_mut(&mut guard) = 7;
+/// vma.attach(&mut guard);
+/// drop(guard);
+///
+/// // A page fault needs no other lock.
+/// assert_eq!(*vma.start_read(&lock).expect("attached"), 7);
+/// // Or it takes `mmap_lock` first.
+/// assert_eq!(*vma.get(&lock.read()), 7);
+/// let guard = lock.read();
+/// assert_eq!(*vma.start_read_locked(&guard).expect("attached"), 7);
+/// let nested = vma.start_read_locked_nested(&guard, Subclass::SINGLE_DEPTH);
+/// assert_eq!(*nested.expect("attached"), 7);
+/// drop(guard);
+///
+/// let mut guard = lock.write();
+/// vma.start_write(&mut guard);
+/// assert!(vma.start_read(&lock).is_err(), "a writer is going to change it");
+/// *vma.get_mut(&mut guard) = 8;
+/// vma.detach(&mut guard);
+/// vma.release(&mut guard);
+/// ```
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct VmaCell<B, K: VmaLockKind = VmaLock> {

@@ -7,6 +7,27 @@ use crate::types::{Errno, MmId, VmaId};
 use vmarea_sync::VmaLockKind;
 
 /// The outcome of a page fault.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let text = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) };
+/// let at = space.mmap(mm, &text)?;
+/// // A trap handler repeats the instruction, or delivers a signal.
+/// let signal = |addr, access| match space.fault(mm, addr, access)? {
+///     Faulted::Done | Faulted::Spurious => Ok(None),
+///     Faulted::NoMapping => Ok(Some("SEGV_MAPERR")),
+///     Faulted::NoAccess => Ok(Some("SEGV_ACCERR")),
+///     Faulted::NoPage => Ok(Some("BUS_ADRERR")),
+///     other => other.result().map(|()| None),
+/// };
+/// assert_eq!(signal(at, Access::Read)?, None);
+/// assert_eq!(signal(at, Access::Write)?, Some("SEGV_ACCERR"));
+/// assert_eq!(signal(at - 1, Access::Read)?, Some("SEGV_MAPERR"));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faulted {
     /// The fault mapped a page or made a page writable.
@@ -53,6 +74,13 @@ impl Faulted {
     /// # Errors
     /// ENOMEM; EAGAIN if the access has to be retried, or the page has to be read first; EFAULT if
     /// a program would get a signal or wait for a userfaultfd.
+    ///
+    /// ```
+    /// use vmarea::prelude::*;
+    ///
+    /// assert_eq!(Faulted::Spurious.result(), Ok(()));
+    /// assert_eq!(Faulted::NoAccess.result(), Err(Errno::EFAULT));
+    /// ```
     #[doc(alias = "vm_fault_to_errno")]
     pub fn result(self) -> Result<(), Errno> {
         match self {
@@ -101,6 +129,8 @@ impl<E: Environment> Space<E> {
     /// Returns the file page that an access to `addr` needs, after a fault returned
     /// [`NeedPage`](Faulted::NeedPage). Returns `None` if no file is mapped at `addr` any more; the
     /// embedder then has to start the fault again.
+    ///
+    /// [`fault_again`](Self::fault_again) has an example.
     pub fn needed_page(&self, mm: MmId, addr: u64) -> Option<NeedPage> {
         let vma = self.mmap_read_lock(mm)?.find(addr)?;
         let file = vma
@@ -124,6 +154,51 @@ impl<E: Environment> Space<E> {
     ///
     /// # Errors
     /// ESRCH if the address space does not exist.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use vmarea::prelude::*;
+    /// use vmarea::types::{File, FileId, FileKind};
+    ///
+    /// /// A platform whose files have to be read from a disk first.
+    /// #[derive(Default)]
+    /// struct Disk {
+    ///     is_read: AtomicBool,
+    /// }
+    ///
+    /// impl Platform for &'static Disk {
+    ///     fn file_bring(&self, _inode: u64, _index: u64) -> Result<(), Errno> {
+    ///         match self.is_read.load(Ordering::Relaxed) {
+    ///             true => Ok(()),
+    ///             false => Err(Errno::EAGAIN),
+    ///         }
+    ///     }
+    /// #     fn zero(&self, _: FrameId) -> Result<(), Errno> { Ok(()) }
+    /// #     fn copy(&self, _: FrameId, _: FrameId) -> Result<(), Errno> { Ok(()) }
+    /// #     fn copy_file(&self, _: FrameId, _: u64, _: u64) -> Result<(), Errno> { Ok(()) }
+    /// #     fn free(&self, _: FrameId) {}
+    /// }
+    ///
+    /// # let disk: &'static Disk = Box::leak(Box::default());
+    /// # let space = Space::with_platform(Policy::LINUX, System::default(), Box::new(disk));
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let request = MmapRequest {
+    ///     flags: MapFlags::SHARED,
+    ///     file: Some(File::read_write(FileId(1), 7, FileKind::Regular)),
+    ///     offset: 3 * PAGE_SIZE,
+    ///     ..MmapRequest::anonymous(PAGE_SIZE)
+    /// };
+    /// let at = space.mmap(mm, &request)?;
+    /// assert_eq!(space.fault(mm, at, Access::Read)?, Faulted::NeedPage);
+    /// let need = space.needed_page(mm, at).expect("still mapped");
+    /// assert_eq!((need.inode, need.index), (7, 3));
+    /// // Read the page, and let other threads run in the meantime.
+    /// disk.is_read.store(true, Ordering::Relaxed);
+    /// let again = space.fault_again(mm, at, Access::Read, need.ticket)?;
+    /// assert_eq!(again, Faulted::Done);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn fault_again(
         &self,
         mm: MmId,

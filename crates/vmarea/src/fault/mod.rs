@@ -53,6 +53,10 @@ pub enum Access {
 
 impl<E: Environment> Space<E> {
     /// Handles a fault at `addr` for an access by, or on behalf of, user mode.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist. Signals are not errors but values of [`Faulted`],
+    /// which has an example.
     pub fn fault(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
         if E::VmaLock::HAS_READERS {
             let there = self.mms.find(mm.0).ok_or(Errno::ESRCH)?;

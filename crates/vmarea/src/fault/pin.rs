@@ -19,6 +19,23 @@ impl<E: Environment> Space<E> {
     /// ESRCH if the address space does not exist; EFAULT if a write to `addr` would fail, or would
     /// go to a page of a file; ENOMEM; EAGAIN if the page is being migrated, has to be read
     /// ([`NeedPage`](Faulted::NeedPage)), or was changed by other threads in every attempt.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let system = System { swap: true, ..System::default() };
+    /// # let space = Space::new(Policy::LINUX, system);
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// // A device is going to write to the page, which therefore must stay in its frame.
+    /// let pin = space.pin_page(mm, at)?;
+    /// assert_eq!(space.swap_out(mm, at), Err(Errno::EBUSY));
+    /// space.munmap(mm, at, PAGE_SIZE)?;
+    /// assert_eq!(space.frame_at(pin.frame().index()), Some(pin.frame()));
+    /// space.unpin_page(pin);
+    /// assert_eq!(space.frames_in_use(), 0);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "pin_user_pages")]
     pub fn pin_page(&self, mm: MmId, addr: u64) -> Result<PagePin, Errno> {
         for _ in 0..ATTEMPTS {

@@ -43,6 +43,8 @@ where
     /// [`Stopped`] if the program could not read all the bytes; those that it could read are
     /// copied. No byte is copied from a range that ends above
     /// [`System::task_size`](crate::System::task_size).
+    ///
+    /// The trait [`PageBytes`] has an example.
     pub fn copy_from_user(&self, mm: MmId, from: u64, to: &mut [u8]) -> Result<(), Stopped> {
         let place = (mm, from, to.len());
         self.user_parts(place, Access::Read, |page, offset, part| {
@@ -56,6 +58,8 @@ where
     /// [`Stopped`] if the program could not write all the bytes; those that it could write are
     /// copied. No byte is copied to a range that ends above
     /// [`System::task_size`](crate::System::task_size).
+    ///
+    /// The trait [`PageBytes`] has an example.
     pub fn copy_to_user(&self, mm: MmId, to: u64, from: &[u8]) -> Result<(), Stopped> {
         let place = (mm, to, from.len());
         self.user_parts(place, Access::Write, |page, offset, part| {
@@ -68,6 +72,8 @@ where
     /// # Errors
     /// The outcome of the fault if the program could not read the word; [`NoPage`](Faulted::NoPage)
     /// if `addr` is not a multiple of 4. Linux's `futex` rejects a misaligned address with EINVAL.
+    ///
+    /// The trait [`PageBytes`] has an example.
     #[doc(alias = "futex_get_value_locked")]
     pub fn load_user_word(&self, mm: MmId, addr: u64) -> Result<u32, Faulted> {
         self.user_word(mm, addr, Access::Read, |page, offset| {
@@ -80,6 +86,8 @@ where
     ///
     /// # Errors
     /// As [`load_user_word`](Self::load_user_word), if the program could not write the word.
+    ///
+    /// The trait [`PageBytes`] has an example.
     #[doc(alias = "futex_cmpxchg_value_locked")]
     pub fn compare_exchange_user_word(
         &self,

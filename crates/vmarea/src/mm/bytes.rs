@@ -41,6 +41,20 @@ impl<E: Environment> Space<E> {
     /// Returns the number of bytes that the VMAs of an address space use. An anon_vma that two
     /// address spaces share is counted for both. Returns `None` if the address space does not
     /// exist.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// let before = space.vma_bytes(mm).expect("exists");
+    /// space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None)?;
+    /// let after = space.vma_bytes(mm).expect("exists");
+    /// assert_eq!((before.vmas, after.vmas), (1, 2));
+    /// assert!(after.total() > before.total());
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn vma_bytes(&self, mm: MmId) -> Option<VmaBytes> {
         let r = self.mmap_read_lock(mm)?;
         let mut bytes = VmaBytes {

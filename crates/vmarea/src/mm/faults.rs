@@ -42,6 +42,8 @@ impl FellBack {
 }
 
 /// Page fault counts of an address space since its creation, with and without `mmap_lock`.
+///
+/// [`Space::fault_counts`](crate::Space::fault_counts) has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     /// Number of faults handled without `mmap_lock`.
@@ -92,6 +94,23 @@ impl FaultCounters {
 
 impl<E: Environment> Space<E> {
     /// Returns the fault counts of an address space; all zero if the address space is gone.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::mm::FellBack;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// // The first write fault needs an anon_vma, which is created under `mmap_lock`.
+    /// space.fault(mm, at, Access::Write)?;
+    /// space.fault(mm, at + PAGE_SIZE, Access::Write)?;
+    /// let counts = space.fault_counts(mm);
+    /// assert_eq!(counts.fell_back_for(FellBack::NoAnonVma), 1);
+    /// assert_eq!(counts.unlocked, 1);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn fault_counts(&self, mm: MmId) -> FaultCounts {
         self.mms
             .get(mm.0)

@@ -19,6 +19,27 @@ use alloc::vec::Vec;
 use vmarea_sync::{Key, Nesting, OutOfMemory, WriteGuard};
 
 /// `mmap_lock` of one mm, held for reading or for writing.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+/// space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None)?;
+/// space.fault(mm, at + PAGE_SIZE, Access::Write)?;
+///
+/// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+/// let range = VmRange::new(at, at + 2 * PAGE_SIZE);
+/// assert!(guard.is_covered(range));
+/// assert_eq!(guard.vmas_in(range).count(), 2);
+/// // Like Linux's function, `find_vma` may return a VMA above the address.
+/// let first = guard.find_vma(at - 1).expect("the lower one");
+/// assert_eq!((first.range.start, guard.vma_lookup(at - 1)), (at, None));
+/// let written = guard.vma_lookup(at + PAGE_SIZE).expect("mapped");
+/// assert_eq!(Some(guard.chain(written.id)), written.anon_vma.map(|own| vec![own]));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Debug)]
 pub struct MmapGuard<'s, E: Environment, T: Token<'s, E::Wait>> {
     pub(crate) space: &'s Space<E>,
@@ -39,6 +60,19 @@ pub type MmapWriteGuard<'s, E = Standard> =
 
 impl<E: Environment> Space<E> {
     /// Takes an address space's `mmap_lock` for writing; `None` if the mm no longer exists.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let guard = space.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+    /// // All other calls in this address space wait until the guard is dropped.
+    /// assert_eq!(guard.state().map_count, 0);
+    /// drop(guard);
+    /// space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mmap_write_lock(&self, id: MmId) -> Option<MmapWriteGuard<'_, E>> {
         self.write_all(id, Nesting::First)
     }
@@ -49,6 +83,22 @@ impl<E: Environment> Space<E> {
     }
 
     /// Takes an address space's `mmap_lock` for reading; `None` if the mm no longer exists.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// // While the guard exists, no call changes the mappings.
+    /// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+    /// let vma = guard.vma_lookup(at).expect("mapped");
+    /// assert_eq!(guard.state().total_vm, vma.range.pages());
+    /// assert!(guard.pages().get(at).frame().is_some());
+    /// assert!(guard.pages().get(at + PAGE_SIZE).frame().is_none());
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mmap_read_lock(&self, id: MmId) -> Option<MmapReadGuard<'_, E>> {
         self.read_all(id, Nesting::First)
     }

@@ -1,4 +1,28 @@
 //! Creation, import and teardown of an address space.
+//!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let parent = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(parent, &MmapRequest::anonymous(PAGE_SIZE))?;
+//! space.fault(parent, at, Access::Write)?;
+//! let child = space.fork(parent)?;
+//! let bytes = space.vma_bytes(child).expect("exists");
+//! assert_eq!(bytes.vmas, 1);
+//!
+//! // A page fault of another thread would lock only this VMA.
+//! assert!(space.lock_vma(child, at).is_ok());
+//! // A writer keeps all others out of the whole address space.
+//! drop(space.mmap_write_lock(child));
+//!
+//! space.validate_all().expect("sound");
+//! space.mm_exit(child)?;
+//! assert!(space.mmap_read_lock(child).is_none());
+//! # Ok::<(), Errno>(())
+//! ```
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::Space;
@@ -40,6 +64,9 @@ pub enum ImportedAnon {
 
 impl<E: Environment> Space<E> {
     /// Creates an empty address space.
+    ///
+    /// # Errors
+    /// ENOMEM, or the error of [`Mmu::mm_created`].
     pub fn mm_create(&self, layout: Layout, limits: Limits) -> Result<MmId, Errno> {
         let id = MmId(self.mms.insert()?);
         let mm = self.mms.get(id.0).expect("just made");
@@ -73,6 +100,29 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// ESRCH if the address space does not exist; EEXIST if the range is mapped; EINVAL if the VMA
     /// whose anon_vma it should share is gone or has none; ENOMEM.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
+    /// use vmarea::types::Pgoff;
+    /// use vmarea::vma::VmaBody;
+    ///
+    /// let range = VmRange::new(0x40_0000, 0x40_2000);
+    /// // A line of `/proc/PID/maps` becomes a VMA. No rule merges it with its neighbours.
+    /// let text = ImportedVma {
+    ///     range,
+    ///     pgoff: Pgoff::of_addr(range.start),
+    ///     body: VmaBody { flags: VmFlags::READ | VmFlags::EXEC, ..VmaBody::default() },
+    ///     anon: ImportedAnon::Unfaulted,
+    /// };
+    /// space.mm_import(mm, &text)?;
+    /// assert_eq!(space.mm_import(mm, &text), Err(Errno::EEXIST));
+    /// assert!(space.maps(mm).map(|vma| vma.range).eq([range]));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mm_import(&self, mm: MmId, vma: &ImportedVma) -> Result<VmaId, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if w.intersection(vma.range).is_some() {
@@ -127,6 +177,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unmaps everything and removes the address space, after its last user is gone.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
     #[doc(alias = "exit_mmap")]
     pub fn mm_exit(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -139,6 +192,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the number of counted lookups, and how many of them would have hit a last-VMA cache.
+    ///
+    /// The documentation of [`lookup`](crate::lookup) has an example.
     pub fn lookup_counts(&self, mm: MmId) -> (u64, u64) {
         // ORDERING: Relaxed; statistics.
         self.mms.get(mm.0).map_or((0, 0), |m| {

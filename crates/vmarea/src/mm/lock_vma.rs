@@ -93,6 +93,21 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// The reason why the caller has to take `mmap_lock`; [`FellBack::NoVma`] also if the address
     /// space does not exist.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::mm::FellBack;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// // Calls on other VMAs go on while this one is locked.
+    /// let locked = space.lock_vma(mm, at).expect("mapped");
+    /// assert_eq!(locked.view().range.start, at);
+    /// assert_eq!(space.lock_vma(mm, 0).err(), Some(FellBack::NoVma));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "lock_vma_under_rcu")]
     pub fn lock_vma(&self, mm: MmId, addr: u64) -> Result<LockedVma<'_, E>, FellBack> {
         let there = self.mms.find(mm.0).ok_or(FellBack::NoVma)?;

@@ -8,6 +8,27 @@ use crate::types::{Errno, MmId, Pgoff, VmFlags};
 use crate::vma::VmaView;
 
 /// What is mapped at one address, for an embedder to enter in a processor's page table.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// use vmarea::types::mmu::MappedPage;
+///
+/// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+/// assert_eq!(space.with_mapped(mm, at, Mapped::translation)?, None);
+/// space.fault(mm, at, Access::Read)?;
+/// let to = space.with_mapped(mm, at, Mapped::translation)?.expect("mapped");
+/// // After a read, the hardware may map the zero page, but only for reading.
+/// assert_eq!((to.page, to.writable), (MappedPage::Zero, false));
+///
+/// // The same, while `mmap_lock` is held for other reasons as well.
+/// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+/// let vma = guard.vma_lookup(at).expect("mapped");
+/// assert_eq!(Mapped::of(&vma, at, guard.pages().get(at)).translation(), Some(to));
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
     /// The page-table entry.

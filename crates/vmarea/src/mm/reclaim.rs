@@ -58,6 +58,24 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// The reason why the page stays. If it is [`Busy`](Retained::Busy), some processes may have to
     /// fault the page in again.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let system = System { swap: true, ..System::default() };
+    /// # let space = Space::new(Policy::LINUX, system);
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// for page in 0..4 {
+    ///     space.fault(mm, at + page * PAGE_SIZE, Access::Write)?;
+    /// }
+    /// // Memory is short: visit the frames until two of them are free.
+    /// let frames = (0..space.frame_bound()).filter_map(|index| space.frame_at(index));
+    /// let reclaimed = frames.filter(|frame| space.reclaim_frame(*frame).is_ok());
+    /// assert_eq!(reclaimed.take(2).count(), 2);
+    /// assert_eq!((space.frames_in_use(), space.swap_slots_in_use()), (2, 2));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "shrink_folio_list")]
     pub fn reclaim_frame(&self, frame: FrameId) -> Result<SwapId, Retained> {
         if !self.system.swap {

@@ -3,6 +3,28 @@
 use crate::vma::merge::{CallKind, GivenUp, MergeKind, MergeOutcome, Refusal};
 
 /// Merge and split counts of an address space since its creation.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// use vmarea::mm::stats::Stats;
+/// use vmarea::vma::merge::MergeKind;
+///
+/// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+/// space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None)?;
+/// space.mprotect(mm, at, PAGE_SIZE, Prot::READ | Prot::WRITE, None)?;
+/// let stats = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?.state().stats.clone();
+/// assert_eq!(stats.splits, 1);
+/// let merges: Vec<_> = stats.merges().filter(|(_, count)| *count > 0).collect();
+/// assert_eq!(merges, [(MergeKind::NextTakesAll, 1)]);
+/// // The sum over all address spaces:
+/// let mut sum = Stats::default();
+/// sum.add(&stats);
+/// assert_eq!(sum.splits, 1);
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],

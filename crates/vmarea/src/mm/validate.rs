@@ -16,6 +16,24 @@ use core::ops::ControlFlow;
 
 impl<E: Environment> Space<E> {
     /// Checks one address space.
+    ///
+    /// The check takes time in proportion to the number of pages. In tests, call it, or
+    /// [`validate_all`](Self::validate_all), after each step.
+    ///
+    /// # Errors
+    /// The first violation that is found. An address space that does not exist has none.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// assert_eq!(space.validate(mm), Ok(()));
+    /// assert_eq!(space.validate_vmas(mm), Ok(()));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "validate_mm")]
     pub fn validate(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
@@ -30,6 +48,9 @@ impl<E: Environment> Space<E> {
     /// Checks one address space: its tree, VMAs, chains and counters, but not its pages.
     ///
     /// This check is cheap enough for debug builds to run it after each call.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), which has an example.
     pub fn validate_vmas(&self, mm: MmId) -> Result<(), Violation> {
         let Some(r) = self.mmap_read_lock(mm) else {
             return Ok(());
@@ -40,6 +61,10 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks all address spaces, and the anon_vmas and pages that they share.
+    ///
+    /// # Errors
+    /// The first violation that is found. The documentation of [`lifecycle`](crate::mm::lifecycle)
+    /// has an example.
     pub fn validate_all(&self) -> Result<(), Violation> {
         for key in self.mms.keys().collect::<Vec<_>>() {
             self.validate(MmId(key))?;

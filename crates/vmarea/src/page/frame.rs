@@ -289,12 +289,16 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the map count of a frame; `None` if the frame is not in use.
+    ///
+    /// [`rmap_walk`](Self::rmap_walk) has an example.
     pub fn frame_mapcount(&self, id: FrameId) -> Option<u32> {
         self.frames.get(id.0).map(Frame::mapcount)
     }
 
     /// Returns the frame in use whose [`index`](FrameId::index) is `index`. To visit all frames,
     /// call this for each index below [`frame_bound`](Self::frame_bound).
+    ///
+    /// [`reclaim_frame`](Self::reclaim_frame) has an example.
     pub fn frame_at(&self, index: usize) -> Option<FrameId> {
         self.frames.key_at(u32::try_from(index).ok()?).map(FrameId)
     }

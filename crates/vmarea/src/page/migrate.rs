@@ -45,6 +45,24 @@ impl<E: Environment> Space<E> {
     /// EINVAL if the frame is not in use; EBUSY if it is already being swapped out, migrated or
     /// merged, or is pinned; EAGAIN if some of its mappings could not be found. The page does not
     /// migrate if this call fails.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// let old = space.with_mapped(mm, at, |page| page.entry.frame())?.expect("present");
+    ///
+    /// let migrating = space.migrate_begin(old)?;
+    /// // This platform does not wait, so an access has to be repeated.
+    /// assert_eq!(space.fault(mm, at, Access::Read)?, Faulted::Retry);
+    /// let new = space.migrate_end(migrating)?;
+    /// assert_eq!(space.with_mapped(mm, at, |page| page.entry.frame())?, new);
+    /// assert!(new != Some(old) && space.frame_mapcount(old).is_none());
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn migrate_begin(&self, frame: FrameId) -> Result<Migrating, Errno> {
         let old = self.frame_lock(frame)?;
         self.frame(frame).mark(Mark::Migrating);
@@ -73,6 +91,8 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// ENOMEM if no new frame can be allocated, or the platform's error if the page cannot be
     /// copied: the page stays in its old frame.
+    ///
+    /// [`migrate_begin`](Self::migrate_begin) has an example.
     pub fn migrate_end(&self, migrating: Migrating) -> Result<Option<FrameId>, Errno> {
         let old = migrating.old.0;
         let there = self.frame(old);

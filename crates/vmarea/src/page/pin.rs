@@ -61,6 +61,8 @@ impl<E: Environment> Space<E> {
     }
 
     /// Removes a pin. Removing the last pin frees the frame if it is no longer mapped.
+    ///
+    /// [`pin_page`](Self::pin_page) has an example.
     pub fn unpin_page(&self, pin: PagePin) {
         let PagePin(frame) = pin;
         // ORDERING: Relaxed; a count that is briefly too high is harmless.

@@ -5,7 +5,7 @@
 //! only partly inside the range is split first.
 //!
 //! # Locking
-//! [`reown`](PageTables::reown) holds the locks of both anon_vma roots, so that a reverse-map walk
+//! `reown` holds the locks of both anon_vma roots, so that a reverse-map walk
 //! finds a page either under the old anon_vma or under the new one.
 //!
 //! # Linux

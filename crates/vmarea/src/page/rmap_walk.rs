@@ -34,6 +34,24 @@ impl<E: Environment> Space<E> {
     /// Calls `f` for each mapping of `frame`, under the family lock of the frame's anon_vma.
     ///
     /// Migration entries count as mappings.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// let child = space.fork(mm)?;
+    /// let frame = space.with_mapped(mm, at, |page| page.entry.frame())?.expect("present");
+    ///
+    /// let mut owners = Vec::new();
+    /// space.rmap_walk(frame, |mapping| owners.push(mapping.mm));
+    /// owners.sort();
+    /// assert_eq!(owners, [mm, child]);
+    /// assert_eq!(space.frame_mapcount(frame), Some(2));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn rmap_walk(&self, frame: FrameId, mut f: impl FnMut(Mapping)) {
         self.rmap_places(frame, &mut |table, mapping| {
             if table.get(mapping.addr).frame() == Some(frame) {

@@ -71,6 +71,28 @@ impl<E: Environment> PageTables<'_, E> {
     ///
     /// The result stays valid as long as the caller holds `mmap_lock`, for reading or writing,
     /// because the lock prevents forks.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::policy::SharingCheck;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// space.fault(mm, at + PAGE_SIZE, Access::Write)?;
+    /// let child = space.fork(mm)?;
+    /// space.fault(child, at, Access::Write)?;
+    ///
+    /// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+    /// let vma = guard.vma_lookup(at).expect("mapped");
+    /// let check = SharingCheck::Truth;
+    /// let shared = guard.page_tables().shared_pages(vma.anon_vma, vma.range, check);
+    /// assert_eq!(shared.count, 1, "the child has a copy of the other page");
+    /// assert_eq!(shared.first.map(|page| page.addr), Some(at + PAGE_SIZE));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn shared_pages(
         &self,
         anon_vma: Option<AnonVmaId>,

@@ -317,6 +317,8 @@ impl Swap {
 
 impl<E: Environment> Space<E> {
     /// Returns the swap-map entry for a slot to which a page-table entry refers.
+    ///
+    /// [`swap_out`](Self::swap_out) has an example.
     pub fn swap_map(&self, id: SwapId) -> SwapMap {
         self.swap.look(id)
     }
@@ -331,6 +333,22 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// As [`swap_out`](Self::swap_out), except for its checks of the mapping. Returns the
     /// platform's error if the platform cannot store the page; the page then stays mapped.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let system = System { swap: true, ..System::default() };
+    /// # let space = Space::new(Policy::LINUX, system);
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// space.fork(mm)?;
+    /// let frame = space.with_mapped(mm, at, |page| page.entry.frame())?.expect("present");
+    /// let slot = space.swap_out_frame(frame)?;
+    /// assert_eq!(space.swap_map(slot).0, 2, "the entries of both processes refer to the slot");
+    /// assert_eq!(space.swap_out_frame(frame), Err(Errno::EINVAL), "it is not in use any more");
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "pageout")]
     pub fn swap_out_frame(&self, frame: FrameId) -> Result<SwapId, Errno> {
         if !self.system.swap {

@@ -57,6 +57,25 @@ pub(super) fn scattered(slot: u64) -> usize {
 }
 
 /// The page table of one address space.
+///
+/// ```
+/// # use vmarea::prelude::*;
+/// # let space = Space::new(Policy::LINUX, System::default());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// # let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+/// space.fault(mm, at, Access::Write)?;
+/// space.fault(mm, at + 2 * PAGE_SIZE, Access::Write)?;
+/// let guard = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
+/// let pages = guard.pages();
+/// let mut present = Vec::new();
+/// let range = VmRange::new(at, at + 4 * PAGE_SIZE);
+/// pages.for_each_ordered(range, |addr, entry| present.push((addr, entry.frame())));
+/// assert_eq!(present[0], (at, pages.get(at).frame()));
+/// assert_eq!(present[1].0, at + 2 * PAGE_SIZE);
+/// assert_eq!(pages.len(), 2);
+/// # Ok::<(), Errno>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct PageTable {
     pub(super) shards: [Locked; SHARDS],

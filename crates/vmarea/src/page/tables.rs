@@ -11,6 +11,8 @@ use crate::Space;
 use crate::types::platform::{Environment, Standard};
 
 /// A handle for operations on ranges of one page table.
+///
+/// [`shared_pages`](Self::shared_pages) has an example.
 #[derive(Debug)]
 pub struct PageTables<'a, E: Environment = Standard> {
     pub(super) space: &'a Space<E>,

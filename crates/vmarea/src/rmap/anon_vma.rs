@@ -86,7 +86,10 @@ impl<E: Environment> Space<E> {
         self.anon_vmas.get(id.0).expect("anon_vma in use")
     }
 
-    /// Returns the root of an anon_vma, which must be in use.
+    /// Returns the root of an anon_vma. The documentation of [`rmap`](crate::rmap) has an example.
+    ///
+    /// # Panics
+    /// If the anon_vma has been freed.
     #[inline]
     pub fn anon_vma_root(&self, id: AnonVmaId) -> AnonVmaId {
         self.anon_vma_root_of(id).expect("anon_vma in use")
@@ -174,12 +177,16 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the parent of an anon_vma; `id` itself for a root; `None` if `id` has been freed.
+    ///
+    /// The documentation of [`rmap`](crate::rmap) has an example.
     pub fn anon_vma_parent(&self, id: AnonVmaId) -> Option<AnonVmaId> {
         let there = self.anon_vmas.get(id.0).is_some();
         there.then(|| self.anon_vma_parent_of(id))
     }
 
     /// Returns a snapshot of the counts that the merge decision uses.
+    ///
+    /// The documentation of [`rmap`](crate::rmap) has an example.
     pub fn anon_vma_view(&self, id: AnonVmaId) -> AnonVmaView {
         let root = self.anon_vma_root(id);
         let guard = self.anon_vma(root).lock.read();

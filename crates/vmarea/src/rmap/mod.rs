@@ -13,6 +13,24 @@
 //!                   └─ B   (the child's own anon_vma, for its new pages)
 //! ```
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let parent = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(parent, &MmapRequest::anonymous(PAGE_SIZE))?;
+//! space.fault(parent, at, Access::Write)?;
+//! let child = space.fork(parent)?;
+//! let own = |mm| space.maps(mm).next().and_then(|vma| vma.anon_vma);
+//! let (a, b) = (own(parent).expect("written"), own(child).expect("copied"));
+//! assert_eq!(space.anon_vma_parent(b), Some(a));
+//! assert_eq!(space.anon_vma_root(b), a);
+//! assert_eq!(space.anon_vma_view(a).num_active_vmas, 1);
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Locking
 //! The lock of a root anon_vma protects the counts and trees of every anon_vma in its family. A
 //! VMA's chain is changed with the mm's lock held for writing, or (at the first fault) with the

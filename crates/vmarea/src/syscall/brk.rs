@@ -18,6 +18,21 @@ use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
 impl<E: Environment> Space<E> {
     /// Moves the break to `brk`; returns the break afterwards.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::brk).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// let heap = 0x1000_0000;
+    /// let layout = Layout { start_brk: heap, brk: heap, ..Layout::default() };
+    /// let mm = space.mm_create(layout, Limits::default())?;
+    /// assert_eq!(space.brk(mm, heap + 4 * PAGE_SIZE)?, heap + 4 * PAGE_SIZE);
+    /// // A break below the heap is not accepted, and neither is it an error.
+    /// assert_eq!(space.brk(mm, 0)?, heap + 4 * PAGE_SIZE);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
         let (now, populate) = {
             let part = self.part_for_brk(mm, brk);

@@ -32,6 +32,30 @@ pub enum Copies {
 
 impl<E: Environment> Space<E> {
     /// Removes pages `first` up to `end` (exclusive) of a changed file from all mappings.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::syscall::file_change::Copies;
+    /// use vmarea::types::{File, FileId, FileKind};
+    ///
+    /// let file = File::read_write(FileId(1), 7, FileKind::Regular);
+    /// let request = MmapRequest {
+    ///     flags: MapFlags::PRIVATE,
+    ///     file: Some(file),
+    ///     ..MmapRequest::anonymous(2 * PAGE_SIZE)
+    /// };
+    /// let at = space.mmap(mm, &request)?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// // A hole in the file leaves the private copy of page 0 alone; a truncation does not.
+    /// space.unmap_mapping(file.inode, 0, 2, Copies::Stay);
+    /// assert_eq!(space.frames_in_use(), 1);
+    /// space.unmap_mapping(file.inode, 0, 2, Copies::Go);
+    /// assert_eq!(space.frames_in_use(), 0);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "unmap_mapping_pages")]
     pub fn unmap_mapping(&self, inode: u64, first: u64, end: u64, copies: Copies) {
         for mm in self.mms.keys().map(MmId) {
@@ -45,6 +69,29 @@ impl<E: Environment> Space<E> {
     ///
     /// When this method returns, no TLB contains a write permission to these pages that was granted
     /// before the call.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::page::Pte;
+    /// use vmarea::types::{File, FileId, FileKind};
+    ///
+    /// let request = MmapRequest {
+    ///     flags: MapFlags::SHARED,
+    ///     file: Some(File::read_write(FileId(1), 7, FileKind::Regular)),
+    ///     ..MmapRequest::anonymous(PAGE_SIZE)
+    /// };
+    /// let at = space.mmap(mm, &request)?;
+    /// let entry = || space.with_mapped(mm, at, |page| page.entry);
+    /// space.fault(mm, at, Access::Write)?;
+    /// assert_eq!(entry()?, Pte::File { writable: true });
+    /// // Page 0 of the file is about to be written back.
+    /// space.clean_mapping(7, 0, 1);
+    /// assert_eq!(entry()?, Pte::File { writable: false });
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "folio_mkclean")]
     pub fn clean_mapping(&self, inode: u64, first: u64, end: u64) {
         for mm in self.mms.keys().map(MmId) {

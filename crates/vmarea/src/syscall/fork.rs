@@ -30,6 +30,24 @@ struct Copies {
 
 impl<E: Environment> Space<E> {
     /// Creates a copy-on-write copy of `parent`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::fork).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    ///
+    /// let child = space.fork(mm)?;
+    /// assert_eq!(space.frames_in_use(), 1, "both processes map the frame");
+    /// space.fault(child, at, Access::Write)?;
+    /// assert_eq!(space.frames_in_use(), 2, "the child has a copy");
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "dup_mm")]
     pub fn fork(&self, parent: MmId) -> Result<MmId, Errno> {
         let mut p = self.mmap_write_lock(parent).ok_or(Errno::ESRCH)?;

@@ -142,6 +142,24 @@ enum Kind {
 
 impl<E: Environment> Space<E> {
     /// Applies advice to `[addr, addr + len)`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::madvise).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::syscall::madvise::Advice;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// space.fault(mm, at, Access::Write)?;
+    /// // 4 is `MADV_DONTNEED`: the page is gone, the mapping stays.
+    /// space.madvise(mm, at, PAGE_SIZE, Advice::from_number(4))?;
+    /// assert_eq!((space.frames_in_use(), space.maps(mm).count()), (0, 1));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_madvise")]
     pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
         if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {

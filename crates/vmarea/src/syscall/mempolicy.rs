@@ -9,6 +9,22 @@
 //! EFAULT for a hole (except with the default policy); EPERM for MOVE_ALL without `CAP_SYS_NICE`;
 //! ENOMEM at the map limit.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::types::call_flags::MbindFlags;
+//! use vmarea::types::mempolicy::MpolMode;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+//! space.set_mempolicy(MpolMode::BIND, 1)?;
+//! space.mbind(mm, at, PAGE_SIZE, (MpolMode::BIND, 1), MbindFlags::empty())?;
+//! assert_eq!(space.maps(mm).count(), 2, "mappings with different policies do not merge");
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `mm/mempolicy.c` 6.18: `kernel_mbind`, `do_mbind`, `mpol_new`, `mpol_set_nodemask`. Partial
 //! effects: the VMAs before the failing VMA have the new policy.
@@ -26,6 +42,9 @@ impl<E: Environment> Space<E> {
     /// Sets the memory policy of `[addr, addr + len)`.
     ///
     /// `mode` includes the mode flags; `nodes` has one bit for each node.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mempolicy), which also has an example.
     pub fn mbind(
         &self,
         mm: MmId,
@@ -57,6 +76,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Checks whether a memory policy for the calling task would be accepted, without storing it.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mempolicy), which also has an example.
     pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
         MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
     }

@@ -9,6 +9,20 @@
 //! # Locking
 //! Takes `mmap_lock` for writing, for one border at a time.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::syscall::merge_collector::Budget;
+//!
+//! let policy = Policy::parse("vmarea+collector").expect("a policy").policy;
+//! let space = Space::new(policy, System::default());
+//! let mm = space.mm_create(Layout::default(), Limits::default())?;
+//! assert_eq!(space.borders_noted(mm), 0);
+//! let budget = Budget { pages_at_once: 64, borders: 16 };
+//! space.collect(mm, budget)?;
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! Not in Linux; the thesis mentions this extension ("merge collector").
 

@@ -19,6 +19,25 @@ use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> Space<E> {
     /// Locks `[addr, addr + len)`, as `mlock2` does; without flags, this is `mlock`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mlock).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::types::call_flags::MlockFlags;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// // The call faults in the pages that it locks.
+    /// space.mlock(mm, at, PAGE_SIZE, MlockFlags::empty())?;
+    /// assert_eq!(space.frames_in_use(), 1);
+    /// space.mlock(mm, at + PAGE_SIZE, PAGE_SIZE, MlockFlags::ONFAULT)?;
+    /// assert_eq!(space.frames_in_use(), 1);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_mlock")]
     pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
         if !(how - MlockFlags::ONFAULT).is_empty() {
@@ -53,6 +72,24 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unlocks `[addr, addr + len)`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mlock).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::types::call_flags::MlockFlags;
+    ///
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// space.mlock(mm, at, 4 * PAGE_SIZE, MlockFlags::empty())?;
+    /// space.munlock(mm, at, PAGE_SIZE)?;
+    /// let locked = |vma: VmaView| vma.body.flags.contains(VmFlags::LOCKED);
+    /// assert!(space.maps(mm).map(locked).eq([false, true]));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn munlock(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         let (start, len) = whole_pages(addr, len);
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
@@ -60,6 +97,22 @@ impl<E: Environment> Space<E> {
     }
 
     /// Locks all current mappings, all future mappings, or both.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mlock).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::types::call_flags::MclFlags;
+    ///
+    /// space.mlockall(mm, MclFlags::FUTURE)?;
+    /// space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// assert_eq!(space.frames_in_use(), 2, "the new mapping is locked, and so faulted in");
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn mlockall(&self, mm: MmId, flags: MclFlags) -> Result<(), Errno> {
         let known = MclFlags::CURRENT | MclFlags::FUTURE | MclFlags::ONFAULT;
         if flags.is_empty() || !(flags - known).is_empty() || flags == MclFlags::ONFAULT {
@@ -83,6 +136,23 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unlocks all mappings.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::types::call_flags::MclFlags;
+    ///
+    /// space.mlockall(mm, MclFlags::CURRENT | MclFlags::FUTURE)?;
+    /// space.munlockall(mm)?;
+    /// space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+    /// assert_eq!(space.frames_in_use(), 0, "later mappings are not locked either");
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn munlockall(&self, mm: MmId) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         w.apply_mlockall(MclFlags::empty());

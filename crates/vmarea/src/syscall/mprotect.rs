@@ -25,6 +25,21 @@ const NEW_WRITE_CHARGE: VmFlags = VmFlags::ACCOUNT
 
 impl<E: Environment> Space<E> {
     /// Changes the protection of `[addr, addr + len)`; without `pkey`, each VMA keeps its key.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mprotect).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None)?;
+    /// assert_eq!(space.maps(mm).count(), 2);
+    /// assert_eq!(space.fault(mm, at, Access::Write)?, Faulted::NoAccess);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_mprotect_pkey")]
     pub fn mprotect(
         &self,

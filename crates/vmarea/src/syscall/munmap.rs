@@ -40,6 +40,22 @@ pub(crate) enum Pages {
 
 impl<E: Environment> Space<E> {
     /// Unmaps all mappings in `[addr, addr + len)`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::munmap).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// space.munmap(mm, at + PAGE_SIZE, PAGE_SIZE)?;
+    /// assert_eq!(space.maps(mm).count(), 2, "a hole splits the mapping");
+    /// // Unmapping nothing is no error.
+    /// space.munmap(mm, at + PAGE_SIZE, PAGE_SIZE)?;
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         // A range of which only the ends remain has one more VMA.
         let growth = Growth { vmas: 2, pages: 0 };

@@ -11,6 +11,20 @@
 //! free. If the processor has no keys: EINVAL on the first call in an address space, which uses up
 //! the only key there is, and ENOSPC afterwards.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::types::call_flags::Pkey;
+//!
+//! let system = System { protection_keys: true, ..System::default() };
+//! let space = Space::new(Policy::LINUX, system);
+//! let mm = space.mm_create(Layout::default(), Limits::default())?;
+//! let key: Pkey = space.pkey_alloc(mm, 0, 0)?;
+//! space.pkey_free(mm, key)?;
+//! assert_eq!(space.pkey_free(mm, key), Err(Errno::EINVAL));
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `mm/mprotect.c`, `arch/x86/mm/pkeys.c`, `arch/x86/include/asm/pkeys.h`, 6.18. A key can be freed
 //! while mappings still use it.
@@ -25,6 +39,9 @@ use crate::vma::VmaView;
 
 impl<E: Environment> Space<E> {
     /// Allocates the lowest free key, with all access rights except those in `denied`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::pkeys), which also has an example.
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
@@ -47,6 +64,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Frees a key.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::pkeys), which also has an example.
     pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.state().pkey_is_allocated(key) {

@@ -5,6 +5,31 @@
 //! out of range; EPERM for changing segment addresses without `CAP_SYS_RESOURCE`, and for revoking
 //! `PR_SET_MDWE`; ENOMEM if KSM pages cannot be copied to unmerge them.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::mm::Mdwe;
+//! use vmarea::types::prctl::PrctlOption;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! space.prctl(mm, PrctlOption::SET_MDWE, [1, 0, 0, 0])?;
+//! let request = MmapRequest {
+//!     prot: Prot::WRITE | Prot::EXEC,
+//!     ..MmapRequest::anonymous(PAGE_SIZE)
+//! };
+//! assert_eq!(space.mmap(mm, &request), Err(Errno::EACCES));
+//! let layout = space.mmap_read_lock(mm).ok_or(Errno::ESRCH)?.state().layout;
+//! assert_eq!(layout.mdwe, Mdwe::Refused);
+//! // A program that is started by `execve` is refused the same.
+//! let mut next = Layout::default();
+//! next.inherit(&layout);
+//! assert_eq!(next.mdwe, Mdwe::Refused);
+//! assert_eq!(space.personality(mm, 0)?, 0);
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `kernel/sys.c` `prctl_set_mm`, `mm/ksm.c` `ksm_enable_merge_any`, 6.18. `PR_SET_MM` stores the
 //! addresses of the heap and the data segment, and the other addresses only because later calls are
@@ -43,6 +68,9 @@ const EXCEPT_ADVISED: u64 = 2;
 
 impl<E: Environment> Space<E> {
     /// Performs `prctl` with an option and its arguments.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::prctl), which also has an example.
     pub fn prctl(&self, mm: MmId, option: PrctlOption, args: [u64; 4]) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let [a, b, c, d] = args;
@@ -96,7 +124,10 @@ impl<E: Environment> Space<E> {
     /// Performs `personality`; returns the old values of the bits that the core stores.
     ///
     /// The embedder stores the other bits of `personality`. The layout bit takes effect only at the
-    /// next `execve`, which the embedder performs.
+    /// next `execve`, which the embedder performs. The [module](crate::syscall::prctl) has an example.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist.
     pub fn personality(&self, mm: MmId, bits: u32) -> Result<u64, Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let layout = &mut w.state_mut().layout;

@@ -4,6 +4,22 @@
 //! The errors of `madvise` if the first range fails; EINVAL for advice that a process may give only
 //! about itself, and for a negative length; EFAULT for a range outside the address space.
 //!
+//! # Examples
+//! ```
+//! use vmarea::prelude::*;
+//! use vmarea::syscall::madvise::Advice;
+//! use vmarea::syscall::process_madvise::Advised;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(mm, &MmapRequest::anonymous(3 * PAGE_SIZE))?;
+//! let ranges = [(at, PAGE_SIZE), (at + 2 * PAGE_SIZE, PAGE_SIZE)];
+//! let advised = space.process_madvise(mm, &ranges, Advice::Cold, Advised::Other)?;
+//! assert_eq!(advised, 2 * PAGE_SIZE);
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `mm/madvise.c` `vector_madvise`, 6.18. Partial effects: if a later range fails, the call
 //! succeeds and returns the number of bytes processed before it.
@@ -26,6 +42,9 @@ pub enum Advised {
 
 impl<E: Environment> Space<E> {
     /// Applies advice to the ranges `(addr, len)`; returns how many bytes were advised.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::process_madvise), which also has an example.
     pub fn process_madvise(
         &self,
         mm: MmId,

@@ -18,6 +18,28 @@ use crate::vma::{MappedFile, VmaView};
 impl<E: Environment> Space<E> {
     /// Makes `[addr, addr + len)` map different pages of the same file, starting at page offset
     /// `pgoff`.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::remap_file_pages).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::types::{File, FileId, FileKind, Pgoff};
+    ///
+    /// let request = MmapRequest {
+    ///     flags: MapFlags::SHARED,
+    ///     file: Some(File::read_write(FileId(1), 7, FileKind::Shmem)),
+    ///     ..MmapRequest::anonymous(2 * PAGE_SIZE)
+    /// };
+    /// let at = space.mmap(mm, &request)?;
+    /// // The first page now shows page 9 of the file.
+    /// space.remap_file_pages(mm, at, PAGE_SIZE, Prot::empty(), 9, MapFlags::empty())?;
+    /// assert!(space.maps(mm).map(|vma| vma.pgoff).eq([Pgoff(9), Pgoff(1)]));
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn remap_file_pages(
         &self,
         mm: MmId,

@@ -52,6 +52,32 @@ pub struct ShmatRequest {
 
 impl<E: Environment> Space<E> {
     /// Attaches a segment, and returns its address.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::shm).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::syscall::mmap::Placement;
+    /// use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
+    /// use vmarea::types::{File, FileId, FileKind};
+    ///
+    /// let request = ShmatRequest {
+    ///     segment: File::read_write(FileId(1), 7, FileKind::SysvShm),
+    ///     len: 2 * PAGE_SIZE,
+    ///     addr: 0,
+    ///     flags: ShmFlags::RDONLY,
+    ///     placement: Placement::Search,
+    /// };
+    /// let at = space.shmat(mm, &request)?;
+    /// assert_eq!(space.fault(mm, at, Access::Write)?, Faulted::NoAccess);
+    /// space.shmdt(mm, at, |inode| (inode == 7).then_some(2 * PAGE_SIZE))?;
+    /// assert_eq!(space.maps(mm).count(), 0);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_shmat")]
     pub fn shmat(&self, mm: MmId, request: &ShmatRequest) -> Result<u64, Errno> {
         let ShmatRequest {
@@ -116,6 +142,9 @@ impl<E: Environment> Space<E> {
     ///
     /// `size` takes an inode number and returns the size of that segment in bytes, or `None` if the
     /// file is not a segment.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::shm). [`shmat`](Self::shmat) has an example of both calls.
     #[doc(alias = "ksys_shmdt")]
     pub fn shmdt(
         &self,

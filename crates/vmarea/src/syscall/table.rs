@@ -114,6 +114,22 @@ pub enum Syscall {
 impl<E: Environment> Space<E> {
     /// Performs a call and returns its result, which is 0 unless the variant documents another
     /// result.
+    ///
+    /// # Errors
+    /// Those of the call, as the method of the same name returns them.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// // Calls as values can come from a recording, or from a fuzzer.
+    /// let at = space.syscall(mm, &Syscall::Mmap(MmapRequest::anonymous(2 * PAGE_SIZE)))?;
+    /// let unmap = Syscall::Munmap { addr: at, len: 2 * PAGE_SIZE };
+    /// assert_eq!(space.syscall(mm, &unmap), Ok(0));
+    /// assert_eq!(space.maps(mm).count(), 0);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn syscall(&self, mm: MmId, call: &Syscall) -> Result<u64, Errno> {
         let done = match *call {
             Syscall::Brk { addr } => return self.brk(mm, addr),

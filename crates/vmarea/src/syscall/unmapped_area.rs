@@ -92,8 +92,11 @@ impl<'a, E: Environment> Search<'a, E> {
 impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Finds a free address range for `room`, and returns its start.
     ///
-    /// Returns ENOMEM if there is no free range or the range lies outside the address space; EINVAL
-    /// if the address is misaligned; EPERM if it is below `mmap_min_addr`.
+    /// # Errors
+    /// ENOMEM if there is no free range or the range lies outside the address space; EINVAL if the
+    /// address is misaligned; EPERM if it is below `mmap_min_addr`.
+    ///
+    /// [`Space::get_unmapped_area`] has an example.
     #[doc(alias = "__get_unmapped_area")]
     pub fn unmapped_area(&self, room: &Room) -> Result<u64, Errno> {
         let view = |id| self.view(id);
@@ -124,6 +127,31 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
 
 impl<E: Environment> Space<E> {
     /// Returns the address at which `room` would be placed now, without mapping anything.
+    ///
+    /// # Errors
+    /// ESRCH if the address space does not exist; otherwise those of
+    /// [`unmapped_area`](MmapGuard::unmapped_area).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// use vmarea::syscall::unmapped_area::Room;
+    ///
+    /// let room = Room {
+    ///     file: None,
+    ///     shared_anon: false,
+    ///     hint: 0,
+    ///     len: 2 * PAGE_SIZE,
+    ///     offset: 0,
+    ///     flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS,
+    ///     vm_flags: VmFlags::READ,
+    /// };
+    /// // The driver of a device places its mapping where an anonymous one would be.
+    /// assert_eq!(space.get_unmapped_area(mm, &room)?, layout.mmap_base - 2 * PAGE_SIZE);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn get_unmapped_area(&self, mm: MmId, room: &Room) -> Result<u64, Errno> {
         self.mmap_read_lock(mm)
             .ok_or(Errno::ESRCH)?

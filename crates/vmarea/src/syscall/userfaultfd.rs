@@ -12,6 +12,24 @@
 //! mapping can never become writable; EBUSY if another context has registered the range; ENOMEM at
 //! the map limit, or if the address space is gone.
 //!
+//! # Examples
+//! ```
+//! use core::num::NonZeroU32;
+//! use vmarea::prelude::*;
+//! use vmarea::syscall::userfaultfd::WatchMode;
+//!
+//! let space = Space::new(Policy::LINUX, System::default());
+//! let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+//! let mm = space.mm_create(layout, Limits::default())?;
+//! let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+//! let (context, range) = (NonZeroU32::MIN, (at, PAGE_SIZE));
+//! space.userfaultfd_register(mm, context, range, WatchMode::MISSING)?;
+//! assert_eq!(space.maps(mm).count(), 2);
+//! space.userfaultfd_unregister(mm, context, range)?;
+//! assert_eq!(space.maps(mm).count(), 1);
+//! # Ok::<(), Errno>(())
+//! ```
+//!
 //! # Linux
 //! `fs/userfaultfd.c` `userfaultfd_register`, `mm/userfaultfd.c` `userfaultfd_register_range`,
 //! 6.18. Partial effects: at the map limit, the VMAs before the one that fails are changed.
@@ -50,6 +68,9 @@ impl WatchMode {
 
 impl<E: Environment> Space<E> {
     /// Registers `[start, start + len)` with `context`, which then watches the range.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::userfaultfd), which also has an example.
     pub fn userfaultfd_register(
         &self,
         mm: MmId,
@@ -67,6 +88,9 @@ impl<E: Environment> Space<E> {
     }
 
     /// Unregisters `[start, start + len)` from `context`, which then no longer watches the range.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::userfaultfd), which also has an example.
     pub fn userfaultfd_unregister(
         &self,
         mm: MmId,

@@ -59,6 +59,86 @@ pub struct Translation {
 /// [`flush`](Mmu::flush) may be called while a page-table lock is held. If `flush` sends interrupts
 /// to other CPUs and waits for them, those CPUs must handle such interrupts even while they wait
 /// for a spin lock.
+///
+/// # Examples
+/// A processor with a page table, and with a TLB that keeps what it has read:
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::{Arc, Mutex};
+/// use vmarea::prelude::*;
+/// use vmarea::types::mmu::{Mmu, Translation};
+/// use vmarea::types::NoBytes;
+/// # use vmarea::types::platform::Spin;
+/// # use vmarea::types::writers::OneWriter;
+/// # use vmarea::vma::lock::VmaLock;
+///
+/// type Entries = BTreeMap<(MmId, u64), Translation>;
+///
+/// #[derive(Clone, Debug, Default)]
+/// struct Processor {
+///     table: Arc<Mutex<Entries>>,
+///     tlb: Arc<Mutex<Entries>>,
+/// }
+///
+/// impl Mmu for Processor {
+///     fn mm_created(&self, _mm: MmId) -> Result<(), Errno> {
+///         Ok(())
+///     }
+///     fn mm_gone(&self, mm: MmId) {
+///         self.table.lock().unwrap().retain(|(of, _), _| *of != mm);
+///     }
+///     fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno> {
+///         self.table.lock().unwrap().insert((mm, addr), to);
+///         Ok(())
+///     }
+///     fn clear(&self, mm: MmId, range: VmRange) {
+///         self.table.lock().unwrap().retain(|(of, addr), _| *of != mm || !range.contains(*addr));
+///     }
+///     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags) {
+///         for ((of, addr), to) in self.table.lock().unwrap().iter_mut() {
+///             if *of == mm && range.contains(*addr) {
+///                 to.writable &= allowed.contains(VmFlags::WRITE);
+///             }
+///         }
+///     }
+///     fn flush(&self, mm: MmId, range: VmRange) {
+///         self.tlb.lock().unwrap().retain(|(of, addr), _| *of != mm || !range.contains(*addr));
+///     }
+/// }
+///
+/// impl Processor {
+///     /// True if a program could write to `addr` without a fault.
+///     fn writes(&self, mm: MmId, addr: u64) -> bool {
+///         let mut tlb = self.tlb.lock().unwrap();
+///         if let Some(to) = self.table.lock().unwrap().get(&(mm, addr)) {
+///             tlb.entry((mm, addr)).or_insert(*to);
+///         }
+///         tlb.get(&(mm, addr)).is_some_and(|to| to.writable)
+///     }
+/// }
+/// # #[derive(Debug, Default)]
+/// # struct Kernel;
+/// # impl Environment for Kernel {
+/// #     type VmaLock = VmaLock;
+/// #     type Platform = NoBytes;
+/// #     type Mmu = Processor;
+/// #     type Wait = Spin;
+/// #     type Writers = OneWriter;
+/// # }
+///
+/// let cpu = Processor::default();
+/// let space = Space::<Kernel>::with_mmu(Policy::LINUX, System::default(), NoBytes, cpu.clone());
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+/// space.fault(mm, at, Access::Write)?;
+/// assert!(cpu.writes(mm, at));
+/// space.mprotect(mm, at, PAGE_SIZE, Prot::READ, None)?;
+/// assert!(!cpu.writes(mm, at));
+/// space.munmap(mm, at, PAGE_SIZE)?;
+/// assert!(cpu.table.lock().unwrap().is_empty() && cpu.tlb.lock().unwrap().is_empty());
+/// # Ok::<(), Errno>(())
+/// ```
 pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     /// False if there is no hardware MMU, so that calls to it are compiled out.
     const PRESENT: bool = true;

@@ -18,6 +18,39 @@ pub use vmarea_sync::{Spin, Wait};
 ///
 /// [`Standard`] accepts any platform in a box. An embedder that wants static dispatch to its
 /// platform, or another kind of lock, implements this trait for a type of its own.
+///
+/// ```
+/// use vmarea::prelude::*;
+/// use vmarea::syscall::mmap::Placement;
+/// use vmarea::types::NoBytes;
+/// use vmarea::types::mmu::NoMmu;
+/// use vmarea::types::platform::Spin;
+/// use vmarea::types::writers::Regions;
+/// use vmarea::vma::lock::VmaLock;
+///
+/// /// A kernel in which two CPUs can change one address space at once.
+/// #[derive(Debug, Default)]
+/// struct Kernel;
+///
+/// impl Environment for Kernel {
+///     type VmaLock = VmaLock;
+///     type Platform = NoBytes;
+///     type Mmu = NoMmu;
+///     type Wait = Spin;
+///     type Writers = Regions;
+/// }
+///
+/// let space = Space::<Kernel>::in_environment(Policy::LINUX, System::default(), NoBytes);
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let map = |cpu| {
+///     let placement = Placement::Arena(cpu);
+///     space.mmap(mm, &MmapRequest { placement, ..MmapRequest::anonymous(PAGE_SIZE) })
+/// };
+/// // Each CPU maps in an arena of its own, 4 TiB from the next.
+/// assert!(map(0)?.abs_diff(map(1)?) >= 4 << 40);
+/// # Ok::<(), Errno>(())
+/// ```
 pub trait Environment: fmt::Debug + Default + Send + Sync + 'static {
     /// Kind of lock in each VMA.
     type VmaLock: VmaLockKind;
@@ -61,6 +94,65 @@ impl<L: VmaLockKind, K: Writers> Environment for WithVmaLock<L, K> {
 /// [`Retry`](crate::fault::Faulted::Retry) for EAGAIN from the other methods, and
 /// [`NoPage`](crate::fault::Faulted::NoPage) (SIGBUS) for any other error, for example EIO; a
 /// system call returns the error. Charges, counts and entries are left unchanged in either case.
+///
+/// # Examples
+/// The four methods without a default are enough for a machine without swap and files:
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+/// use vmarea::prelude::*;
+///
+/// /// Memory for `left` more frames.
+/// struct Memory {
+///     frames: HashMap<FrameId, Vec<u8>>,
+///     left: usize,
+/// }
+///
+/// #[derive(Clone)]
+/// struct Shared(Arc<Mutex<Memory>>);
+///
+/// impl Platform for Shared {
+///     fn zero(&self, frame: FrameId) -> Result<(), Errno> {
+///         let mut memory = self.0.lock().unwrap();
+///         memory.left = memory.left.checked_sub(1).ok_or(Errno::ENOMEM)?;
+///         memory.frames.insert(frame, vec![0; PAGE_SIZE as usize]);
+///         Ok(())
+///     }
+///
+///     fn copy(&self, to: FrameId, from: FrameId) -> Result<(), Errno> {
+///         self.zero(to)?;
+///         let mut memory = self.0.lock().unwrap();
+///         let bytes = memory.frames[&from].clone();
+///         memory.frames.insert(to, bytes);
+///         Ok(())
+///     }
+///
+///     fn copy_file(&self, _to: FrameId, _inode: u64, _index: u64) -> Result<(), Errno> {
+///         Err(Errno::EIO)
+///     }
+///
+///     fn free(&self, frame: FrameId) {
+///         let mut memory = self.0.lock().unwrap();
+///         memory.frames.remove(&frame);
+///         memory.left += 1;
+///     }
+/// }
+///
+/// let memory = Shared(Arc::new(Mutex::new(Memory { frames: HashMap::new(), left: 2 })));
+/// let space = Space::with_platform(Policy::LINUX, System::default(), Box::new(memory.clone()));
+/// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+/// # let mm = space.mm_create(layout, Limits::default())?;
+/// let at = space.mmap(mm, &MmapRequest::anonymous(2 * PAGE_SIZE))?;
+/// assert_eq!(space.fault(mm, at, Access::Write)?, Faulted::Done);
+/// let child = space.fork(mm)?;
+/// assert_eq!(space.fault(child, at, Access::Write)?, Faulted::Done);
+/// // There is no third frame: the fault reports it, and has changed nothing.
+/// assert_eq!(space.fault(mm, at + PAGE_SIZE, Access::Write)?, Faulted::OutOfMemory);
+/// space.mm_exit(child)?;
+/// space.mm_exit(mm)?;
+/// assert!(memory.0.lock().unwrap().frames.is_empty());
+/// # Ok::<(), Errno>(())
+/// ```
 pub trait Platform: Send + Sync {
     /// Allocates storage for `frame`, filled with zeros. Under spin locks, except for huge pages.
     fn zero(&self, frame: FrameId) -> Result<(), Errno>;

@@ -35,6 +35,8 @@ impl Field {
 }
 
 /// A kind of object, with its fields in order of offset.
+///
+/// The function [`vma`](vma()) has an example.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
     /// Size of the object in bytes, including the slot header.
@@ -79,6 +81,16 @@ impl Object {
 }
 
 /// Describes the layout of a VMA whose lock is of kind `L`, including its slot header.
+///
+/// ```
+/// use vmarea::vma::layout::{LINE, vma};
+/// use vmarea::vma::lock::VmaLock;
+///
+/// let object = vma::<VmaLock>();
+/// assert_eq!(object.size, 2 * LINE);
+/// assert_eq!(object.pages_for(object.per_page() + 1), 2);
+/// assert!(object.fields.iter().any(|field| field.name == "lock" && field.lines() == (0, 0)));
+/// ```
 pub fn vma<L: VmaLockKind>() -> Object {
     type Of<L> = Vma<WithVmaLock<L>>;
     let base = Slots::<Of<L>>::VALUE_OFFSET;

@@ -44,6 +44,29 @@ const NEVER_LOCKED: VmFlags = VmFlags::SPECIAL
 
 impl<E: Environment> Space<E> {
     /// Creates a mapping, and returns its address.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mmap).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(4 * PAGE_SIZE))?;
+    /// // A fixed mapping replaces what is there.
+    /// let guard = MmapRequest {
+    ///     addr: at,
+    ///     prot: Prot::empty(),
+    ///     flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+    ///     ..MmapRequest::anonymous(PAGE_SIZE)
+    /// };
+    /// assert_eq!(space.mmap(mm, &guard)?, at);
+    /// assert_eq!(space.maps(mm).count(), 2);
+    /// let careful = MmapRequest { flags: guard.flags | MapFlags::FIXED_NOREPLACE, ..guard };
+    /// assert_eq!(space.mmap(mm, &careful), Err(Errno::EEXIST));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_mmap")]
     pub fn mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let (range, populate) = {
@@ -65,6 +88,21 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> Space<E> {
     /// Returns the address that a mapping without FIXED would get now; creates no mapping.
+    ///
+    /// # Errors
+    /// As [`mmap`](Self::mmap).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let request = MmapRequest::anonymous(PAGE_SIZE);
+    /// let at = space.predict_mmap(mm, &request)?;
+    /// assert_eq!(space.maps(mm).count(), 0);
+    /// assert_eq!(space.mmap(mm, &request)?, at);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let request = request.in_pages_of_file();

@@ -75,6 +75,31 @@ enum Populate {
 
 impl<E: Environment> Space<E> {
     /// Resizes or moves a mapping, and returns its address.
+    ///
+    /// # Errors
+    /// See the [module](crate::syscall::mremap).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let other = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) };
+    /// let above = space.mmap(mm, &other)?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// let grow = MremapRequest {
+    ///     addr: at,
+    ///     old_len: PAGE_SIZE,
+    ///     new_len: 2 * PAGE_SIZE,
+    ///     ..MremapRequest::default()
+    /// };
+    /// assert_eq!(space.mremap(mm, &grow), Err(Errno::ENOMEM), "`above` is in the way");
+    /// let moves = MremapRequest { flags: MremapFlags::MAYMOVE, ..grow };
+    /// let moved = space.mremap(mm, &moves)?;
+    /// assert!(moved + 2 * PAGE_SIZE <= above);
+    /// assert_eq!(space.maps(mm).count(), 2);
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "do_mremap")]
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap::new(request);
@@ -128,6 +153,29 @@ impl<E: Environment> Space<E> {
     }
 
     /// Returns the address that a move without FIXED would choose now, without moving anything.
+    ///
+    /// # Errors
+    /// As [`mremap`](Self::mremap).
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// # let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// # let mm = space.mm_create(layout, Limits::default())?;
+    /// let other = MmapRequest { prot: Prot::READ, ..MmapRequest::anonymous(PAGE_SIZE) };
+    /// space.mmap(mm, &other)?;
+    /// let at = space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// let grow = MremapRequest {
+    ///     addr: at,
+    ///     old_len: PAGE_SIZE,
+    ///     new_len: 2 * PAGE_SIZE,
+    ///     flags: MremapFlags::MAYMOVE,
+    ///     ..MremapRequest::default()
+    /// };
+    /// let to = space.predict_mremap(mm, &grow)?;
+    /// assert_eq!(space.mremap(mm, &grow)?, to);
+    /// # Ok::<(), Errno>(())
+    /// ```
     pub fn predict_mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap {
             placement: Placement::Search,

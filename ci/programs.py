@@ -2,8 +2,9 @@
 
 usage: programs.py head
        programs.py row NAME USER BEGIN END EXIT_STATUS REPORT
-Exits with 1 if the report is missing or incomplete, if anything differs, if anything is undecided as
-root, or if the run failed.
+Exits with 1 if the report is missing or incomplete, if anything differs, if more than one result in ten thousand is
+undecided as root, or if the run failed. An observer does not see in which order two threads did what does not take
+mmap_lock for writing (MADV_DONTNEED beside munmap), so a busy machine can leave single results undecided.
 """
 
 import json
@@ -37,7 +38,7 @@ def row(name, user, begun, ended, status, path):
     faults = []
     if verify["differences"]:
         faults.append("differs")
-    if user == "root" and verify["undecided"]:
+    if user == "root" and verify["undecided"] * 10_000 > verify["results_compared"]:
         faults.append("undecided as root")
     if not verify["vmas_compared"]:
         faults.append("nothing was compared")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records real programs with `vmarea run`, replays them, and requires that nothing differs from the
-# kernel: as root no difference and no undecided result, as an ordinary user no difference. Prints one
-# row per program and user. Without root, it prints only the rows of the ordinary user.
+# kernel, and as root also that at most one result in ten thousand is undecided. Prints one row per
+# program and user. Without root, it prints only the rows of the ordinary user.
 # usage: ci/programs.sh [--user root|nobody] [--by observing|tracing] [PROGRAM...]     ci/programs.sh --list
 #        ci/programs.sh --large     the programs that take minutes, or large packages: a browser, a database,
 #                                   virtual machines and sanitizers; .ci/run omits them

@@ -1,6 +1,7 @@
 //! The result of `run` and `replay` as text: a table of policies, and the counts of the comparison.
 
 use crate::console::{address_spaces, count};
+use crate::fit;
 use crate::table::ruled;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
@@ -17,6 +18,12 @@ const HEADINGS: [&str; 8] = [
     "lookups",
     "last-used\nhits",
 ];
+
+/// Smallest width in columns at which a row has all columns, with the merges and refusals by kind.
+/// A narrower table has the first columns with the sums of the kinds, and the rest is below it.
+const WHOLE: usize = 104;
+/// Number of columns of a narrower table.
+const FIRST: usize = 5;
 
 /// A policy without one of its switches: the policy, the switch, and what remains.
 pub type Without = (&'static str, &'static str, PolicyName);
@@ -36,7 +43,15 @@ pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::R
                 .all(|(.., rest)| rest.policy().name != **name)
         })
         .collect();
-    writeln!(out, "{}", policies(&whole))?;
+    let rows = rows(&whole);
+    if fit::width(&io::stdout()).is_none_or(|width| width >= WHOLE) {
+        let table = policies::<{ HEADINGS.len() }>(&rows, by_kind);
+        writeln!(out, "{table}")?;
+    } else {
+        let sum = |kinds: &BTreeMap<_, u64>| count(kinds.values().sum());
+        writeln!(out, "{}", policies::<FIRST>(&rows, sum))?;
+        remainders(out, &rows)?;
+    }
     gains(out, report, without)?;
     let counted: Vec<_> = whole.iter().map(|(name, _)| name.as_str()).collect();
     counterfactual(out, report, &counted)?;
@@ -168,19 +183,35 @@ fn gains(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::Resul
     )
 }
 
-/// Returns the table of policies. Policies with equal counts share a row.
-fn policies(policies: &[(&String, &PolicyReport)]) -> Table {
-    let mut table = ruled(HEADINGS, 1);
-    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+/// A row of the table: the names of policies with equal counts, and one of them.
+type Row<'a> = (Vec<&'a str>, &'a PolicyReport);
+
+/// Returns the rows of the table. Policies with equal counts share a row.
+fn rows<'a>(policies: &[(&'a String, &'a PolicyReport)]) -> Vec<Row<'a>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for (name, policy) in policies {
-        let cells = row(policy);
-        match rows.iter_mut().find(|(_, known)| *known == cells) {
-            Some((names, _)) => *names += &format!("\n{name}"),
-            None => rows.push(((*name).clone(), cells)),
+        let cells = cells(policy, by_kind);
+        match rows
+            .iter_mut()
+            .find(|(_, of)| self::cells(of, by_kind) == cells)
+        {
+            Some((names, _)) => names.push(name),
+            None => rows.push((vec![name], policy)),
         }
     }
-    for (names, cells) in rows {
-        table.add_row([names].into_iter().chain(cells));
+    rows
+}
+
+/// Returns the first `N` columns of the table of policies; `kinds` formats the merges and refusals.
+fn policies<const N: usize>(
+    rows: &[Row<'_>],
+    kinds: impl Fn(&BTreeMap<String, u64>) -> String,
+) -> Table {
+    let headings: [&str; N] = core::array::from_fn(|column| HEADINGS[column]);
+    let mut table = ruled(headings, 1);
+    for (names, policy) in rows {
+        let cells = [names.join("\n")].into_iter().chain(cells(policy, &kinds));
+        table.add_row(cells.take(N));
     }
     for (heading, column) in HEADINGS.iter().zip(table.column_iter_mut()) {
         if ["merges", "refusals"].contains(heading) {
@@ -190,16 +221,40 @@ fn policies(policies: &[(&String, &PolicyReport)]) -> Table {
     table
 }
 
-fn row(policy: &PolicyReport) -> Vec<String> {
-    vec![
+fn cells(
+    policy: &PolicyReport,
+    kinds: impl Fn(&BTreeMap<String, u64>) -> String,
+) -> [String; HEADINGS.len() - 1] {
+    [
         count(policy.vmas_peak),
         count(policy.vmas_exit),
-        by_kind(&policy.merges),
-        by_kind(&policy.refusals),
+        kinds(&policy.merges),
+        kinds(&policy.refusals),
         count(policy.splits),
         count(policy.lookups),
         share(policy.last_used_hits, policy.lookups),
     ]
+}
+
+/// Writes what a narrow table lacks: for each row, the merges and refusals by kind, and the last
+/// columns.
+fn remainders(out: &mut dyn Write, rows: &[Row<'_>]) -> io::Result<()> {
+    for (names, policy) in rows {
+        writeln!(out, "{}", names.join(", "))?;
+        for (what, counts) in [("merges", &policy.merges), ("refusals", &policy.refusals)] {
+            let kinds = by_kind(counts);
+            // A line is not broken between a number and its kind.
+            let whole = |line: &str| line.trim_start().replace(' ', "\u{a0}");
+            let kinds: Vec<_> = kinds.lines().map(whole).collect();
+            writeln!(out, "  {what}: {}", kinds.join(", "))?;
+        }
+        let [.., splits, lookups, hits] = cells(policy, by_kind);
+        writeln!(
+            out,
+            "  splits: {splits}; lookups: {lookups}, of which last-used hits: {hits}"
+        )?;
+    }
+    Ok(())
 }
 
 /// Formats one line per kind that occurred, the most frequent first.
@@ -245,11 +300,34 @@ mod tests {
         let names = ["linux", "thesis", "vmarea"].map(str::to_owned);
         let reports = [splits(1), splits(2), splits(1)];
         let all: Vec<_> = names.iter().zip(&reports).collect();
-        let table = policies(&all);
+        let rows = rows(&all);
+        let table = policies::<{ HEADINGS.len() }>(&rows, by_kind);
         assert_eq!(table.row_iter().count(), 2);
         let text = table.to_string();
         let line = |name: &str| text.lines().position(|line| line.contains(name)).unwrap();
         assert_eq!(line("vmarea"), line("linux") + 1, "{text}");
+    }
+
+    #[test]
+    fn the_lines_below_a_narrow_table_have_what_it_lacks() {
+        let kinds_of = |kinds: &[(&str, u64)]| {
+            let kinds = kinds.iter().map(|(name, n)| ((*name).to_owned(), *n));
+            kinds.collect::<BTreeMap<_, _>>()
+        };
+        let policy = PolicyReport {
+            merges: kinds_of(&[("extend_next", 1200), ("join_three", 7)]),
+            lookups: 4,
+            last_used_hits: 3,
+            ..PolicyReport::default()
+        };
+        let mut text = Vec::new();
+        remainders(&mut text, &[(vec!["linux", "vmarea"], &policy)]).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(
+            text,
+            "linux, vmarea\n  merges: 1,200\u{a0}extend_next, 7\u{a0}join_three\n  refusals: 0\n  \
+             splits: 0; lookups: 4, of which last-used hits: 75.0 %\n"
+        );
     }
 
     #[test]

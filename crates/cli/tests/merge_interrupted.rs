@@ -5,6 +5,7 @@
 
 mod support;
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use support::heap::may_merge;
@@ -21,7 +22,7 @@ impl Target {
     }
 
     /// Starts a merge, and sends it the signal as soon as it has begun its journal.
-    fn interrupted(&self, signal: &str, more: &[&str]) -> Output {
+    fn interrupted(&self, signal: Signal, more: &[&str]) -> Output {
         let mut merge = self.merging(more);
         let merge = merge.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut merge = Leashed::start(merge).expect("it was built");
@@ -29,9 +30,9 @@ impl Target {
             assert!(merge.try_wait().expect("a child").is_none(), "it has ended");
             std::thread::sleep(Duration::from_micros(100));
         }
-        let mut kill = Command::new("kill");
-        let killed = leash::output(kill.args([signal, &merge.id().to_string()]));
-        assert!(killed.expect("kill").status.success());
+        // Not the program `kill`: on a busy machine, it would start when the merge has ended.
+        let pid = Pid::from_raw(merge.id().cast_signed()).expect("a process");
+        kill_process(pid, signal).expect("it runs");
         leash::finish(merge).expect("it ends")
     }
 }
@@ -41,12 +42,17 @@ fn a_signal_ends_a_merge_after_the_step_and_the_same_command_goes_on() {
     if !may_merge() {
         return;
     }
-    for signal in ["-INT", "-TERM", "-HUP"] {
+    let signals = [
+        ("INT", Signal::INT),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+    ];
+    for (name, signal) in signals {
         let target = Target::start(&["hammer", "1", "20000", "2"]).ready();
         let output = target.interrupted(signal, &["--apply", "--max-pause", "20ms"]);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(7), "{said}");
-        let name = format!("interrupted (SIG{})", &signal[1..]);
+        let name = format!("interrupted (SIG{name})");
         assert!(said.contains(&name), "{said}");
         assert!(said.contains("mappings to merge"), "{said}");
         assert_eq!(
@@ -69,7 +75,7 @@ fn a_signal_ends_a_repair_and_its_json_says_what_is_left() {
     }
     let target = Target::start(&["places", "flags", "20000"]).ready();
     let fix = ["--fix", "flags", "--apply", "--max-pause", "20ms"];
-    let output = target.interrupted("-INT", &[&fix[..], &["--json", "-"]].concat());
+    let output = target.interrupted(Signal::INT, &[&fix[..], &["--json", "-"]].concat());
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     let left = said["fixes"][0]["left"].as_u64().unwrap();

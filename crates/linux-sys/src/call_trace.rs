@@ -1,7 +1,8 @@
-//! BPF programs that write chosen system calls of the whole machine into perf rings.
+//! BPF programs that write chosen system calls of chosen processes into perf rings.
 //!
-//! Two programs run at the entry and at the exit of each call. A table in a BPF map decides by the
-//! call's number, and by two of its arguments, whether to write a record. Two tracepoints replace
+//! Two programs run at the entry and at the exit of each call of the machine. A table in a BPF map
+//! decides by the call's number, and by two of its arguments, whether to write a record;
+//! [`MarkedProcesses`] are the chosen ones. Two tracepoints replace
 //! one pair per call: the kernel waits for grace periods when it removes a tracepoint of perf, but
 //! not when it detaches a BPF program.
 //!
@@ -19,6 +20,7 @@
 use super::bpf::tracepoint::{event_map, found, run_at};
 use super::bpf::{Assembler, LoadError, MAP_TYPE_ARRAY, Map, Reg, Width};
 use super::btf::{Btf, Kind};
+use super::marked::MarkedProcesses;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -73,7 +75,8 @@ pub struct CallTrace {
 }
 
 impl CallTrace {
-    /// Attaches the programs with `filters`, each for the call with the given number.
+    /// Attaches the programs with `filters`, each for the call with the given number. Without
+    /// `processes`, the calls of all processes are written.
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`; `NotFound` if the kernel does not describe the
@@ -82,6 +85,7 @@ impl CallTrace {
         btf: &Btf,
         filters: impl IntoIterator<Item = (u32, CallFilter)>,
         outputs: &[Output<'_>],
+        processes: Option<&MarkedProcesses>,
     ) -> Result<CallTrace, LoadError> {
         let table = Map::new(MAP_TYPE_ARRAY, size_of::<CallFilter>(), CALLS)?;
         for (nr, filter) in filters {
@@ -90,8 +94,8 @@ impl CallTrace {
         let plain = event_map(outputs.iter().map(|output| (output.cpu, output.plain)))?;
         let with_stack = event_map(outputs.iter().map(|output| (output.cpu, output.with_stack)))?;
         let registers = Registers::find(btf)?;
-        let entry = registers.entry_program(&table, &plain, &with_stack);
-        let exit = registers.exit_program(&table, &plain);
+        let entry = registers.entry_program((&table, processes), &plain, &with_stack);
+        let exit = registers.exit_program((&table, processes), &plain);
         // An exit without its entry is easier to interpret than an entry without its exit.
         let exit = run_at(btf, &exit, c"vmarea_exit", "sys_exit")?;
         let entry = run_at(btf, &entry, c"vmarea_entry", "sys_enter")?;
@@ -101,6 +105,9 @@ impl CallTrace {
         })
     }
 }
+
+/// The table of calls, and the processes whose calls are written; `None` for all.
+type Chosen<'a> = (&'a Map, Option<&'a MarkedProcesses>);
 
 /// Offsets in `struct pt_regs`.
 struct Registers {
@@ -124,7 +131,8 @@ impl Registers {
     }
 
     /// Assembles the program for entries, whose context contains the registers and the number.
-    fn entry_program(&self, table: &Map, plain: &Map, with_stack: &Map) -> Assembler {
+    fn entry_program(&self, chosen: Chosen<'_>, plain: &Map, with_stack: &Map) -> Assembler {
+        let (table, processes) = chosen;
         let mut code = Assembler::default();
         // R6: the context. R7: the number. R8: the filter. R9: the registers.
         code.copy(Reg::R6, Reg::R1);
@@ -136,6 +144,9 @@ impl Registers {
         code.copy(Reg::R8, Reg::R0);
         code.load(Width::Double, Reg::R1, Reg::R8, 0);
         let unwanted = code.jump_if_zero(Reg::R1);
+        if let Some(processes) = processes {
+            processes.only_marked(&mut code);
+        }
         code.set(Reg::R1, ENTRY as i32);
         code.store(Reg::Frame, RECORD, Reg::R1);
         code.store(Reg::Frame, RECORD + 8, Reg::R7);
@@ -165,7 +176,7 @@ impl Registers {
     }
 
     /// Assembles the program for exits, whose context contains the registers and the result.
-    fn exit_program(&self, table: &Map, plain: &Map) -> Assembler {
+    fn exit_program(&self, (table, processes): Chosen<'_>, plain: &Map) -> Assembler {
         let mut code = Assembler::default();
         code.copy(Reg::R6, Reg::R1);
         code.load(Width::Double, Reg::R9, Reg::R6, 0);
@@ -175,6 +186,9 @@ impl Registers {
         let unknown = code.jump_if_zero(Reg::R0);
         code.load(Width::Double, Reg::R1, Reg::R0, 8);
         let unwanted = code.jump_if_zero(Reg::R1);
+        if let Some(processes) = processes {
+            processes.only_marked(&mut code);
+        }
         code.set(Reg::R1, EXIT as i32);
         code.store(Reg::Frame, RECORD, Reg::R1);
         code.store(Reg::Frame, RECORD + 8, Reg::R7);

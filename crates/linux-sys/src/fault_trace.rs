@@ -1,7 +1,6 @@
 //! BPF programs that write page faults and lock acquisitions of chosen processes into perf rings.
 //!
-//! A table marks the chosen processes. A process that a marked one creates is marked before it runs.
-//! Perf's own tracepoint events can follow a process too, but they belong to its tasks and are
+//! [`MarkedProcesses`] are the chosen ones. Perf's own tracepoint events can follow a process too, but they belong to its tasks and are
 //! switched with them, which costs a busy server a microsecond per switch.
 //!
 //! # Picture
@@ -11,12 +10,13 @@
 //! ```
 //!
 //! # Linux
-//! Tracepoints `exceptions:page_fault_user` and `page_fault_kernel` (x86-64 only),
-//! `mmap_lock:mmap_lock_acquire_returned` and `sched:sched_process_fork`, as `tp_btf` programs.
+//! Tracepoints `exceptions:page_fault_user` and `page_fault_kernel` (x86-64 only), and
+//! `mmap_lock:mmap_lock_acquire_returned`, as `tp_btf` programs.
 
-use super::bpf::tracepoint::{event_map, found, run_at};
-use super::bpf::{Assembler, LoadError, MAP_TYPE_ARRAY, Map, Reg, Width};
-use super::btf::{Btf, Kind};
+use super::bpf::tracepoint::{event_map, run_at};
+use super::bpf::{Assembler, LoadError, Map, Reg, Width};
+use super::btf::Btf;
+use super::marked::MarkedProcesses;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -30,20 +30,14 @@ pub const LOCK: u64 = 3;
 /// Number of bytes of a record.
 pub const RECORD_BYTES: usize = 24;
 
-/// Number of entries of the table, a power of two. Processes whose IDs have the same remainder share
-/// an entry; the reader drops the records of the others.
-const PROCESSES: u32 = 1 << 16;
-/// `bpf_get_current_pid_tgid()`.
-const HELPER_CURRENT_PID_TGID: i32 = 14;
 /// Offset of the record from the frame pointer; the key of a look-up is above it.
 const RECORD: i16 = -32;
-const KEY: i16 = -8;
 
 /// Attached programs; dropping the value detaches them.
 #[derive(Debug)]
 pub struct FaultTrace {
-    _links: [OwnedFd; 4],
-    processes: Map,
+    _links: [OwnedFd; 3],
+    processes: MarkedProcesses,
     /// The kernel removes the events from a map when the map's descriptor is closed.
     _events: Map,
 }
@@ -58,20 +52,14 @@ impl FaultTrace {
         btf: &Btf,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)> + Clone,
     ) -> Result<FaultTrace, LoadError> {
-        let processes = Map::new(MAP_TYPE_ARRAY, 8, PROCESSES)?;
+        // A process that is created while the programs are attached is already followed.
+        let processes = MarkedProcesses::attach(btf)?;
         let events = event_map(outputs)?;
         let run = |code: &Assembler, name: &CStr, tracepoint| run_at(btf, code, name, tracepoint);
-        let tgid = task_member(btf, "tgid")?;
         let user = fault_program(USER_FAULT, &processes, &events);
         let kernel = fault_program(KERNEL_FAULT, &processes, &events);
         let lock = lock_program(&processes, &events);
         let links = [
-            // A process that is created while the others are attached is already followed.
-            run(
-                &fork_program(tgid, &processes),
-                c"vmarea_fork",
-                "sched_process_fork",
-            )?,
             run(&user, c"vmarea_user", "page_fault_user")?,
             run(&kernel, c"vmarea_kernel", "page_fault_kernel")?,
             run(&lock, c"vmarea_lock", "mmap_lock_acquire_returned")?,
@@ -88,39 +76,14 @@ impl FaultTrace {
     /// # Errors
     /// Those of `BPF_MAP_UPDATE_ELEM`.
     pub fn mark(&self, tgid: u32) -> io::Result<()> {
-        self.processes.set(tgid % PROCESSES, 1u64)
+        self.processes.mark(tgid)
     }
 }
 
-fn task_member(btf: &Btf, name: &str) -> io::Result<i16> {
-    let task = found(btf.find(Kind::Struct, "task_struct"))?;
-    let member = btf.member(task, name).filter(|member| member.size == 4);
-    found(member.and_then(|member| i16::try_from(member.offset).ok()))
-}
-
-/// Looks up the entry of the process whose ID `R7` holds: sets `R0` to its address or to null.
-fn look_up(code: &mut Assembler, processes: &Map) {
-    code.set(Reg::R2, PROCESSES as i32 - 1);
-    code.and(Reg::R7, Reg::R2);
-    code.store(Reg::Frame, KEY, Reg::R7);
-    code.look_up(processes);
-}
-
 /// Begins a program that ends here unless the current process is marked. Sets `R6` to the context.
-fn of_marked(code: &mut Assembler, processes: &Map) {
+fn of_marked(code: &mut Assembler, processes: &MarkedProcesses) {
     code.copy(Reg::R6, Reg::R1);
-    code.call(HELPER_CURRENT_PID_TGID);
-    code.store(Reg::Frame, KEY, Reg::R0);
-    // The thread group is the high half.
-    code.load(Width::Word, Reg::R7, Reg::Frame, KEY + 4);
-    look_up(code, processes);
-    let known = code.jump_unless_zero(Reg::R0);
-    code.exit();
-    code.land(known);
-    code.load(Width::Double, Reg::R1, Reg::R0, 0);
-    let marked = code.jump_unless_zero(Reg::R1);
-    code.exit();
-    code.land(marked);
+    processes.only_marked(code);
 }
 
 /// Writes a record of two arguments of the tracepoint.
@@ -136,7 +99,7 @@ fn write(code: &mut Assembler, kind: u64, arguments: [i16; 2], events: &Map) {
 }
 
 /// Assembles a program for faults; the arguments are the address, the registers, the error code.
-fn fault_program(kind: u64, processes: &Map, events: &Map) -> Assembler {
+fn fault_program(kind: u64, processes: &MarkedProcesses, events: &Map) -> Assembler {
     let mut code = Assembler::default();
     of_marked(&mut code, processes);
     write(&mut code, kind, [0, 2], events);
@@ -145,7 +108,7 @@ fn fault_program(kind: u64, processes: &Map, events: &Map) -> Assembler {
 
 /// Assembles the program for locks; the arguments are the `mm_struct`, whether it was for writing,
 /// and whether it succeeded.
-fn lock_program(processes: &Map, events: &Map) -> Assembler {
+fn lock_program(processes: &MarkedProcesses, events: &Map) -> Assembler {
     let mut code = Assembler::default();
     of_marked(&mut code, processes);
     code.load(Width::Double, Reg::R1, Reg::R6, 16);
@@ -153,28 +116,5 @@ fn lock_program(processes: &Map, events: &Map) -> Assembler {
     code.exit();
     code.land(acquired);
     write(&mut code, LOCK, [0, 1], events);
-    code
-}
-
-/// Assembles the program that marks the child of a marked process; the arguments are both tasks.
-fn fork_program(tgid: i16, processes: &Map) -> Assembler {
-    let mut code = Assembler::default();
-    code.copy(Reg::R6, Reg::R1);
-    code.load(Width::Double, Reg::R1, Reg::R6, 0);
-    code.load(Width::Word, Reg::R7, Reg::R1, tgid);
-    look_up(&mut code, processes);
-    let unknown = code.jump_if_zero(Reg::R0);
-    code.load(Width::Double, Reg::R8, Reg::R0, 0);
-    let unmarked = code.jump_if_zero(Reg::R8);
-    code.load(Width::Double, Reg::R1, Reg::R6, 8);
-    code.load(Width::Word, Reg::R7, Reg::R1, tgid);
-    look_up(&mut code, processes);
-    let none = code.jump_if_zero(Reg::R0);
-    code.set(Reg::R1, 1);
-    code.store(Reg::R0, 0, Reg::R1);
-    for jump in [unknown, unmarked, none] {
-        code.land(jump);
-    }
-    code.exit();
     code
 }

@@ -17,6 +17,7 @@ pub mod call_trace;
 pub mod calls;
 pub mod fault_trace;
 pub mod inject;
+pub mod marked;
 pub mod oracle;
 pub mod own_process;
 pub mod perf;

@@ -79,7 +79,9 @@ impl ObservedCalls {
             ..CallFilter::default()
         };
         let filters = call_table::observable().map(|nr| (nr, filter));
-        let rings = CallRings::open(contents, filters, ring_bytes)?;
+        // The program will be a child of this process.
+        let root = std::process::id();
+        let rings = CallRings::open(root, contents, filters, ring_bytes)?;
         Ok(ObservedCalls {
             rings,
             records: VecDeque::new(),

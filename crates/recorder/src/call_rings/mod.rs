@@ -1,9 +1,10 @@
-//! Rings of the calls, mappings and tasks of the whole machine, one per CPU.
+//! Rings of the calls, mappings and tasks of one process and its descendants, one per CPU.
 //!
-//! The events count for every task, not for the observed ones: an event that belongs to a task is
-//! switched with it, which costs a busy server more at each switch than all records of other
-//! programs' memory calls, which are rare. BPF programs select the calls
-//! ([`vmarea_linux_sys::call_trace`]). The reader keeps the records of the observed tasks.
+//! The events count for every task, not for the observed ones, because an event that belongs to a
+//! task is switched with it, which costs a busy server more at each switch than other programs'
+//! mappings and tasks do. BPF programs select the calls ([`vmarea_linux_sys::call_trace`]) and the
+//! processes; in another than the initial PID namespace, they write the calls of all processes. The
+//! reader keeps the records of the observed tasks.
 //! Records come back in order of time; see [`crate::samples`], whose rings work in the same way.
 
 pub(crate) mod record;
@@ -11,7 +12,8 @@ pub(crate) mod record;
 use crate::Stacks;
 use crate::clock::clock;
 use crate::samples::{
-    BTF_PATH, MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, wakeup_bytes,
+    BTF_PATH, MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, sees_all_ids,
+    wakeup_bytes,
 };
 use record::{Decoder, Observed, Record};
 use std::io;
@@ -19,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use vmarea_linux_sys::bpf::LoadError;
 use vmarea_linux_sys::btf::Btf;
 use vmarea_linux_sys::call_trace::{CallFilter, CallTrace, Output};
+use vmarea_linux_sys::marked::MarkedProcesses;
 use vmarea_linux_sys::perf::{Begin, EVERY_TASK, Event, What};
 use vmarea_linux_sys::ring::Ring;
 use vmarea_trace::event::Nanos;
@@ -64,6 +67,8 @@ struct Cpu {
 pub(crate) struct CallRings {
     /// `None` once the recording has ended.
     trace: Option<CallTrace>,
+    /// The processes whose calls are written; `None` for all.
+    _processes: Option<MarkedProcesses>,
     cpus: Vec<Cpu>,
     decoder: Decoder,
     /// Records that are too recent to be returned.
@@ -74,11 +79,13 @@ pub(crate) struct CallRings {
 }
 
 impl CallRings {
-    /// Opens rings of at most `ring_bytes` each, or smaller ones if locked memory is limited.
+    /// Opens rings for process `root` and its future children, of at most `ring_bytes` each, or
+    /// smaller ones if locked memory is limited.
     ///
     /// # Errors
     /// The errors of [`crate::samples::Samples::open_at`].
     pub(crate) fn open(
+        root: u32,
         contents: Contents,
         filters: impl IntoIterator<Item = (u32, CallFilter)>,
         ring_bytes: usize,
@@ -101,8 +108,10 @@ impl CallRings {
                 }
             }
         }
+        let (trace, processes) = trace(root, filters, &cpus)?;
         Ok(CallRings {
-            trace: Some(trace(filters, &cpus)?),
+            trace: Some(trace),
+            _processes: processes,
             cpus,
             decoder: Decoder::default(),
             held: Vec::new(),
@@ -214,11 +223,12 @@ fn open_cpu(contents: Contents, number: u32, ring_bytes: usize) -> io::Result<Cp
     })
 }
 
-/// Begins to write calls into the rings.
+/// Begins to write the calls of process `root` and its future children into the rings.
 fn trace(
+    root: u32,
     filters: impl IntoIterator<Item = (u32, CallFilter)>,
     cpus: &[Cpu],
-) -> Result<CallTrace, SamplesError> {
+) -> Result<(CallTrace, Option<MarkedProcesses>), SamplesError> {
     let btf = Btf::parse(std::fs::read(BTF_PATH)?).map_err(io::Error::other)?;
     let outputs: Vec<Output<'_>> = cpus
         .iter()
@@ -228,8 +238,18 @@ fn trace(
             with_stack: cpu.calls[1].as_fd(),
         })
         .collect();
-    let attached = CallTrace::attach(&btf, filters, &outputs);
-    attached.map_err(|LoadError { cause, verdict }| match cause.raw_os_error() {
+    let attach = || -> Result<_, LoadError> {
+        let processes = match sees_all_ids() {
+            true => Some(MarkedProcesses::attach(&btf)?),
+            false => None,
+        };
+        if let Some(processes) = &processes {
+            processes.mark(root)?;
+        }
+        let trace = CallTrace::attach(&btf, filters, &outputs, processes.as_ref())?;
+        Ok((trace, processes))
+    };
+    attach().map_err(|LoadError { cause, verdict }| match cause.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if verdict.is_empty() => SamplesError::CallsForbidden,
         _ => io::Error::other(format!("BPF: {cause} {verdict}")).into(),
     })

@@ -180,7 +180,8 @@ impl<'a> Observer<'a> {
             owner: What::TaskRecords,
             stack_bytes: stack_bytes(options.stacks),
         };
-        let rings = CallRings::open(contents, points::filters(options.stacks), ring_bytes)?;
+        let root = options.pid.cast_unsigned();
+        let rings = CallRings::open(root, contents, points::filters(options.stacks), ring_bytes)?;
         let mut notes = Vec::new();
         let samples = match options.faults {
             Faults::Record => Some(Samples::follow(options.pid)?),

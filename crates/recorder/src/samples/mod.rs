@@ -38,7 +38,7 @@ use vmarea_trace::event::{FaultSource, Nanos};
 
 pub use error::SamplesError;
 pub(crate) use error::explain;
-pub(crate) use programs::BTF_PATH;
+pub(crate) use programs::{BTF_PATH, sees_all_ids};
 use record::Decoder;
 pub(crate) use record::{split_record, u32_at, u64_at};
 use sizes::RING_BYTES;

@@ -19,6 +19,12 @@ pub(crate) const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 /// Name of the initial PID namespace (`PROC_PID_INIT_INO`).
 const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
 
+/// True if this process knows processes by the IDs by which BPF programs know them.
+pub(crate) fn sees_all_ids() -> bool {
+    let namespace = fs::read_link("/proc/self/ns/pid");
+    namespace.is_ok_and(|namespace| namespace.as_os_str() == INITIAL_NAMESPACE)
+}
+
 impl Samples {
     /// Opens rings for process `pid` and its future children: by BPF programs if they are permitted,
     /// otherwise like [`Samples::open`].
@@ -33,8 +39,7 @@ impl Samples {
     }
 
     pub(super) fn by_programs(pid: i32, ring_bytes: usize) -> Result<Samples, SamplesError> {
-        let namespace = fs::read_link("/proc/self/ns/pid")?;
-        if namespace.as_os_str() != INITIAL_NAMESPACE {
+        if !sees_all_ids() {
             return Err(SamplesError::Unsupported);
         }
         let btf = Btf::parse(fs::read(BTF_PATH)?).map_err(io::Error::other)?;

@@ -113,7 +113,9 @@ impl<'a> Writer<'a> {
         begin_write([parent]);
         begin_write([left, leaf]);
         for _ in have..have.midpoint(LEAF) {
-            left.push(leaf.remove(leaf.order(), 0));
+            let order = leaf.order();
+            left.push(leaf.entry(order, 0));
+            leaf.remove(order, 0);
         }
         let moved = left.largest_gap(have..left.order().len(), 0);
         parent.set_room(place, parent.room(place).max(moved));
@@ -137,7 +139,9 @@ impl<'a> Writer<'a> {
         begin_write([leaf, right]);
         for _ in have..have.midpoint(LEAF) {
             let order = leaf.order();
-            right.insert(right.order(), 0, leaf.remove(order, order.len() - 1));
+            let last = order.len() - 1;
+            right.insert(right.order(), 0, leaf.entry(order, last));
+            leaf.remove(order, last);
         }
         let end = leaf.last_end();
         let moved = right.largest_gap(0..right.order().len() - have, end);

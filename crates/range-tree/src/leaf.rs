@@ -60,6 +60,14 @@ impl Order {
         (self.0 >> (BITS * rank + BITS)) as usize & LEAF
     }
 
+    /// Returns the order with another length. The slots after the last range become free, or those
+    /// that were free are taken.
+    #[inline]
+    fn with_len(self, len: usize) -> Order {
+        debug_assert!(len <= LEAF);
+        Order(self.0 & !15 | len as u64)
+    }
+
     /// Returns the order after an insertion, and the slot of the new range.
     #[inline]
     fn inserted(self, rank: usize) -> (Order, usize) {
@@ -197,18 +205,17 @@ impl Leaf {
     /// Adds a range above all others.
     pub fn push(&self, e: Entry) {
         let order = self.order();
-        self.insert(order, order.len(), e);
+        self.set(order, order.len(), e);
+        self.set_order(order.with_len(order.len() + 1));
     }
 
-    /// Removes and returns the range with the given rank from a leaf that has the given order.
+    /// Removes the range with the given rank from a leaf that has the given order.
     #[inline]
-    pub fn remove(&self, order: Order, rank: usize) -> Entry {
-        let gone = self.entry(order, rank);
+    pub fn remove(&self, order: Order, rank: usize) {
         let len = order.len();
         shift_down(&self.ends[rank + 1..len + 1], copy_word);
         self.ends[len & LEAF].store(u64::MAX, Ordering::Relaxed);
         self.set_order(order.removed(rank));
-        gone
     }
 
     /// Returns the range with the given rank.
@@ -218,11 +225,15 @@ impl Leaf {
 
     /// Moves the ranges of `source` from rank `from` on to the end of this leaf.
     pub fn take(&self, source: &Self, from: usize) {
-        let len = source.order().len();
-        (from..len).for_each(|rank| self.push(source.ranked(rank)));
-        for rank in (from..len).rev() {
-            source.remove(source.order(), rank);
+        let (order, theirs) = (self.order(), source.order());
+        let mut len = order.len();
+        for rank in from..theirs.len() {
+            self.set(order, len, source.entry(theirs, rank));
+            source.ends[(rank + 1) & LEAF].store(u64::MAX, Ordering::Relaxed);
+            len += 1;
         }
+        self.set_order(order.with_len(len));
+        source.set_order(theirs.with_len(from));
     }
 
     /// Returns the largest gap before a range with a rank in `ranks`, where `floor` is the end of

@@ -255,7 +255,7 @@ impl Inner {
 
     #[inline]
     pub fn room(&self, row: usize) -> u64 {
-        self.rooms[row].load(Ordering::Relaxed)
+        self.rooms[row % INNER].load(Ordering::Relaxed)
     }
 
     /// Returns the end of the row before `row`, or `floor` for the first row.
@@ -301,7 +301,7 @@ impl Inner {
 
     #[inline]
     pub fn set_room(&self, row: usize, room: u64) {
-        self.rooms[row].store(room, Ordering::Relaxed);
+        self.rooms[row % INNER].store(room, Ordering::Relaxed);
     }
 
     pub fn set_end(&self, row: usize, end: u64) {

@@ -106,6 +106,16 @@ impl<'p, 't> Path<'p, 't> {
         }
     }
 
+    /// Returns the gap before a range that starts at `start` and has the given rank in the leaf; 0
+    /// if it is the first range.
+    #[inline]
+    pub fn gap_before(self, leaf: &Leaf, rank: usize, start: u64) -> u64 {
+        match rank {
+            0 => gap_between(self.floor(), start),
+            _ => start - leaf.end_before(rank),
+        }
+    }
+
     /// Returns the first range above the one with the given rank in the leaf.
     pub fn above(
         mut self,

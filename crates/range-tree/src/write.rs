@@ -115,7 +115,7 @@ impl<'a> Writer<'a> {
         let left = order.len() - 1;
         if rank < left && left > MERGEABLE / 2 {
             let above = leaf.start(order, rank + 1);
-            let gap = gap_between(path.end_below(leaf, rank), above);
+            let gap = path.gap_before(leaf, rank, above);
             self.with_change(|_| {
                 path.raise(gap);
                 change_leaf(leaf, |leaf| leaf.remove(order, rank));

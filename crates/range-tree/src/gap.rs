@@ -65,36 +65,34 @@ impl Window<'_> {
 impl RangeTree {
     /// Returns the lowest gap of at least `len` in the window `[low, high)`, clipped to the window.
     pub fn gap_lowest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
-        self.search(low, high, len, Self::lowest_in_window)
+        self.search((low, high, len), Self::lowest_in_window).0
     }
 
     /// Returns the highest gap of at least `len` in the window `[low, high)`, clipped to the
     /// window.
     pub fn gap_highest(&self, low: u64, high: u64, len: u64) -> Option<(u64, u64)> {
-        self.search(low, high, len, Self::highest_in_window)
+        self.search((low, high, len), Self::highest_in_window).0
     }
 
-    /// Runs a search, and repeats it as a writer if it was misled.
+    /// Runs a search, and repeats it as a writer if it was misled. Returns how often it was.
     #[inline]
     fn search(
         &self,
-        low: u64,
-        high: u64,
-        len: u64,
+        (low, high, len): (u64, u64, u64),
         search: impl Fn(&Self, Window<'_>) -> Option<Gap>,
-    ) -> Option<Gap> {
-        let misled = Cell::new(false);
+    ) -> (Option<Gap>, u64) {
+        let misled = Cell::new(0);
         let window = Window {
             low,
             high,
             len: len.max(1),
-            vain: &|_, _, _| misled.set(true),
+            vain: &|_, _, _| misled.set(misled.get() + 1),
         };
         let answer = self.on_stable_tree(|| search(self, window));
-        if misled.get() {
+        if misled.get() > 0 {
             self.lower_rooms(window, &search);
         }
-        answer
+        (answer, misled.get())
     }
 
     /// Repeats a search and lowers the rooms that misled it, unless there is a writer.
@@ -286,6 +284,47 @@ impl RangeTree {
                 }
                 Continue(all)
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::{Entry, RangeTree};
+
+    fn range(i: u64) -> Entry {
+        Entry {
+            start: i * 10,
+            end: i * 10 + 8,
+            value: i,
+        }
+    }
+
+    /// Each change that misleads a search misleads only one, in each direction.
+    #[test]
+    fn a_search_is_misled_once() {
+        const RANGES: u64 = if cfg!(miri) { 60 } else { 500 };
+        let tree = RangeTree::new();
+        let scattered = (0..RANGES).map(|i| i * 77 % RANGES);
+        scattered.for_each(|i| tree.write().insert(range(i)));
+        let nothing = (0, RANGES * 10 - 2, 9);
+        let searches = [RangeTree::lowest_in_window, RangeTree::highest_in_window];
+        for (first, second) in [(0, 1), (1, 0)] {
+            let (found, misled) = tree.search(nothing, searches[first]);
+            assert!(found.is_none() && misled > RANGES / 12, "{misled} times");
+            for again in [first, second] {
+                assert_eq!(tree.search(nothing, searches[again]), (None, 0));
+            }
+            assert_eq!(tree.validate(), Ok(()));
+            for i in 0..RANGES {
+                tree.write().remove(range(i).start);
+                tree.write().insert(range(i));
+            }
+        }
+        tree.write().remove(range(7).start);
+        for search in searches {
+            let (found, _) = tree.search(nothing, search);
+            assert_eq!(found, Some((68, 80)));
         }
     }
 }

@@ -184,10 +184,15 @@ impl Leaf {
     /// Writes the range with the given rank.
     #[inline]
     pub fn set(&self, order: Order, rank: usize, e: Entry) {
-        let [start, value] = &self.rows[order.slot(rank)];
-        start.store(e.start, Ordering::Relaxed);
-        value.store(e.value, Ordering::Relaxed);
-        self.ends[(rank + 1) & LEAF].store(e.end, Ordering::Relaxed);
+        self.rows[order.slot(rank)][1].store(e.value, Ordering::Relaxed);
+        self.set_bounds(order, rank, (e.start, e.end));
+    }
+
+    /// Writes the bounds of the range with the given rank.
+    #[inline]
+    pub fn set_bounds(&self, order: Order, rank: usize, (start, end): (u64, u64)) {
+        self.rows[order.slot(rank)][0].store(start, Ordering::Relaxed);
+        self.ends[(rank + 1) & LEAF].store(end, Ordering::Relaxed);
     }
 
     /// Inserts a range, which then has the given rank, into a leaf that has the given order.

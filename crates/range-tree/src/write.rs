@@ -155,15 +155,18 @@ impl<'a> Writer<'a> {
         let (path, leaf, order, rank) = self
             .locate(old, &steps)
             .expect("no range starts at the given address");
-        let value = leaf.entry(order, rank).value;
-        let below = path.end_below(leaf, rank);
-        assert!(below <= start, "range overlaps its left neighbour");
-        let change = |leaf: &Leaf| leaf.set(order, rank, Entry { start, end, value });
+        let mut gap = 0;
+        if start != old {
+            let below = path.end_below(leaf, rank);
+            assert!(below <= start, "range overlaps its left neighbour");
+            gap = gap_between(below, start);
+        }
+        let change = |leaf: &Leaf| leaf.set_bounds(order, rank, (start, end));
         if rank + 1 < order.len() {
             let above = leaf.start(order, rank + 1);
             assert!(end <= above, "range overlaps its right neighbour");
             self.with_change(|_| {
-                path.raise(gap_between(below, start).max(above - end));
+                path.raise(gap.max(above - end));
                 change_leaf(leaf, change);
             });
         } else {
@@ -171,7 +174,7 @@ impl<'a> Writer<'a> {
             let fits = above.start().is_none_or(|above| end <= above);
             assert!(fits, "range overlaps its right neighbour");
             self.with_change(|w| {
-                path.raise(gap_between(below, start));
+                path.raise(gap);
                 path.raise_above(w.tree, above, end);
                 change_leaf_and_end(path, leaf, Some(end), change);
             });

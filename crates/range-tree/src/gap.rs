@@ -10,6 +10,7 @@
 //! the rooms that misled it. A room is lowered at most once for each change that left it too large,
 //! so the changes pay for it.
 
+use crate::leaf::Leaf;
 use crate::node::{Inner, NodePtr};
 use crate::pool::NodeRef;
 use crate::{Contended, RangeTree, Writer};
@@ -45,8 +46,20 @@ struct Place {
     depth: usize,
 }
 
+impl Place {
+    #[inline]
+    fn child(self, inner: &Inner, row: usize) -> Place {
+        Place {
+            node: inner.child(row),
+            floor: inner.end_below(row, self.floor),
+            depth: self.depth + 1,
+        }
+    }
+}
+
 impl Window<'_> {
     /// Clips a gap to the window. Returns `None` if the result is too small.
+    #[inline]
     fn clipped(&self, start: u64, end: u64) -> Option<Gap> {
         let (start, end) = (start.max(self.low), end.min(self.high));
         (end > start && end - start >= self.len).then_some((start, end))
@@ -97,7 +110,7 @@ impl RangeTree {
 
     /// Repeats a search and lowers the rooms that misled it, unless there is a writer.
     #[cold]
-    fn lower_rooms(&self, window: Window<'_>, search: impl Fn(&Self, Window<'_>) -> Option<Gap>) {
+    fn lower_rooms(&self, window: Window<'_>, search: &dyn Fn(&Self, Window<'_>) -> Option<Gap>) {
         let Some(pool) = self.writer.try_lock() else {
             return;
         };
@@ -118,6 +131,7 @@ impl RangeTree {
 
     /// Runs a search, and repeats it if the tree has changed meanwhile. The last attempt blocks
     /// writers.
+    #[inline]
     fn on_stable_tree<T>(&self, search: impl Fn() -> T) -> T {
         for _ in 0..MAX_ATTEMPTS {
             if let Ok(answer) = self.try_on_stable_tree(&search) {
@@ -129,6 +143,7 @@ impl RangeTree {
         search()
     }
 
+    #[inline]
     fn try_on_stable_tree<T>(&self, search: impl Fn() -> T) -> Result<T, Contended> {
         // ORDERING: Acquire, pairs with the Release at the end of `Writer::with_change`.
         let before = self.changes.load(Ordering::Acquire);
@@ -166,6 +181,7 @@ impl RangeTree {
         None
     }
 
+    #[inline(always)]
     fn lowest_in_window(&self, w: Window<'_>) -> Option<Gap> {
         let (root, last) = self.whole();
         // No room includes the gap before the first range.
@@ -181,6 +197,7 @@ impl RangeTree {
         }
     }
 
+    #[inline(always)]
     fn highest_in_window(&self, w: Window<'_>) -> Option<Gap> {
         let (root, last) = self.whole();
         if w.high > last && w.decides(last, w.high, last <= w.low) {
@@ -200,91 +217,97 @@ impl RangeTree {
         }
     }
 
+    /// Searches a leaf upwards; see [`lowest`](Self::lowest).
+    #[inline]
+    fn lowest_in_leaf(leaf: &Leaf, floor: u64, at: u64, w: Window<'_>) -> Search {
+        let (order, first) = (leaf.order(), leaf.first_ending_after(at));
+        let mut below = at;
+        for (rank, slot) in (first..order.len()).zip(order.upwards(first)) {
+            let start = leaf.start_in(slot);
+            if w.decides(below, start, start >= w.high) {
+                return Break(w.clipped(below, start));
+            }
+            below = leaf.end_before(rank + 1);
+        }
+        Continue(first == 0 && (at == floor || floor == 0))
+    }
+
+    /// Searches a leaf downwards; see [`highest`](Self::highest).
+    #[inline]
+    fn highest_in_leaf(leaf: &Leaf, floor: u64, at: u64, w: Window<'_>) -> Search {
+        let order = leaf.order();
+        let above = order.len().min(leaf.first_ending_after(at - 1) + 1);
+        let Some(last) = above.checked_sub(1) else {
+            return Continue(false);
+        };
+        // Only the last of the ranges can begin above the place where the search begins.
+        let mut limit = at;
+        for (rank, slot) in (0..above).rev().zip(order.downwards(last)) {
+            let start = leaf.start_in(slot).min(limit);
+            let end = leaf.end_below(rank, floor);
+            if w.decides(end, start, end <= w.low) {
+                return Break(w.clipped(end, start));
+            }
+            limit = u64::MAX;
+        }
+        Continue(above == order.len() && at == leaf.end_before(above))
+    }
+
     /// Searches a node upwards. The addresses below `at` have already been searched.
-    fn lowest(&self, place: Place, mut at: u64, w: Window<'_>) -> Search {
+    #[inline(always)]
+    fn lowest(&self, place: Place, at: u64, w: Window<'_>) -> Search {
         match self.node(place.node) {
             None => Continue(false),
-            Some(NodeRef::Leaf(leaf)) => {
-                let (order, first) = (leaf.order(), leaf.first_ending_after(at));
-                let all = first == 0 && (at == place.floor || place.floor == 0);
-                for rank in first..order.len() {
-                    let start = leaf.start(order, rank);
-                    if w.decides(at, start, start >= w.high) {
-                        return Break(w.clipped(at, start));
-                    }
-                    at = at.max(leaf.end_before(rank + 1));
-                }
-                Continue(all)
-            }
-            Some(NodeRef::Inner(inner)) => {
-                let (mut from, len) = (inner.first_ending_after(at), inner.len());
-                let mut all = from == 0;
-                while let Some(row) = inner.next_room(from, len, w.len) {
-                    let child = Place {
-                        node: inner.child(row),
-                        floor: inner.end_below(row, place.floor),
-                        depth: place.depth + 1,
-                    };
-                    at = at.max(child.floor);
-                    if at >= w.high || place.depth == MAX_DEPTH {
-                        return Break(None);
-                    }
-                    match self.lowest(child, at, w)? {
-                        true => (w.vain)(inner, row, child.floor),
-                        false => all = false,
-                    }
-                    from = row + 1;
-                }
-                Continue(all)
-            }
+            Some(NodeRef::Leaf(leaf)) => Self::lowest_in_leaf(leaf, place.floor, at, w),
+            Some(NodeRef::Inner(inner)) => self.lowest_in_inner(inner, place, at, w),
         }
+    }
+
+    fn lowest_in_inner(&self, inner: &Inner, place: Place, mut at: u64, w: Window<'_>) -> Search {
+        let (mut from, len) = (inner.first_ending_after(at), inner.len());
+        let mut all = from == 0;
+        while let Some(row) = inner.next_room(from, len, w.len) {
+            let child = place.child(inner, row);
+            at = at.max(child.floor);
+            if at >= w.high || child.depth > MAX_DEPTH {
+                return Break(None);
+            }
+            match self.lowest(child, at, w)? {
+                true => (w.vain)(inner, row, child.floor),
+                false => all = false,
+            }
+            from = row + 1;
+        }
+        Continue(all)
     }
 
     /// Searches a node downwards. The addresses above `at`, which is at most the node's end, have
     /// already been searched.
-    fn highest(&self, place: Place, mut at: u64, w: Window<'_>) -> Search {
-        let Some(last) = at.checked_sub(1) else {
-            return Break(None);
-        };
+    #[inline(always)]
+    fn highest(&self, place: Place, at: u64, w: Window<'_>) -> Search {
         match self.node(place.node) {
+            _ if at == 0 => Break(None),
             None => Continue(false),
-            Some(NodeRef::Leaf(leaf)) => {
-                let order = leaf.order();
-                let mut above = order.len().min(leaf.first_ending_after(last) + 1);
-                let all = above == order.len() && at == leaf.end_before(above);
-                while let Some(rank) = above.checked_sub(1) {
-                    let start = leaf.start(order, rank).min(at);
-                    let end = leaf.end_below(rank, place.floor);
-                    if w.decides(end, start, end <= w.low) {
-                        return Break(w.clipped(end, start));
-                    }
-                    at = start;
-                    above = rank;
-                }
-                Continue(all)
-            }
-            Some(NodeRef::Inner(inner)) => {
-                let mut above = inner.len().min(inner.first_ending_after(last) + 1);
-                let mut all = above == inner.len();
-                while let Some(row) = inner.last_room(above, w.len) {
-                    let end = inner.end_of(row);
-                    let child = Place {
-                        node: inner.child(row),
-                        floor: inner.end_below(row, place.floor),
-                        depth: place.depth + 1,
-                    };
-                    if end <= w.low || place.depth == MAX_DEPTH {
-                        return Break(None);
-                    }
-                    match self.highest(child, at.min(end), w)? {
-                        true => (w.vain)(inner, row, child.floor),
-                        false => all = false,
-                    }
-                    above = row;
-                }
-                Continue(all)
-            }
+            Some(NodeRef::Leaf(leaf)) => Self::highest_in_leaf(leaf, place.floor, at, w),
+            Some(NodeRef::Inner(inner)) => self.highest_in_inner(inner, place, at, w),
         }
+    }
+
+    fn highest_in_inner(&self, inner: &Inner, place: Place, at: u64, w: Window<'_>) -> Search {
+        let mut above = inner.len().min(inner.first_ending_after(at - 1) + 1);
+        let mut all = above == inner.len();
+        while let Some(row) = inner.last_room(above, w.len) {
+            let (child, end) = (place.child(inner, row), inner.end_of(row));
+            if end <= w.low || child.depth > MAX_DEPTH {
+                return Break(None);
+            }
+            match self.highest(child, at.min(end), w)? {
+                true => (w.vain)(inner, row, child.floor),
+                false => all = false,
+            }
+            above = row;
+        }
+        Continue(all)
     }
 }
 

@@ -60,6 +60,27 @@ impl Order {
         (self.0 >> (BITS * rank + BITS)) as usize & LEAF
     }
 
+    /// Returns the slots of the ranges from the given rank on upwards, and then others.
+    #[inline]
+    pub fn upwards(self, rank: usize) -> impl Iterator<Item = usize> {
+        let mut slots = self.0.unbounded_shr((BITS * rank) as u32);
+        core::iter::from_fn(move || {
+            slots >>= BITS;
+            Some(slots as usize & LEAF)
+        })
+    }
+
+    /// Returns the slots of the ranges from the given rank on downwards, and then others.
+    #[inline]
+    pub fn downwards(self, rank: usize) -> impl Iterator<Item = usize> {
+        let mut slots = self.0.rotate_right((BITS * rank + BITS) as u32);
+        core::iter::from_fn(move || {
+            let slot = slots as usize & LEAF;
+            slots = slots.rotate_left(BITS as u32);
+            Some(slot)
+        })
+    }
+
     /// Returns the order with another length. The slots after the last range become free, or those
     /// that were free are taken.
     #[inline]
@@ -138,7 +159,13 @@ impl Leaf {
 
     #[inline]
     pub fn start(&self, order: Order, rank: usize) -> u64 {
-        self.rows[order.slot(rank)][0].load(Ordering::Relaxed)
+        self.start_in(order.slot(rank))
+    }
+
+    /// Returns the start of the range in a slot.
+    #[inline]
+    pub fn start_in(&self, slot: usize) -> u64 {
+        self.rows[slot & LEAF][0].load(Ordering::Relaxed)
     }
 
     /// Returns the end of the range before the one with the given rank, which must not be 0.

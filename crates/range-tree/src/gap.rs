@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Each change that misleads a search misleads only one, in each direction.
+    /// A change that misleads a search does not mislead the next one.
     #[test]
     fn a_search_is_misled_once() {
         const RANGES: u64 = if cfg!(miri) { 60 } else { 500 };
@@ -332,12 +332,10 @@ mod tests {
         scattered.for_each(|i| tree.write().insert(range(i)));
         let nothing = (0, RANGES * 10 - 2, 9);
         let searches = [RangeTree::lowest_in_window, RangeTree::highest_in_window];
-        for (first, second) in [(0, 1), (1, 0)] {
-            let (found, misled) = tree.search(nothing, searches[first]);
+        for search in searches {
+            let (found, misled) = tree.search(nothing, search);
             assert!(found.is_none() && misled > RANGES / 12, "{misled} times");
-            for again in [first, second] {
-                assert_eq!(tree.search(nothing, searches[again]), (None, 0));
-            }
+            assert_eq!(tree.search(nothing, search), (None, 0));
             assert_eq!(tree.validate(), Ok(()));
             for i in 0..RANGES {
                 tree.write().remove(range(i).start);

@@ -181,9 +181,8 @@ fn whole_window(n: usize, all: &[Entry], tree: &RangeTree, high: u64) -> Vec<f64
         let (Some(below), Some(above)) = (below, above) else {
             continue;
         };
-        let mut writer = tree.write();
         for gone in [below, e, above] {
-            writer.remove(gone.start);
+            tree.write().remove(gone.start);
         }
         let len = above.end - below.start;
         let search = |_| {
@@ -191,7 +190,7 @@ fn whole_window(n: usize, all: &[Entry], tree: &RangeTree, high: u64) -> Vec<f64
         };
         times.push(race(20_000, search, |_| ()).0);
         for back in [below, e, above] {
-            writer.insert(back);
+            tree.write().insert(back);
         }
     }
     times.sort_by(f64::total_cmp);

@@ -13,15 +13,22 @@
 //! merge            the reverse of split
 //! ```
 
-use crate::node::{INNER, Inner, LEAF, Leaf, Node, NodePtr, Row, SPARE, Span, Word};
+use crate::leaf::{LEAF, Leaf};
+use crate::node::{INNER, Inner, NodePtr, Row, SPARE, Versioned};
+use crate::path::Path;
 use crate::pool::NodeRef;
-use crate::write::{Path, Writer, make_busy, propagate_span};
+use crate::write::Writer;
 
-/// Minimum number of free rows in a neighbour to which a full leaf may move rows.
+/// Minimum number of free slots in a neighbour to which a full leaf may move ranges.
 ///
-/// The minimum is at least two, so that both leaves have free rows afterwards and no row moves back
-/// immediately.
-const MIN_FREE: usize = LEAF / 16 + 2;
+/// The minimum is at least two, so that both leaves have free slots afterwards and no range moves
+/// back immediately.
+const MIN_FREE: usize = LEAF / 4 + 2;
+
+/// Maximum total number of ranges at which two neighbouring leaves are merged. One of them then
+/// holds at most half as many, so only the removal of a range from such a leaf can lead to a merge.
+pub(crate) const MERGEABLE: usize = mergeable(LEAF);
+
 /// Returns the maximum total number of rows at which two neighbouring nodes are merged.
 const fn mergeable(capacity: usize) -> usize {
     capacity - capacity.div_ceil(4)
@@ -30,21 +37,20 @@ const fn mergeable(capacity: usize) -> usize {
 impl<'a> Writer<'a> {
     /// Adds a new root above a full root.
     pub(crate) fn add_root(&mut self, root: NodeRef<'a>) {
-        let span = match root {
-            NodeRef::Leaf(leaf) => leaf.span(LEAF),
-            NodeRef::Inner(inner) => inner.span(INNER),
+        let room = match root {
+            NodeRef::Leaf(leaf) => leaf.largest_gap(0..LEAF, 0),
+            NodeRef::Inner(inner) => inner.largest_room(),
+        };
+        let row = Row {
+            end: root.last_end(),
+            child: self.tree.root(),
+            room,
         };
         let child = self.pool.take_inner();
         if let Some(NodeRef::Inner(inner)) = self.tree.node(child) {
             inner.begin_write();
-            inner.set(
-                0,
-                Row {
-                    span,
-                    word: self.tree.root(),
-                },
-            );
-            inner.end_write(1);
+            inner.push(row);
+            inner.end_write();
         }
         self.tree.set_root(child);
         self.pool.height += 1;
@@ -67,14 +73,14 @@ impl<'a> Writer<'a> {
                     return;
                 }
                 // Inserting ranges in ascending or descending order then leaves full leaves behind.
-                let keep = match leaf.first_ending_after(start).min(LEAF) {
+                let keep = match leaf.first_ending_after(start) {
                     0 => 1,
                     LEAF => LEAF - 1,
                     _ => LEAF.div_ceil(2),
                 };
-                let fresh = self.pool.take_leaf();
-                if let Some(NodeRef::Leaf(right)) = self.tree.node(fresh) {
-                    split(parent, row, leaf, keep, right, fresh);
+                let name = self.pool.take_leaf();
+                if let Some(NodeRef::Leaf(right)) = self.tree.node(name) {
+                    split_leaf((parent, row), leaf, keep, (right, name));
                 }
             }
             NodeRef::Inner(inner) => {
@@ -83,103 +89,95 @@ impl<'a> Writer<'a> {
                     at if at >= INNER - 1 => INNER - SPARE,
                     _ => INNER.div_ceil(2),
                 };
-                let fresh = self.pool.take_inner();
-                if let Some(NodeRef::Inner(right)) = self.tree.node(fresh) {
-                    split(parent, row, inner, keep, right, fresh);
+                let name = self.pool.take_inner();
+                if let Some(NodeRef::Inner(right)) = self.tree.node(name) {
+                    split_inner((parent, row), inner, keep, (right, name));
                 }
             }
         }
     }
 
-    /// Moves rows of a full leaf to its left neighbour; returns false if that neighbour is too
+    /// Moves ranges of a full leaf to its left neighbour; returns false if that neighbour is too
     /// full.
     fn redistribute_left(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
         let Some(place) = row.checked_sub(1) else {
             return false;
         };
-        let Some(NodeRef::Leaf(left)) = self.tree.node(parent.word(place)) else {
+        let Some(NodeRef::Leaf(left)) = self.tree.node(parent.child(place)) else {
             return false;
         };
-        let have = left.len();
+        let have = left.order().len();
         if LEAF - have < MIN_FREE {
             return false;
         }
-        let moved = (LEAF - have) / 2;
         begin_write([parent]);
         begin_write([left, leaf]);
-        left.copy(have, leaf, 0, moved);
-        leaf.remove(0, moved, LEAF);
-        self.end_redistribute(parent, place, (left, have + moved), (leaf, LEAF - moved));
+        for _ in have..have.midpoint(LEAF) {
+            let order = leaf.order();
+            left.push(leaf.entry(order, 0));
+            leaf.remove(order, 0);
+        }
+        let moved = left.largest_gap(have..left.order().len(), 0);
+        parent.set_room(place, parent.room(place).max(moved));
+        parent.set_end(place, left.last_end());
+        end_write([left, leaf]);
+        end_write([parent]);
         true
     }
 
-    /// Moves rows of a full leaf to its right neighbour; returns false if that neighbour is too
+    /// Moves ranges of a full leaf to its right neighbour; returns false if that neighbour is too
     /// full.
     fn redistribute_right(&self, parent: &Inner, row: usize, leaf: &Leaf) -> bool {
-        if row + 1 >= parent.len() {
-            return false;
-        }
-        let Some(NodeRef::Leaf(right)) = self.tree.node(parent.word(row + 1)) else {
+        let Some(NodeRef::Leaf(right)) = self.tree.node(parent.child(row + 1)) else {
             return false;
         };
-        let have = right.len();
+        let have = right.order().len();
         if LEAF - have < MIN_FREE {
             return false;
         }
-        let moved = (LEAF - have) / 2;
         begin_write([parent]);
         begin_write([leaf, right]);
-        for i in (0..have).rev() {
-            right.set(i + moved, right.row(i));
+        for _ in have..have.midpoint(LEAF) {
+            let order = leaf.order();
+            let last = order.len() - 1;
+            right.insert(right.order(), 0, leaf.entry(order, last));
+            leaf.remove(order, last);
         }
-        right.copy(0, leaf, LEAF - moved, moved);
-        leaf.remove(LEAF - moved, moved, LEAF);
-        self.end_redistribute(parent, row, (leaf, LEAF - moved), (right, have + moved));
+        let end = leaf.last_end();
+        let moved = right.largest_gap(0..right.order().len() - have, end);
+        parent.set_room(row + 1, parent.room(row + 1).max(moved));
+        parent.set_end(row, end);
+        end_write([leaf, right]);
+        end_write([parent]);
         true
-    }
-
-    fn end_redistribute(
-        &self,
-        parent: &Inner,
-        place: usize,
-        left: (&Leaf, usize),
-        right: (&Leaf, usize),
-    ) {
-        parent.set_span(place, left.0.span(left.1));
-        parent.set_span(place + 1, right.0.span(right.1));
-        left.0.end_write(left.1);
-        right.0.end_write(right.1);
-        parent.end_write(parent.len());
     }
 
     /// Removes a leaf and its only remaining range, and every ancestor that becomes empty.
-    pub(crate) fn unlink_leaf(&mut self, path: &mut Path<'a>, leaf: &'a Leaf) {
+    pub(crate) fn unlink_leaf(&mut self, mut path: Path<'_, 'a>, leaf: &'a Leaf) {
         leaf.begin_write();
+        leaf.remove(leaf.order(), 0);
         let mut emptied = NodeRef::Leaf(leaf);
         while let Some((inner, row)) = path.pop() {
             let len = inner.len();
-            let gone = inner.word(row);
+            let gone = inner.child(row);
             if len == 1 {
                 inner.begin_write();
+                inner.remove(0);
                 self.retire_empty(emptied, gone);
                 emptied = NodeRef::Inner(inner);
                 continue;
             }
-            let start = inner.start(usize::from(row == 0));
-            let end = inner.end_of(len - 1 - usize::from(row == len - 1));
-            make_busy(path, (start, end));
+            let last = row == len - 1;
+            if last {
+                path.begin_write();
+            }
             inner.begin_write();
-            inner.remove(row, 1, len);
-            inner.end_write(len - 1);
+            inner.remove(row);
+            inner.end_write();
             self.retire_empty(emptied, gone);
-            propagate_span(
-                path,
-                Span {
-                    gap: inner.span(len - 1).gap,
-                    start,
-                    end,
-                },
-            );
+            if last {
+                path.end_write(inner.end_of(len - 2));
+            }
             if (len - 1) * 2 <= INNER {
                 self.rebalance(path);
             }
@@ -193,8 +191,8 @@ impl<'a> Writer<'a> {
 
     fn retire_empty(&mut self, node: NodeRef<'a>, child: NodePtr) {
         match node {
-            NodeRef::Leaf(leaf) => leaf.end_write(0),
-            NodeRef::Inner(inner) => inner.end_write(0),
+            NodeRef::Leaf(leaf) => leaf.end_write(),
+            NodeRef::Inner(inner) => inner.end_write(),
         }
         self.pool.retire(child);
     }
@@ -203,7 +201,7 @@ impl<'a> Writer<'a> {
     ///
     /// Two neighbours are merged if one node can hold the rows of both and has free rows
     /// afterwards.
-    pub(crate) fn rebalance(&mut self, path: &mut Path<'a>) {
+    pub(crate) fn rebalance(&mut self, mut path: Path<'_, 'a>) {
         while let Some((parent, row)) = path.pop() {
             let merged = self.merge(parent, row)
                 || row
@@ -217,8 +215,9 @@ impl<'a> Writer<'a> {
             && root.len() == 1
         {
             let old = self.tree.root();
-            self.tree.set_root(root.word(0));
+            self.tree.set_root(root.child(0));
             root.begin_write();
+            root.remove(0);
             self.retire_empty(NodeRef::Inner(root), old);
             self.pool.height -= 1;
         }
@@ -226,16 +225,13 @@ impl<'a> Writer<'a> {
 
     /// Merges the child at `row` with its right neighbour if both exist and are small enough.
     fn merge(&mut self, parent: &'a Inner, row: usize) -> bool {
-        if row + 1 >= parent.len() {
-            return false;
-        }
-        let gone = parent.word(row + 1);
-        let merged = match (self.tree.node(parent.word(row)), self.tree.node(gone)) {
+        let gone = parent.child(row + 1);
+        let merged = match (self.tree.node(parent.child(row)), self.tree.node(gone)) {
             (Some(NodeRef::Leaf(left)), Some(NodeRef::Leaf(right))) => {
-                merge(parent, row, left, right)
+                merge_leaves(parent, row, left, right)
             }
             (Some(NodeRef::Inner(left)), Some(NodeRef::Inner(right))) => {
-                merge(parent, row, left, right)
+                merge_inners(parent, row, left, right)
             }
             _ => false,
         };
@@ -249,67 +245,92 @@ impl<'a> Writer<'a> {
 impl NodeRef<'_> {
     pub(crate) fn is_full(self) -> bool {
         match self {
-            NodeRef::Leaf(leaf) => leaf.len() == LEAF,
+            NodeRef::Leaf(leaf) => leaf.order().len() == LEAF,
             NodeRef::Inner(inner) => inner.len() == INNER,
         }
     }
 }
 
-fn begin_write<W: Word, const N: usize, const G: usize, const K: usize>(
-    nodes: [&Node<W, N, G>; K],
-) {
-    for node in nodes {
-        node.begin_write();
-    }
+fn begin_write<T: Versioned, const K: usize>(nodes: [&T; K]) {
+    nodes.into_iter().for_each(T::begin_write);
 }
 
-/// Splits a full node: `left` keeps `keep` rows, and `right` gets the others. `right` becomes the
+fn end_write<T: Versioned, const K: usize>(nodes: [&T; K]) {
+    nodes.into_iter().for_each(T::end_write);
+}
+
+/// Splits a full leaf: `left` keeps `keep` ranges, and `right` gets the others. `right` becomes the
 /// row after `left` in the parent.
-fn split<W: Word, const N: usize, const G: usize>(
-    parent: &Inner,
-    row: usize,
-    left: &Node<W, N, G>,
+fn split_leaf(
+    (parent, row): (&Inner, usize),
+    left: &Leaf,
     keep: usize,
-    right: &Node<W, N, G>,
-    name: NodePtr,
+    (right, child): (&Leaf, NodePtr),
 ) {
-    let rows = parent.len();
     begin_write([parent]);
     begin_write([left, right]);
-    right.copy(0, left, keep, N - keep);
-    left.remove(keep, N - keep, N);
-    parent.insert(
-        row + 1,
-        rows,
-        Row {
-            span: right.span(N - keep),
-            word: name,
-        },
-    );
-    parent.set_span(row, left.span(keep));
-    left.end_write(keep);
-    right.end_write(N - keep);
-    parent.end_write(rows + 1);
+    right.take(left, keep);
+    let end = left.last_end();
+    let room = right.largest_gap(0..LEAF - keep, end);
+    let upper = Row {
+        end: parent.end_of(row),
+        child,
+        room,
+    };
+    parent.insert(row + 1, upper);
+    parent.set_end(row, end);
+    end_write([left, right]);
+    end_write([parent]);
 }
 
-fn merge<W: Word, const N: usize, const G: usize>(
-    parent: &Inner,
-    row: usize,
-    left: &Node<W, N, G>,
-    right: &Node<W, N, G>,
-) -> bool {
-    let (rows, have, more) = (parent.len(), left.len(), right.len());
-    if have + more > mergeable(N) {
+/// Like [`split_leaf`], for an inner node.
+fn split_inner(
+    (parent, row): (&Inner, usize),
+    left: &Inner,
+    keep: usize,
+    (right, child): (&Inner, NodePtr),
+) {
+    begin_write([parent, left, right]);
+    right.take(left, keep);
+    let upper = Row {
+        end: parent.end_of(row),
+        child,
+        room: right.largest_room(),
+    };
+    parent.insert(row + 1, upper);
+    parent.set_end(row, left.end_of(keep - 1));
+    parent.set_room(row, left.largest_room());
+    end_write([left, right, parent]);
+}
+
+fn merge_leaves(parent: &Inner, row: usize, left: &Leaf, right: &Leaf) -> bool {
+    if left.order().len() + right.order().len() > MERGEABLE {
         return false;
     }
     begin_write([parent]);
     begin_write([left, right]);
-    left.copy(have, right, 0, more);
-    right.remove(0, more, more);
-    parent.remove(row + 1, 1, rows);
-    parent.set_span(row, left.span(have + more));
-    left.end_write(have + more);
-    right.end_write(0);
-    parent.end_write(rows - 1);
+    left.take(right, 0);
+    remove_merged(parent, row);
+    end_write([left, right]);
+    end_write([parent]);
     true
+}
+
+fn merge_inners(parent: &Inner, row: usize, left: &Inner, right: &Inner) -> bool {
+    if left.len() + right.len() > mergeable(INNER) {
+        return false;
+    }
+    begin_write([parent, left, right]);
+    left.take(right, 0);
+    remove_merged(parent, row);
+    end_write([left, right, parent]);
+    true
+}
+
+/// Removes the row after `row`, whose child was merged into that of `row`.
+fn remove_merged(parent: &Inner, row: usize) {
+    let (left, right) = (parent.row(row), parent.row(row + 1));
+    parent.remove(row + 1);
+    parent.set_end(row, right.end);
+    parent.set_room(row, left.room.max(right.room));
 }

@@ -3,9 +3,10 @@
 //! All nodes are full, except for the last one on each level. They are written before the root
 //! pointer makes them visible, so nothing is shifted, split or written twice.
 
-use crate::node::{INNER, LEAF, NodePtr, Row};
+use crate::leaf::LEAF;
+use crate::node::{INNER, Row, Versioned};
 use crate::pool::NodeRef;
-use crate::write::{Writer, row_of};
+use crate::write::{Writer, change_leaf};
 use crate::{Entry, OutOfMemory};
 
 /// Returns the number of ranges for which a tree with `height` levels of inner nodes has room.
@@ -62,41 +63,39 @@ impl Writer<'_> {
             height += 1;
         }
         self.with_change(|w| {
-            let root = w.subtree(ranges, height);
-            w.tree.set_root(root.word);
+            let root = w.subtree(ranges, height, 0);
+            w.tree.set_root(root.child);
             w.pool.height = height;
         });
         self.count(ranges.len() as isize);
     }
 
     /// Makes a node for ranges, and all nodes below it; returns the node's row for its parent.
-    fn subtree(&mut self, ranges: &[Entry], height: usize) -> Row<NodePtr> {
+    /// `floor` is the end of the range before the first one.
+    fn subtree(&mut self, ranges: &[Entry], height: usize, mut floor: u64) -> Row {
         let tree = self.tree;
-        let word = match height {
+        let child = match height {
             0 => self.pool.take_leaf(),
             _ => self.pool.take_inner(),
         };
-        let span = match tree.node(word).expect("a node from the pool") {
+        let node = tree.node(child).expect("a node from the pool");
+        let room = match node {
             NodeRef::Leaf(leaf) => {
-                leaf.begin_write();
-                for (at, range) in ranges.iter().enumerate() {
-                    leaf.set(at, row_of(*range));
-                }
-                leaf.end_write(ranges.len());
-                leaf.span(ranges.len())
+                change_leaf(leaf, |leaf| ranges.iter().for_each(|e| leaf.push(*e)));
+                leaf.largest_gap(0..ranges.len(), floor)
             }
             NodeRef::Inner(inner) => {
-                let parts = ranges.chunks(room(height - 1));
-                let len = parts.len();
                 inner.begin_write();
-                for (at, part) in parts.enumerate() {
-                    let row = self.subtree(part, height - 1);
-                    inner.set(at, row);
+                for part in ranges.chunks(room(height - 1)) {
+                    let row = self.subtree(part, height - 1, floor);
+                    floor = row.end;
+                    inner.push(row);
                 }
-                inner.end_write(len);
-                inner.span(len)
+                inner.end_write();
+                inner.largest_room()
             }
         };
-        Row { span, word }
+        let end = node.last_end();
+        Row { end, child, room }
     }
 }

@@ -1,12 +1,14 @@
 //! Changes to several ranges in one step: one range takes in its neighbours, or is cut into several.
 //!
-//! If all ranges are in one leaf with enough room, only this leaf and the ancestors whose bounds
+//! If all ranges are in one leaf with enough room, only this leaf and the ancestors whose ends
 //! change are written, once. Otherwise the ranges change one after the other, and a reader may see
 //! a state in between, in which some addresses are in no range.
 
 use crate::Entry;
-use crate::node::{LEAF, Leaf};
-use crate::write::{Writer, left_end, right_start, row_of};
+use crate::balance::MERGEABLE;
+use crate::leaf::{LEAF, gap_between};
+use crate::path::Steps;
+use crate::write::{Writer, change_leaf_and_end};
 
 impl<'a> Writer<'a> {
     /// Changes the bounds of the range that starts at `old`, and removes all other ranges within
@@ -16,53 +18,41 @@ impl<'a> Writer<'a> {
     /// If no range starts at `old`, or if the new range is empty or overlaps part of another range.
     pub fn absorb(&mut self, old: u64, start: u64, end: u64) {
         assert!(start < end, "empty range");
-        let (mut path, leaf, at) = self
-            .locate(old)
+        let steps = Steps::new();
+        let (path, leaf, order, at) = self
+            .locate(old, &steps)
             .expect("no range starts at the given address");
-        let len = leaf.len();
+        let len = order.len();
         let (mut first, mut last) = (at, at);
-        while first > 0 && leaf.start(first - 1) >= start {
+        while first > 0 && leaf.ranked(first - 1).start >= start {
             first -= 1;
         }
-        while last + 1 < len && leaf.end_of(last + 1) <= end {
+        while last + 1 < len && leaf.ranked(last + 1).end <= end {
             last += 1;
         }
-        let apart = (first > 0 || left_end(&path).is_none_or(|left| left <= start))
-            && (last + 1 < len || right_start(&path).is_none_or(|right| end <= right));
+        let below = path.end_below(leaf, first);
+        let above = path.above(self.tree, leaf, order, last);
+        let fits_above = above.start().is_none_or(|above| end <= above);
+        let fits = (below <= start, fits_above);
+        let apart = (first > 0 || fits.0) && (last + 1 < len || fits.1);
         if !apart {
             return self.absorb_one_by_one(old, start, end);
         }
-        let fits = (first == 0 || leaf.end_of(first - 1) <= start)
-            && (last + 1 == len || end <= leaf.start(last + 1));
-        assert!(fits, "range overlaps part of another range");
+        assert!(fits.0 && fits.1, "range overlaps part of another range");
         let gone = last - first;
-        // Only an inner node stores gaps.
-        let around = match path.is_empty() {
-            true => 0..0,
-            false => first..len.min(last + 2),
-        };
-        let lost = around.map(|row| leaf.gap_before(row)).max();
-        let value = leaf.word(at);
-        let bounds = (
-            if first == 0 { start } else { leaf.start(0) },
-            if last + 1 == len {
-                end
-            } else {
-                leaf.end_of(len - 1)
-            },
-        );
-        let apply = |leaf: &Leaf| {
-            leaf.set(first, row_of(Entry { start, end, value }));
-            if gone > 0 {
-                leaf.remove(first + 1, gone, len);
-            }
-            let made = leaf.gap_around(first, len - gone);
-            (len - gone, lost.unwrap_or(0), made)
-        };
+        let value = leaf.ranked(at).value;
         self.with_change(|w| {
-            w.change_leaf(&path, (leaf, first), bounds, apply);
-            if gone > 0 && (len - gone) * 2 <= LEAF && !path.is_empty() {
-                w.rebalance(&mut path);
+            path.raise(gap_between(below, start));
+            path.raise_above(w.tree, above, end);
+            let new_end = (last + 1 == len).then_some(end);
+            change_leaf_and_end(path, leaf, new_end, |leaf| {
+                for rank in (first..=last).rev().filter(|rank| *rank != at) {
+                    leaf.remove(leaf.order(), rank);
+                }
+                leaf.set(leaf.order(), first, Entry { start, end, value });
+            });
+            if gone > 0 && (len - gone) * 2 <= MERGEABLE && !path.is_empty() {
+                w.rebalance(path);
             }
         });
         self.count(-(gone as isize));
@@ -87,15 +77,16 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// If no range starts at `old`, no part has its value, or a part is not within it.
     pub fn cut(&mut self, old: u64, parts: &[Entry]) {
-        let (path, leaf, at) = self
-            .locate(old)
+        let steps = Steps::new();
+        let (path, leaf, order, at) = self
+            .locate(old, &steps)
             .expect("no range starts at the given address");
-        let (len, was) = (leaf.len(), leaf.row(at));
-        let keeps = parts.iter().position(|part| part.value == was.word);
+        let (len, was) = (order.len(), leaf.entry(order, at));
+        let keeps = parts.iter().position(|part| part.value == was.value);
         let keeps = keeps.expect("no part has the value of the old range");
         let ordered = parts.windows(2).all(|pair| pair[0].end <= pair[1].start);
         let (first, last) = (parts[0], parts[parts.len() - 1]);
-        let within = was.span.start <= first.start && last.end <= was.span.end;
+        let within = was.start <= first.start && last.end <= was.end;
         let filled = parts.iter().all(|part| part.start < part.end);
         assert!(
             ordered && within && filled,
@@ -107,24 +98,19 @@ impl<'a> Writer<'a> {
             let others = parts.iter().enumerate().filter(|(at, _)| *at != keeps);
             return others.for_each(|(_, part)| self.insert(*part));
         }
-        let bounds = (
-            if at == 0 { first.start } else { leaf.start(0) },
-            if at + 1 == len {
-                last.end
-            } else {
-                leaf.end_of(len - 1)
-            },
-        );
-        let lost = leaf.gap_around(at, len);
+        let below = path.end_below(leaf, at);
+        let above = path.above(self.tree, leaf, order, at);
+        let between = parts.windows(2).map(|pair| pair[1].start - pair[0].end);
         self.with_change(|w| {
-            w.change_leaf(&path, (leaf, at), bounds, |leaf| {
-                leaf.open(at + 1, more, len);
-                for (place, part) in (at..).zip(parts) {
-                    leaf.set(place, row_of(*part));
+            path.raise(between.fold(gap_between(below, first.start), u64::max));
+            path.raise_above(w.tree, above, last.end);
+            let new_end = (at + 1 == len).then_some(last.end);
+            change_leaf_and_end(path, leaf, new_end, |leaf| {
+                leaf.set(order, at, first);
+                for (rank, part) in (at..).zip(parts).skip(1) {
+                    leaf.insert(leaf.order(), rank, *part);
                 }
-                let made = (at..=at + more).map(|row| leaf.gap_around(row, len + more));
-                (len + more, lost, made.max().unwrap_or(0))
-            })
+            });
         });
         self.count(more as isize);
     }

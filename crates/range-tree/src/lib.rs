@@ -50,24 +50,31 @@
 //!
 //! # Picture
 //! ```text
-//! root ─▶ inner: (start, end, largest gap inside) of each child, up to 64
+//! root ─▶ inner: (end, room) of each child in ascending order, up to 64
 //!           └▶ inner …
-//!                └▶ leaf: (start, end, word) of each range, up to 64
+//!                └▶ leaf: (start, end, word) of each range, up to 15, and the order of the ranges
 //! ```
-//! The bounds in an inner node are exact: the first start and the last end below it. Therefore the
-//! search for the first range that ends after `addr` descends to one leaf without backtracking, and
-//! that leaf contains the range.
+//! The end in an inner node is exact: the last end below it. Therefore the search for the first
+//! range that ends after `addr` descends to one leaf without backtracking, and that leaf contains
+//! the range. The room is a bound: at least the largest gap before a range below it. A gap search
+//! enters a child only if its room is large enough.
+//!
+//! A range stays in its slot of the leaf; one word contains the order of the slots. Most changes
+//! write one slot and this word, and no inner node.
 //!
 //! # Invariants
 //! [`validate`](RangeTree::validate) checks all of them.
 //! - T1  ranges are disjoint, ascending and not empty
-//! - T2  a row of an inner node has exactly the bounds and the largest gap of its child
+//! - T2  a row of an inner node has exactly the end of its child, and a room that is at least each
+//!   room in the child, or each gap before a range in the child
 //! - T3  no node is empty, all leaves have the same depth, an inner root has at least two children
-//! - T4  rows beyond a node's length have `u64::MAX` as bounds
+//! - T4  unused rows and slots have `u64::MAX` as their end, unused rows have no child, and the order
+//!   of a leaf contains each slot once
 //! - T5  without an active writer, no node is busy, and no node is both in the tree and free
 //!
 //! # Locking
-//! `writer` (a spin lock) guards the node pool and serializes all changes. A range that a reader
+//! `writer` (a spin lock) guards the node pool and serializes all changes. A gap search takes it only
+//! to lower rooms that misled it, and if it does not succeed while the map changes. A range that a reader
 //! returns was in the map at some moment between the call and its return.
 //!
 //! # Linux
@@ -82,9 +89,11 @@ mod balance;
 mod build;
 mod gap;
 mod join;
+mod leaf;
 #[cfg(all(test, loom))]
 mod models;
 mod node;
+mod path;
 mod pool;
 mod read;
 mod validate;

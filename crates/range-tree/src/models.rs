@@ -2,8 +2,8 @@
 //!
 //! Loom runs all interleavings up to a bound on preemptions (see `ci/loom.sh`).
 //!
-//! Nodes have three rows, so that one insert splits a node and one removal merges two. The comment
-//! on each model names the error that would make the model fail.
+//! A leaf has three ranges and an inner node four rows, so that few changes split or merge nodes. The
+//! comment on each model names the error that would make the model fail.
 
 use crate::{Entry, RangeTree};
 use loom::sync::Arc;
@@ -17,11 +17,15 @@ fn range(i: u64) -> Entry {
     }
 }
 
-fn tree(ranges: impl IntoIterator<Item = u64>) -> Arc<RangeTree> {
+/// Inserts `ranges` into a tree, and removes `gone` again, so that nodes are less full.
+fn tree(ranges: impl IntoIterator<Item = u64>, gone: &[u64]) -> Arc<RangeTree> {
     let tree = RangeTree::new();
     let mut writer = tree.write();
     writer.reserve(4).expect("memory");
     ranges.into_iter().for_each(|i| writer.insert(range(i)));
+    for i in gone {
+        writer.remove(range(*i).start).expect("a range");
+    }
     drop(writer);
     Arc::new(tree)
 }
@@ -32,8 +36,18 @@ fn model(
     change: impl Fn(&RangeTree) + Clone + Send + Sync + 'static,
     look: impl Fn(&RangeTree) + Send + Sync + 'static,
 ) {
+    model_without(&[], ranges, change, look);
+}
+
+/// Like [`model`], with a tree from which `gone` was removed.
+fn model_without(
+    gone: &'static [u64],
+    ranges: impl IntoIterator<Item = u64> + Clone + Send + Sync + 'static,
+    change: impl Fn(&RangeTree) + Clone + Send + Sync + 'static,
+    look: impl Fn(&RangeTree) + Send + Sync + 'static,
+) {
     loom::model(move || {
-        let tree = tree(ranges.clone());
+        let tree = tree(ranges.clone(), gone);
         let (shared, change) = (tree.clone(), change.clone());
         let writer = thread::spawn(move || change(&shared));
         look(&tree);
@@ -64,7 +78,55 @@ fn a_merge_loses_no_range() {
     let merge = |t: &RangeTree| {
         t.write().remove(10);
     };
-    model(0..4, merge, |t| assert_eq!(t.find(32), Some(range(3))));
+    model_without(&[2], 0..4, merge, |t| {
+        assert_eq!(t.find(32), Some(range(3)));
+    });
+}
+
+/// Fails if a reader combines the ends of one state with the order of another.
+///
+/// The insertion moves the ends of the ranges above it and shifts their slots in the order. With the
+/// new ends and the old order, the reader would return the start of the next range.
+#[test]
+fn an_insertion_moves_no_range() {
+    let insert = |t: &RangeTree| t.write().insert(range(1));
+    model([0, 2], insert, |t| {
+        let found = t.find(11);
+        assert!(
+            [Some(range(1)), Some(range(2))].contains(&found),
+            "{found:?}"
+        );
+        assert_eq!(t.find(21), Some(range(2)));
+    });
+}
+
+/// Fails if the range below an address is lost between two leaves.
+///
+/// The reader finds no range below the address in the right leaf, and goes to the left leaf by a
+/// row of the parent. A merge meanwhile moves the right leaf's range to the left leaf.
+#[test]
+fn a_merge_hides_no_range_below() {
+    let merge = |t: &RangeTree| {
+        t.write().remove(0);
+    };
+    model_without(&[2], 0..4, merge, |t| {
+        assert_eq!(t.prev(30), Some(range(1)));
+    });
+}
+
+/// Fails if a search lowers a room that a writer raises.
+///
+/// The insertion of range 1 left the first leaf's room too large. The search is misled by it and
+/// lowers it, while the writer shrinks a range in the same leaf. If the search did not exclude
+/// writers, the room would be less than the new gap.
+#[test]
+fn a_lowered_room_is_large_enough() {
+    let shrink = |t: &RangeTree| t.write().resize(10, 10, 11);
+    model([0, 3, 2, 4, 1], shrink, |t| {
+        let gap = t.gap_lowest(0, 36, 9);
+        assert!([None, Some((11, 20))].contains(&gap), "{gap:?}");
+        assert_eq!(t.gap_highest(0, 40, 20), None);
+    });
 }
 
 /// Fails if a reader returns a range from a reused leaf.

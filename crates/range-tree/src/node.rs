@@ -1,79 +1,97 @@
-//! Tree node: up to `N` rows, stored in columns, with a version that readers check.
+//! What all nodes have in common, and inner nodes.
 //!
-//! Each row covers a part of the map. It stores the start, the end and a word: the caller's word in
-//! a leaf, a pointer to the child in an inner node. A row of an inner node also stores the largest
-//! gap within the child. Every field is atomic, so a reader that is concurrent with the writer
-//! reads old or new words and nothing else. The version shows the reader whether the words belong
+//! Every field of a node is atomic, so a reader that is concurrent with the writer reads old or new
+//! words and nothing else. The version in the node's head shows the reader whether the words belong
 //! together.
+//!
+//! A row of an inner node covers one child. It stores the child's end, which is the end of the last
+//! range below it, a pointer to the child, and its room: at least the largest gap before a range
+//! below it. The gap before a range begins at the end of the previous range, even if that range is
+//! in another node. The gap before the first range of the map does not count.
 //!
 //! # Picture
 //! ```text
-//! line 0:  head │ pivots[0..7]        every STRIDE-th end
-//! then:    ends[0..N] │ starts[0..N] │ words[0..N] │ inner only: gaps[0..N], rooms[0..N]
-//! head:    version : 55 │ BUSY : 1 │ len : 8
+//! keys:    head │ pivots[1..16]                end of the last row of each block but the last
+//! ends:    16 blocks of 4 rows
+//! then:    children[0..64] │ rooms[0..64]
+//! head:    version : 55 │ BUSY : 1 │ len : 8   (len is 0 in a leaf)
 //! ```
-//! The pivots select which eight ends to compare, so a search reads two cache lines and has no
-//! data-dependent branch. Rows beyond `len` have `u64::MAX` in `ends` and `starts`, so the search
-//! does not need the length either.
+//! A search makes three comparisons that select four pivots, three that select a block, and three
+//! that select a row. It has no data-dependent branch. Rows beyond `len` have `u64::MAX` as their
+//! end and a null pointer, so the search does not need the length either.
 //!
 //! # Locking
-//! There is one writer at a time ([`begin_write`](Node::begin_write) …
-//! [`end_write`](Node::end_write)). A reader loads the head with [`begin_read`](Node::begin_read),
-//! reads, and then checks [`is_unchanged`](Node::is_unchanged).
+//! There is one writer at a time ([`begin_write`](Versioned::begin_write) …
+//! [`end_write`](Versioned::end_write)). A reader loads the head with
+//! [`begin_read`](Versioned::begin_read), reads, and then checks
+//! [`is_unchanged`](Versioned::is_unchanged). Lookups do not read rooms, so the writer changes a
+//! room without marking the node as busy.
 
 use vmarea_sync::primitive::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Number of rows in a leaf; small in tests, so that splits and merges are common.
-pub(crate) const LEAF: usize = if SMALL { 3 } else { 40 };
-pub(crate) const INNER: usize = if SMALL { 3 } else { 64 };
-const PIVOTS: usize = if SMALL { 1 } else { 7 };
-const SMALL: bool = cfg!(any(test, loom));
+/// Number of rows in an inner node; small in tests, so that splits and merges are common.
+pub(crate) const INNER: usize = BLOCKS * STRIDE;
+/// Number of blocks of rows, of which the pivots select one.
+const BLOCKS: usize = if cfg!(any(test, loom)) { 1 } else { 16 };
+/// Number of rows in a block.
+const STRIDE: usize = 4;
 
 /// Minimum number of free rows in an inner node after a split.
 pub(crate) const SPARE: usize = if INNER < 16 { 1 } else { INNER / 8 };
 
 const LEN: u64 = 0xff;
+/// Set during a change. Adding it again clears it and increments the version.
 const BUSY: u64 = 0x100;
-/// Value added to a node's head at the end of a change, which increments the version.
-const VERSION: u64 = 0x200;
 
-/// Bounds of a range or of a node, and the largest gap within them.
+/// Head of a node as loaded by a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
-    pub start: u64,
-    pub end: u64,
-    pub gap: u64,
-}
+pub(crate) struct Head(u64);
 
-/// One row of a node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<V> {
-    pub span: Span,
-    pub word: V,
-}
+/// A node with a version that readers check.
+pub(crate) trait Versioned {
+    fn head(&self) -> &AtomicU64;
 
-/// A word that can be read while it is being written.
-pub(crate) trait Word {
-    type Value: Copy;
-    fn empty() -> Self;
-    fn load(&self) -> Self::Value;
-    fn store(&self, value: Self::Value);
-}
-
-impl Word for AtomicU64 {
-    type Value = u64;
-    fn empty() -> Self {
-        AtomicU64::new(0)
-    }
+    /// Starts a read. Returns the head, or `None` while a writer is changing the node.
     #[inline]
-    fn load(&self) -> u64 {
-        // ORDERING: Relaxed; the accesses to the node's head order this one.
-        self.load(Ordering::Relaxed)
+    fn begin_read(&self) -> Option<Head> {
+        // ORDERING: Acquire, pairs with the Release in `end_write`.
+        let head = self.head().load(Ordering::Acquire);
+        (head & BUSY == 0).then_some(Head(head))
     }
+
+    /// Returns true if the node has not changed since `begin_read` returned `seen`.
     #[inline]
-    fn store(&self, value: u64) {
-        // ORDERING: Relaxed; the accesses to the node's head order this one.
-        self.store(value, Ordering::Relaxed)
+    fn is_unchanged(&self, seen: Head) -> bool {
+        // ORDERING: Acquire fence, pairs with the Release fence in `begin_write`: a reader that has
+        // read a word of a change loads the head of that change or a later one.
+        fence(Ordering::Acquire);
+        self.head().load(Ordering::Relaxed) == seen.0
+    }
+
+    // Methods for the writer. Only the tree's single writer may call them.
+
+    /// Starts a change: new readers fail, and current readers retry.
+    #[inline]
+    fn begin_write(&self) {
+        let head = self.head().load(Ordering::Relaxed);
+        debug_assert_eq!(head & BUSY, 0, "nested change of a node");
+        self.head().store(head + BUSY, Ordering::Relaxed);
+        // ORDERING: Release fence, pairs with the Acquire fence in `is_unchanged`.
+        fence(Ordering::Release);
+    }
+
+    /// Returns true between `begin_write` and `end_write`.
+    fn is_busy(&self) -> bool {
+        self.head().load(Ordering::Relaxed) & BUSY != 0
+    }
+
+    /// Ends a change. Admits readers again.
+    #[inline]
+    fn end_write(&self) {
+        let head = self.head().load(Ordering::Relaxed);
+        debug_assert_ne!(head & BUSY, 0);
+        // ORDERING: Release, pairs with the Acquire in `begin_read`.
+        self.head().store(head + BUSY, Ordering::Release);
     }
 }
 
@@ -81,167 +99,172 @@ impl Word for AtomicU64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NodePtr(pub *mut ());
 
-impl Word for AtomicPtr<()> {
-    type Value = NodePtr;
-    fn empty() -> Self {
-        AtomicPtr::new(core::ptr::null_mut())
-    }
-    #[inline]
-    fn load(&self) -> NodePtr {
-        // ORDERING: Acquire, pairs with the Release in `store`: a reader that finds a new node sees
-        // it initialized, even before it checks the head.
-        NodePtr(self.load(Ordering::Acquire))
-    }
-    #[inline]
-    fn store(&self, value: NodePtr) {
-        // ORDERING: Release, pairs with the Acquire in `load`.
-        self.store(value.0, Ordering::Release)
-    }
+impl NodePtr {
+    pub const NULL: NodePtr = NodePtr(core::ptr::null_mut());
 }
 
-/// Head of a node as loaded by a reader.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Head(u64);
-
-impl Head {
-    #[inline]
-    pub fn len(self) -> usize {
-        (self.0 & LEN) as usize
-    }
+/// One row of an inner node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// End of the last range in the child.
+    pub end: u64,
+    pub child: NodePtr,
+    /// At least the largest gap before a range in the child.
+    pub room: u64,
 }
 
-/// Tree node; see the picture in the module documentation.
+/// Node whose rows are its children; see the picture in the module documentation.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Node<W, const N: usize, const G: usize> {
-    head: AtomicU64,
-    /// End of the last row in each block of rows, except for the last block.
-    pivots: [AtomicU64; PIVOTS],
-    ends: [AtomicU64; N],
-    starts: [AtomicU64; N],
-    words: [W; N],
-    gaps: [AtomicU64; G],
-    /// For each row, the larger of its gap and the gap before it. A search scans only this column.
-    rooms: [AtomicU64; G],
+pub(crate) struct Inner {
+    /// The head and the pivots.
+    keys: [AtomicU64; BLOCKS],
+    ends: [[AtomicU64; STRIDE]; BLOCKS],
+    children: [AtomicPtr<()>; INNER],
+    rooms: [AtomicU64; INNER],
 }
 
-/// Node whose words belong to the caller.
-pub(crate) type Leaf = Node<AtomicU64, LEAF, 0>;
-/// Node whose words are pointers to its children.
-pub(crate) type Inner = Node<AtomicPtr<()>, INNER, INNER>;
-
-/// Returns how many of `keys` are at most `key`. Compares `key` with all of them, without a branch.
-#[inline]
-fn count(keys: &[AtomicU64], key: u64) -> usize {
-    keys.iter()
-        .map(|k| usize::from(k.load(Ordering::Relaxed) <= key))
-        .sum()
+impl Versioned for Inner {
+    #[inline]
+    fn head(&self) -> &AtomicU64 {
+        &self.keys[0]
+    }
 }
 
-/// Like [`count`], but uses binary search and requires ascending keys.
+/// Returns how many keys, not counting the first, are at most `key`. The keys other than the first
+/// are in ascending order, and `N` is a power of 4.
 #[inline]
-fn rank(keys: &[AtomicU64], key: u64) -> usize {
-    keys.partition_point(|k| k.load(Ordering::Relaxed) <= key)
+pub(crate) fn rank<const N: usize>(keys: &[AtomicU64; N], key: u64) -> usize {
+    let (mut at, mut step) = (0, N / 4);
+    while step > 0 {
+        let quarters = [1, 2, 3].map(|quarter| &keys[at + quarter * step]);
+        at += passed(quarters, key) * step;
+        step /= 4;
+    }
+    at
+}
+
+/// Returns how many of three keys are at most `key`. Has no branch.
+#[inline]
+fn passed(keys: [&AtomicU64; 3], key: u64) -> usize {
+    // Subtracting from three is an instruction shorter than adding.
+    let passed = keys.iter().fold(3, |passed, k| {
+        passed - usize::from(key < k.load(Ordering::Relaxed))
+    });
+    // The mask tells the compiler that the number is small.
+    passed & 3
 }
 
 /// Moves all words of a column up by one; discards the last word.
-fn shift_up<W: Word>(column: &[W]) {
+#[inline]
+pub(crate) fn shift_up<W>(column: &[W], copy: impl Fn(&W, &W)) {
     let mut rest = column;
     // Four words at a time, because the compiler does not unroll loops of atomic accesses.
     while let [.., a, b, c, d, e] = rest {
-        e.store(d.load());
-        d.store(c.load());
-        c.store(b.load());
-        b.store(a.load());
+        copy(e, d);
+        copy(d, c);
+        copy(c, b);
+        copy(b, a);
         rest = &rest[..rest.len() - 4];
     }
-    for pair in rest.windows(2).rev() {
-        pair[1].store(pair[0].load());
+    if let [.., a, b, c] = rest {
+        copy(c, b);
+        copy(b, a);
+        rest = &rest[..rest.len() - 2];
+    }
+    if let [a, b] = rest {
+        copy(b, a);
     }
 }
 
-/// Moves all words of a column down by `count`; discards the first `count` words.
-fn shift_down<W: Word>(column: &[W], count: usize) {
-    for (to, from) in column.iter().zip(&column[count..]) {
-        to.store(from.load());
+/// Moves all words of a column down by one; discards the first word.
+#[inline]
+pub(crate) fn shift_down<W>(column: &[W], copy: impl Fn(&W, &W)) {
+    let mut rest = column;
+    while let [a, b, c, d, e, ..] = rest {
+        copy(a, b);
+        copy(b, c);
+        copy(c, d);
+        copy(d, e);
+        rest = &rest[4..];
+    }
+    if let [a, b, c, ..] = rest {
+        copy(a, b);
+        copy(b, c);
+        rest = &rest[2..];
+    }
+    if let [a, b] = rest {
+        copy(a, b);
     }
 }
 
-impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
-    /// Number of rows in a block.
-    const STRIDE: usize = N.div_ceil(PIVOTS + 1);
+#[inline]
+pub(crate) fn copy_word(to: &AtomicU64, from: &AtomicU64) {
+    // ORDERING: Relaxed; the accesses to the node's head order this one.
+    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+}
 
+fn copy_child(to: &AtomicPtr<()>, from: &AtomicPtr<()>) {
+    // ORDERING: Release, pairs with the Acquire in `child`.
+    to.store(from.load(Ordering::Relaxed), Ordering::Release);
+}
+
+impl Inner {
     /// Creates an empty node.
     pub fn new() -> Self {
-        Node {
-            head: AtomicU64::new(0),
-            pivots: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            ends: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            starts: core::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            words: core::array::from_fn(|_| W::empty()),
-            gaps: core::array::from_fn(|_| AtomicU64::new(0)),
+        Inner {
+            keys: core::array::from_fn(|at| AtomicU64::new(if at == 0 { 0 } else { u64::MAX })),
+            ends: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(u64::MAX))),
+            children: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
             rooms: core::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
     // Methods for readers. They may run concurrently with the writer.
 
-    /// Starts a read. Returns the head, or `None` while a writer is changing the node.
-    #[inline]
-    pub fn begin_read(&self) -> Option<Head> {
-        // ORDERING: Acquire, pairs with the Release in `end_write`.
-        let head = self.head.load(Ordering::Acquire);
-        (head & BUSY == 0).then_some(Head(head))
-    }
-
-    /// Returns true if the node has not changed since `begin_read` returned `seen`.
-    #[inline]
-    pub fn is_unchanged(&self, seen: Head) -> bool {
-        // ORDERING: Acquire fence, pairs with the Release fence in `begin_write`: a reader that has
-        // read a word of a change loads the head of that change or a later one.
-        fence(Ordering::Acquire);
-        self.head.load(Ordering::Relaxed) == seen.0
-    }
-
-    /// Returns the first row that ends after `addr`; `len` or more if there is none.
+    /// Returns the first row that ends after `addr`. If there is none, returns `len`, or the last
+    /// row of a full node.
     #[inline]
     pub fn first_ending_after(&self, addr: u64) -> usize {
-        let from = count(&self.pivots, addr) * Self::STRIDE;
-        let block = &self.ends[from..N.min(from + Self::STRIDE)];
-        from + count(block, addr)
+        let block = rank(&self.keys, addr);
+        let [first, second, third, _] = &self.ends[block];
+        block * STRIDE + passed([first, second, third], addr)
     }
 
-    /// Returns the number of rows that start below `addr`.
+    /// Returns the number of rows.
     #[inline]
-    pub fn starting_below(&self, addr: u64) -> usize {
-        addr.checked_sub(1)
-            .map_or(0, |last| rank(&self.starts, last))
-    }
-
-    #[inline]
-    pub fn start(&self, row: usize) -> u64 {
-        self.starts[row].load(Ordering::Relaxed)
+    pub fn len(&self) -> usize {
+        (self.head().load(Ordering::Relaxed) & LEN) as usize
     }
 
     #[inline]
     pub fn end_of(&self, row: usize) -> u64 {
-        self.ends[row].load(Ordering::Relaxed)
+        self.ends.as_flattened()[row].load(Ordering::Relaxed)
+    }
+
+    /// Returns the child of a row; null if there is no such row.
+    #[inline]
+    pub fn child(&self, row: usize) -> NodePtr {
+        // ORDERING: Acquire, pairs with the Release in `set` and `copy_child`: a reader that finds
+        // a new node sees it initialized, even before it checks the head.
+        let child = self.children.get(row);
+        child.map_or(NodePtr::NULL, |child| {
+            NodePtr(child.load(Ordering::Acquire))
+        })
     }
 
     #[inline]
-    pub fn word(&self, row: usize) -> W::Value {
-        self.words[row].load()
+    pub fn room(&self, row: usize) -> u64 {
+        self.rooms[row % INNER].load(Ordering::Relaxed)
     }
 
-    /// Returns the largest gap within the row's child; 0 in a leaf.
+    /// Returns the end of the row before `row`, or `floor` for the first row.
     #[inline]
-    pub fn gap(&self, row: usize) -> u64 {
-        self.gaps
-            .get(row)
-            .map_or(0, |gap| gap.load(Ordering::Relaxed))
+    pub fn end_below(&self, row: usize, floor: u64) -> u64 {
+        row.checked_sub(1).map_or(floor, |left| self.end_of(left))
     }
 
-    /// Returns the first row in `from..len` with a gap of at least `size` in or before its child.
+    /// Returns the first row in `from..len` with a room of at least `size`.
     #[inline]
     pub fn next_room(&self, from: usize, len: usize, size: u64) -> Option<usize> {
         let rooms = self.rooms.get(from..len)?;
@@ -251,7 +274,7 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .map(|i| from + i)
     }
 
-    /// Returns the last row below `below` with a gap of at least `size` in or before its child.
+    /// Returns the last row below `below` with a room of at least `size`.
     #[inline]
     pub fn last_room(&self, below: usize, size: u64) -> Option<usize> {
         self.rooms
@@ -260,200 +283,110 @@ impl<W: Word, const N: usize, const G: usize> Node<W, N, G> {
             .rposition(|r| r.load(Ordering::Relaxed) >= size)
     }
 
-    /// Returns a row. In a leaf the gap is 0.
-    #[inline]
-    pub fn row(&self, row: usize) -> Row<W::Value> {
-        let span = Span {
-            start: self.start(row),
-            end: self.end_of(row),
-            gap: self.gap(row),
-        };
+    // Methods for the writer. Only the tree's single writer may call them. The node must be busy,
+    // except for a change of a room.
+
+    pub fn row(&self, row: usize) -> Row {
         Row {
-            span,
-            word: self.word(row),
+            end: self.end_of(row),
+            child: self.child(row),
+            room: self.room(row),
         }
     }
 
-    // Methods for the writer. Only the tree's single writer may call them.
-
-    /// Returns the number of rows.
-    #[inline]
-    pub fn len(&self) -> usize {
-        (self.head.load(Ordering::Relaxed) & LEN) as usize
+    /// Returns the largest of all rooms.
+    pub fn largest_room(&self) -> u64 {
+        (0..self.len()).fold(0, |most, row| most.max(self.room(row)))
     }
 
-    /// Starts a change: new readers fail, and current readers retry.
     #[inline]
-    pub fn begin_write(&self) {
-        let head = self.head.load(Ordering::Relaxed);
-        debug_assert_eq!(head & BUSY, 0, "nested change of a node");
-        self.head.store(head | BUSY, Ordering::Relaxed);
-        // ORDERING: Release fence, pairs with the Acquire fence in `is_unchanged`.
-        fence(Ordering::Release);
+    pub fn set_room(&self, row: usize, room: u64) {
+        self.rooms[row % INNER].store(room, Ordering::Relaxed);
     }
 
-    /// Returns true between `begin_write` and `end_write`.
-    #[inline]
-    pub fn is_busy(&self) -> bool {
-        self.head.load(Ordering::Relaxed) & BUSY != 0
-    }
-
-    /// Ends a change, after which the node has `len` rows. Admits readers again.
-    #[inline]
-    pub fn end_write(&self, len: usize) {
-        self.end_write_from(len, 0);
-    }
-
-    /// Like [`end_write`](Self::end_write), for a change that left the rows below `from` alone.
-    #[inline]
-    pub fn end_write_from(&self, len: usize, from: usize) {
-        debug_assert!(len <= N);
-        let head = self.head.load(Ordering::Relaxed);
-        debug_assert_ne!(head & BUSY, 0);
-        (from..if G > 0 { len } else { 0 }).for_each(|row| self.set_room(row));
-        for block in from / Self::STRIDE..PIVOTS {
-            let end = self.end_of((block + 1) * Self::STRIDE - 1);
-            self.pivots[block].store(end, Ordering::Relaxed);
-        }
-        // ORDERING: Release, pairs with the Acquire in `begin_read`.
-        self.head.store(
-            (head & !(LEN | BUSY)) + VERSION + len as u64,
-            Ordering::Release,
-        );
-    }
-
-    /// Like [`end_write`](Self::end_write), for a change of the bounds or the gap of one row.
-    #[inline]
-    pub fn end_write_row(&self, len: usize, row: usize) {
-        (row..len.min(row + 2)).for_each(|near| self.set_room(near));
-        let block = row / Self::STRIDE;
-        if let Some(pivot) = self.pivots.get(block) {
-            let end = self.end_of((block + 1) * Self::STRIDE - 1);
+    pub fn set_end(&self, row: usize, end: u64) {
+        self.ends.as_flattened()[row].store(end, Ordering::Relaxed);
+        if row % STRIDE == STRIDE - 1
+            && let Some(pivot) = self.keys.get(row / STRIDE + 1)
+        {
             pivot.store(end, Ordering::Relaxed);
         }
-        let head = self.head.load(Ordering::Relaxed);
-        debug_assert_ne!(head & BUSY, 0);
-        // ORDERING: Release, pairs with the Acquire in `begin_read`.
-        self.head.store((head & !BUSY) + VERSION, Ordering::Release);
     }
 
-    /// Writes the bounds of a row. The node must be busy, unless the bounds do not change.
-    #[inline]
-    pub fn set_span(&self, row: usize, span: Span) {
-        self.starts[row].store(span.start, Ordering::Relaxed);
-        self.ends[row].store(span.end, Ordering::Relaxed);
-        self.set_gap(row, span.gap);
+    fn set(&self, row: usize, content: Row) {
+        // ORDERING: Release, pairs with the Acquire in `child`.
+        self.children[row].store(content.child.0, Ordering::Release);
+        self.set_room(row, content.room);
+        self.set_end(row, content.end);
     }
 
-    /// Writes the gap of a row. Lookups do not read gaps, so the node need not be busy.
-    #[inline]
-    pub fn set_gap(&self, row: usize, size: u64) {
-        if let Some(gap) = self.gaps.get(row) {
-            gap.store(size, Ordering::Relaxed);
-        }
+    fn set_len(&self, len: usize) {
+        debug_assert!(len <= INNER && self.is_busy());
+        let head = self.head().load(Ordering::Relaxed);
+        self.head()
+            .store(head & !LEN | len as u64, Ordering::Relaxed);
     }
 
-    /// Recomputes a row's entry in `rooms`.
-    #[inline]
-    pub fn set_room(&self, row: usize) {
-        let before = self.gap_before(row);
-        if let Some(room) = self.rooms.get(row) {
-            room.store(before.max(self.gap(row)), Ordering::Relaxed);
-        }
+    /// Copies the ends of the blocks from the one that contains `row` on to the pivots.
+    fn set_pivots(&self, row: usize) {
+        let blocks = self.keys[1..].iter().zip(&self.ends);
+        blocks
+            .skip(row / STRIDE)
+            .for_each(|(pivot, block)| copy_word(pivot, &block[STRIDE - 1]));
     }
 
-    /// Returns a row's entry in `rooms`.
-    pub fn room(&self, row: usize) -> u64 {
-        self.rooms
-            .get(row)
-            .map_or(0, |room| room.load(Ordering::Relaxed))
+    /// Adds a row at the end.
+    pub fn push(&self, content: Row) {
+        let len = self.len();
+        self.set(len, content);
+        self.set_len(len + 1);
     }
 
-    #[inline]
-    pub fn set(&self, row: usize, content: Row<W::Value>) {
-        self.words[row].store(content.word);
-        self.set_span(row, content.span);
-    }
-
-    /// Inserts a row at position `row` into a node of `len` rows.
-    pub fn insert(&self, row: usize, len: usize, content: Row<W::Value>) {
-        shift_up(&self.ends[row..=len]);
-        shift_up(&self.starts[row..=len]);
-        shift_up(&self.words[row..=len]);
-        if G > 0 {
-            shift_up(&self.gaps[row..=len]);
-        }
+    /// Inserts a row at position `row`.
+    pub fn insert(&self, row: usize, content: Row) {
+        let len = self.len();
+        shift_up(&self.ends.as_flattened()[row..=len], copy_word);
+        shift_up(&self.children[row..=len], copy_child);
+        shift_up(&self.rooms[row..=len], copy_word);
         self.set(row, content);
+        self.set_pivots(row);
+        self.set_len(len + 1);
     }
 
-    /// Moves the rows from `row` on up by `count`, in a node of `len` rows.
-    pub fn open(&self, row: usize, count: usize, len: usize) {
-        for from in (row..len).rev() {
-            self.set(from + count, self.row(from));
-        }
+    /// Removes a row.
+    pub fn remove(&self, row: usize) {
+        let (len, ends) = (self.len(), self.ends.as_flattened());
+        shift_down(&ends[row..len], copy_word);
+        shift_down(&self.children[row..len], copy_child);
+        shift_down(&self.rooms[row..len], copy_word);
+        self.set_pivots(row);
+        self.truncate(len - 1);
     }
 
-    /// Removes `count` of `len` rows, starting at `row`.
-    pub fn remove(&self, row: usize, count: usize, len: usize) {
-        shift_down(&self.ends[row..len], count);
-        shift_down(&self.starts[row..len], count);
-        shift_down(&self.words[row..len], count);
-        if G > 0 {
-            shift_down(&self.gaps[row..len], count);
+    /// Removes the rows from `len` on.
+    fn truncate(&self, len: usize) {
+        for gone in len..self.len() {
+            self.ends.as_flattened()[gone].store(u64::MAX, Ordering::Relaxed);
+            self.children[gone].store(core::ptr::null_mut(), Ordering::Relaxed);
         }
-        for i in len - count..len {
-            self.starts[i].store(u64::MAX, Ordering::Relaxed);
-            self.ends[i].store(u64::MAX, Ordering::Relaxed);
-        }
+        self.set_pivots(len);
+        self.set_len(len);
     }
 
-    /// Copies `count` rows, starting at row `from` of `source`, to this node, starting at row `to`.
-    pub fn copy(&self, to: usize, source: &Self, from: usize, count: usize) {
-        for i in 0..count {
-            self.set(to + i, source.row(from + i));
-        }
+    /// Moves the rows of `source` from `from` on to the end of this node.
+    pub fn take(&self, source: &Self, from: usize) {
+        (from..source.len()).for_each(|row| self.push(source.row(row)));
+        source.truncate(from);
     }
 
-    /// Returns the gap between `row` and the row after it.
-    #[inline]
-    fn gap_after(&self, row: usize) -> u64 {
-        self.start(row + 1) - self.end_of(row)
-    }
-
-    /// Returns the gap before `row`; 0 for the first row.
-    #[inline]
-    pub fn gap_before(&self, row: usize) -> u64 {
-        if row > 0 { self.gap_after(row - 1) } else { 0 }
-    }
-
-    /// Returns the largest of the gaps within, before and after `row` in a node of `len` rows.
-    #[inline]
-    pub fn gap_around(&self, row: usize, len: usize) -> u64 {
-        let before = self.gap_before(row);
-        let after = if row + 1 < len {
-            self.gap_after(row)
-        } else {
-            0
-        };
-        before.max(after).max(self.gap(row))
-    }
-
-    /// Returns the span to be stored in this node's row in the parent. The node must not be empty.
-    pub fn span(&self, len: usize) -> Span {
-        let mut gap = self.gap(0);
-        if G > 0 {
-            // The rooms of a node that is being changed are not up to date.
-            (1..len).for_each(|row| gap = gap.max(self.gap(row)));
-        }
-        let (starts, ends) = (&self.starts[1..len], &self.ends[..len - 1]);
-        for (start, end) in starts.iter().zip(ends) {
-            let between = start.load(Ordering::Relaxed) - end.load(Ordering::Relaxed);
-            gap = gap.max(between);
-        }
-        Span {
-            start: self.start(0),
-            end: self.end_of(len - 1),
-            gap,
-        }
+    /// Returns true if each pivot is the end that it stands for, and unused rows are empty.
+    pub fn is_tidy(&self) -> bool {
+        let blocks = self.keys[1..].iter().zip(&self.ends);
+        let last = |block: &[AtomicU64; STRIDE]| block[STRIDE - 1].load(Ordering::Relaxed);
+        blocks
+            .map(|(pivot, block)| (pivot.load(Ordering::Relaxed), last(block)))
+            .all(|(pivot, end)| pivot == end)
+            && (self.len()..INNER)
+                .all(|row| self.end_of(row) == u64::MAX && self.child(row) == NodePtr::NULL)
     }
 }

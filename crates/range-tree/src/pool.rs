@@ -8,7 +8,8 @@
 //! P2  a node lives as long as its pool
 
 use crate::OutOfMemory;
-use crate::node::{Inner, Leaf, Node, NodePtr, SPARE, Word};
+use crate::leaf::Leaf;
+use crate::node::{Inner, NodePtr, SPARE};
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::vec::Vec;
 use core::ptr::NonNull;
@@ -22,8 +23,8 @@ struct NodeStore<T> {
     free: Vec<NonNull<T>>,
 }
 
-impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
-    const LAYOUT: Layout = Layout::new::<Node<W, N, G>>();
+impl<T> NodeStore<T> {
+    const LAYOUT: Layout = Layout::new::<T>();
 
     const fn new() -> Self {
         NodeStore {
@@ -32,17 +33,17 @@ impl<W: Word, const N: usize, const G: usize> NodeStore<Node<W, N, G>> {
         }
     }
 
-    /// Allocates nodes until `count` are free.
-    fn reserve(&mut self, count: usize) -> Result<(), OutOfMemory> {
+    /// Allocates nodes, made by `new`, until `count` are free.
+    fn reserve(&mut self, count: usize, new: fn() -> T) -> Result<(), OutOfMemory> {
         while self.free.len() < count {
             self.all.try_reserve(1).map_err(|_| OutOfMemory)?;
             let missing = self.all.len() + 1 - self.free.len();
             self.free.try_reserve(missing).map_err(|_| OutOfMemory)?;
             // SAFETY: the size of a node is not zero.
-            let fresh = unsafe { alloc(Self::LAYOUT) }.cast::<Node<W, N, G>>();
+            let fresh = unsafe { alloc(Self::LAYOUT) }.cast::<T>();
             let fresh = NonNull::new(fresh).ok_or(OutOfMemory)?;
             // SAFETY: the memory was just allocated with the layout of a node.
-            unsafe { fresh.write(Node::new()) };
+            unsafe { fresh.write(new()) };
             self.all.push(fresh);
             self.free.push(fresh);
         }
@@ -86,22 +87,30 @@ pub(crate) enum NodeRef<'t> {
     Inner(&'t Inner),
 }
 
-impl NodePtr {
-    pub const NULL: NodePtr = NodePtr(core::ptr::null_mut());
+impl NodeRef<'_> {
+    /// Returns the end of the last range in the node; 0 if there is none.
+    pub fn last_end(self) -> u64 {
+        match self {
+            NodeRef::Leaf(leaf) => leaf.last_end(),
+            NodeRef::Inner(inner) => inner.end_below(inner.len(), 0),
+        }
+    }
+}
 
+impl NodePtr {
     /// Returns the node; `None` for null.
     ///
     /// # Safety
     /// The pool that created the node must live for `'t`.
     #[inline]
     pub unsafe fn node<'t>(self) -> Option<NodeRef<'t>> {
-        if self.0.is_null() {
-            None
-        } else if self.0.addr() & LEAF_TAG != 0 {
+        if self.0.addr() & LEAF_TAG != 0 {
             let leaf = self.0.map_addr(|addr| addr & !LEAF_TAG).cast::<Leaf>();
             // SAFETY: by P1, `take_leaf` created the pointer from a live leaf, which by P2 is still
             // alive.
             Some(NodeRef::Leaf(unsafe { &*leaf }))
+        } else if self.0.is_null() {
+            None
         } else {
             // SAFETY: by P1, `take_inner` created the pointer from a live inner node, which by P2
             // is still alive.
@@ -125,10 +134,16 @@ impl Pool {
     /// An insert splits at most one node on each level and adds at most one level. A node that was
     /// split becomes full again only after [`SPARE`] more inserts, so up to that many inserts split
     /// each inner node at most once.
+    #[inline]
     pub fn reserve(&mut self, inserts: usize) -> Result<(), OutOfMemory> {
         if inserts <= self.promised {
             return Ok(());
         }
+        self.reserve_more(inserts)
+    }
+
+    #[cold]
+    fn reserve_more(&mut self, inserts: usize) -> Result<(), OutOfMemory> {
         let again = inserts / SPARE;
         let grown = inserts.min(1 + again);
         let levels = self.height + grown;
@@ -136,8 +151,9 @@ impl Pool {
         let splits = inserts
             .saturating_mul(levels)
             .min(used.saturating_add(levels.saturating_mul(again)));
-        self.leaves.reserve(inserts)?;
-        self.inners.reserve(splits.saturating_add(grown))?;
+        self.leaves.reserve(inserts, Leaf::new)?;
+        self.inners
+            .reserve(splits.saturating_add(grown), Inner::new)?;
         self.promised = inserts;
         Ok(())
     }
@@ -145,8 +161,8 @@ impl Pool {
     /// Reserves nodes for [`build`](crate::Writer::build), and gives up the reservation for inserts.
     pub fn reserve_nodes(&mut self, leaves: usize, inners: usize) -> Result<(), OutOfMemory> {
         self.promised = 0;
-        self.leaves.reserve(leaves)?;
-        self.inners.reserve(inners)
+        self.leaves.reserve(leaves, Leaf::new)?;
+        self.inners.reserve(inners, Inner::new)
     }
 
     /// Uses up the reservation for one insert, which takes nodes. An insert that takes none leaves

@@ -6,7 +6,8 @@
 //! checked the root, each node was as the reader saw it, and the result is correct for this moment.
 //! A node that was removed and reused has another version, and the reader retries.
 
-use crate::node::{Head, Leaf, NodePtr, Row};
+use crate::leaf::Leaf;
+use crate::node::{Head, Inner, NodePtr, Versioned};
 use crate::pool::NodeRef;
 use crate::{Contended, Entry, RangeTree};
 use vmarea_sync::primitive::{Ordering, spin_loop};
@@ -21,14 +22,6 @@ impl NodeRef<'_> {
             NodeRef::Leaf(leaf) => leaf.begin_read(),
             NodeRef::Inner(inner) => inner.begin_read(),
         }
-    }
-}
-
-pub(crate) fn entry(row: Row<u64>) -> Entry {
-    Entry {
-        start: row.span.start,
-        end: row.span.end,
-        value: row.word,
     }
 }
 
@@ -58,10 +51,12 @@ impl RangeTree {
 
     fn try_touching(&self, start: u64, end: u64) -> Result<[Option<Entry>; 2], Contended> {
         let (mut below, mut above) = (None, None);
-        if let Some((leaf, seen, row, found)) = self.seek(start)? {
-            let next = row + usize::from(found.start < end);
-            below = row.checked_sub(1).map(|row| entry(leaf.row(row)));
-            above = (next < seen.len()).then(|| entry(leaf.row(next)));
+        if let Some((leaf, seen, rank, found)) = self.seek(start)? {
+            let order = leaf.order();
+            let next = rank + usize::from(found.start < end);
+            let ranked = |rank| (rank < order.len()).then(|| leaf.entry(order, rank));
+            below = rank.checked_sub(1).and_then(ranked);
+            above = ranked(next);
             if !leaf.is_unchanged(seen) {
                 return Err(Contended);
             }
@@ -102,7 +97,7 @@ impl RangeTree {
         }
     }
 
-    /// Returns the leaf, head, row and content of the first range that ends after `addr`.
+    /// Returns the leaf, head, rank and content of the first range that ends after `addr`.
     #[inline]
     fn seek(&self, addr: u64) -> Result<Option<(&Leaf, Head, usize, Entry)>, Contended> {
         let Some((mut node, mut seen)) = self.begin_read_root()? else {
@@ -112,55 +107,94 @@ impl RangeTree {
             match node {
                 NodeRef::Inner(inner) => {
                     let row = inner.first_ending_after(addr);
-                    if row >= seen.len() {
+                    let Some(child) = self.node(inner.child(row)) else {
                         return inner.is_unchanged(seen).then_some(None).ok_or(Contended);
-                    }
-                    let child = self.begin_read(inner.word(row))?;
+                    };
+                    let version = child.begin_read().ok_or(Contended)?;
                     if !inner.is_unchanged(seen) {
                         return Err(Contended);
                     }
-                    (node, seen) = child;
+                    (node, seen) = (child, version);
                 }
                 NodeRef::Leaf(leaf) => {
-                    let row = leaf.first_ending_after(addr);
-                    if row >= seen.len() {
+                    let (order, rank) = (leaf.order(), leaf.first_ending_after(addr));
+                    if rank >= order.len() {
                         return leaf.is_unchanged(seen).then_some(None).ok_or(Contended);
                     }
-                    let found = entry(leaf.row(row));
+                    let found = leaf.entry(order, rank);
                     return leaf
                         .is_unchanged(seen)
-                        .then_some(Some((leaf, seen, row, found)))
+                        .then_some(Some((leaf, seen, rank, found)))
                         .ok_or(Contended);
                 }
             }
         }
     }
 
+    /// Descends to the first range that ends at or after `addr`. If this range does not start below
+    /// `addr`, the answer is the range before it, which may be in the leaf to the left.
     fn try_prev(&self, addr: u64) -> Result<Option<Entry>, Contended> {
+        let Some(last) = addr.checked_sub(1) else {
+            return Ok(None);
+        };
         let Some((mut node, mut seen)) = self.begin_read_root()? else {
             return Ok(None);
         };
+        // The lowest node on the path with a child to the left of the path.
+        let mut turn = None;
+        let (leaf, order, rank) = loop {
+            match node {
+                NodeRef::Inner(inner) => {
+                    let row = inner.first_ending_after(last);
+                    let row = row.min(inner.len().saturating_sub(1));
+                    if row > 0 {
+                        turn = Some((inner, seen, row - 1));
+                    }
+                    (node, seen) = self.step(inner, seen, row)?;
+                }
+                NodeRef::Leaf(leaf) => {
+                    let order = leaf.order();
+                    break (leaf, order, leaf.first_ending_after(last).min(order.len()));
+                }
+            }
+        };
+        let here = (rank < order.len()).then(|| leaf.entry(order, rank));
+        let before = rank.checked_sub(1).map(|left| leaf.entry(order, left));
+        let found = match (here.filter(|e| e.start < addr).or(before), turn) {
+            (None, Some((inner, version, row))) => self.last_below(inner, version, row)?,
+            (found, _) => found,
+        };
+        leaf.is_unchanged(seen).then_some(found).ok_or(Contended)
+    }
+
+    /// Returns the last range in the child at `row`.
+    fn last_below(
+        &self,
+        inner: &Inner,
+        seen: Head,
+        row: usize,
+    ) -> Result<Option<Entry>, Contended> {
+        let (mut node, mut seen) = self.step(inner, seen, row)?;
         loop {
             match node {
                 NodeRef::Inner(inner) => {
-                    let Some(row) = inner.starting_below(addr).checked_sub(1) else {
-                        return inner.is_unchanged(seen).then_some(None).ok_or(Contended);
-                    };
-                    let child = self.begin_read(inner.word(row))?;
-                    if !inner.is_unchanged(seen) {
-                        return Err(Contended);
-                    }
-                    (node, seen) = child;
+                    let last = inner.len().saturating_sub(1);
+                    (node, seen) = self.step(inner, seen, last)?;
                 }
                 NodeRef::Leaf(leaf) => {
-                    let found = leaf
-                        .starting_below(addr)
-                        .checked_sub(1)
-                        .map(|row| entry(leaf.row(row)));
+                    let order = leaf.order();
+                    let last = order.len().checked_sub(1);
+                    let found = last.map(|last| leaf.entry(order, last));
                     return leaf.is_unchanged(seen).then_some(found).ok_or(Contended);
                 }
             }
         }
+    }
+
+    /// Moves from an inner node to its child at `row`.
+    fn step(&self, inner: &Inner, seen: Head, row: usize) -> Result<Position<'_>, Contended> {
+        let child = self.begin_read(inner.child(row))?;
+        inner.is_unchanged(seen).then_some(child).ok_or(Contended)
     }
 
     #[inline]
@@ -221,7 +255,7 @@ pub struct Ranges<'t> {
     tree: &'t RangeTree,
     at: u64,
     high: u64,
-    /// Leaf, head and row of the range that was returned last.
+    /// Leaf, head and rank of the range that was returned last.
     place: Option<(&'t Leaf, Head, usize)>,
 }
 
@@ -230,16 +264,16 @@ impl Iterator for Ranges<'_> {
 
     fn next(&mut self) -> Option<Entry> {
         while self.at < self.high {
-            let near = self.place.and_then(|(leaf, seen, row)| {
-                let next = row + 1;
+            let near = self.place.and_then(|(leaf, seen, rank)| {
+                let (order, next) = (leaf.order(), rank + 1);
                 let found =
-                    (next < seen.len()).then(|| (leaf, seen, next, entry(leaf.row(next))))?;
+                    (next < order.len()).then(|| (leaf, seen, next, leaf.entry(order, next)))?;
                 leaf.is_unchanged(seen).then_some(found)
             });
-            let (leaf, seen, row, found) = near.or_else(|| retry(|| self.tree.seek(self.at)))?;
+            let (leaf, seen, rank, found) = near.or_else(|| retry(|| self.tree.seek(self.at)))?;
             let first = self.place.is_none();
             let after = self.at;
-            self.place = Some((leaf, seen, row));
+            self.place = Some((leaf, seen, rank));
             self.at = found.end;
             if first || found.start >= after {
                 return (found.start < self.high).then_some(found);

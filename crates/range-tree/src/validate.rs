@@ -1,6 +1,7 @@
 //! Check of all invariants of the tree.
 
-use crate::node::{INNER, Inner, Node, NodePtr, Span, Word};
+use crate::leaf::Leaf;
+use crate::node::{INNER, Inner, NodePtr, Versioned};
 use crate::pool::{NodeRef, Pool};
 use crate::{Entry, RangeTree};
 use alloc::vec::Vec;
@@ -64,7 +65,13 @@ impl RangeTree {
         )
     }
 
-    fn visit(&self, child: NodePtr, depth: usize, seen: &mut Census) -> Result<Span, Violation> {
+    /// Checks a node and all nodes below it. Returns its end and a lower bound of its room.
+    fn visit(
+        &self,
+        child: NodePtr,
+        depth: usize,
+        seen: &mut Census,
+    ) -> Result<(u64, u64), Violation> {
         match self.node(child) {
             None => Err(Violation("T3: a row has no child")),
             Some(NodeRef::Leaf(leaf)) => {
@@ -73,10 +80,10 @@ impl RangeTree {
                     "T3: leaves have different depths",
                 )?;
                 seen.leaves += 1;
-                let len = check_node(leaf)?;
-                seen.entries
-                    .extend((0..len).map(|row| crate::read::entry(leaf.row(row))));
-                Ok(leaf.span(len))
+                let floor = seen.entries.last().map_or(0, |e| e.end);
+                let len = check_leaf(leaf)?;
+                seen.entries.extend((0..len).map(|rank| leaf.ranked(rank)));
+                Ok((leaf.last_end(), leaf.largest_gap(0..len, floor)))
             }
             Some(NodeRef::Inner(inner)) => {
                 seen.inners += 1;
@@ -91,42 +98,32 @@ impl RangeTree {
         inner: &Inner,
         depth: usize,
         seen: &mut Census,
-    ) -> Result<Span, Violation> {
-        let len = check_node(inner)?;
+    ) -> Result<(u64, u64), Violation> {
+        ensure(!inner.is_busy(), "T5: a node is busy")?;
+        let len = inner.len();
+        ensure(len > 0, "T3: a node is empty")?;
         ensure(len <= INNER, "T3: too many rows")?;
+        ensure(inner.is_tidy(), "T4: a pivot or an unused row is wrong")?;
         for row in 0..len {
-            let span = self.visit(inner.word(row), depth + 1, seen)?;
-            let stored = inner.row(row).span;
+            let (end, room) = self.visit(inner.child(row), depth + 1, seen)?;
             ensure(
-                (stored.start, stored.end) == (span.start, span.end),
-                "T2: bounds differ from the child's",
+                inner.end_of(row) == end,
+                "T2: an end differs from the child's",
             )?;
             ensure(
-                stored.gap == span.gap,
-                "T2: gap differs from the child's largest",
-            )?;
-            ensure(
-                inner.room(row) == stored.gap.max(inner.gap_before(row)),
-                "T2: room is not the larger gap",
+                inner.room(row) >= room,
+                "T2: a room is less than a gap or a room in the child",
             )?;
         }
-        Ok(inner.span(len))
+        Ok((inner.end_of(len - 1), inner.largest_room()))
     }
 }
 
-/// Checks a node on its own, and returns its length.
-fn check_node<W: Word, const N: usize, const G: usize>(
-    node: &Node<W, N, G>,
-) -> Result<usize, Violation> {
-    ensure(!node.is_busy(), "T5: a node is busy")?;
-    let len = node.len();
+/// Checks a leaf on its own, and returns its length.
+fn check_leaf(leaf: &Leaf) -> Result<usize, Violation> {
+    ensure(!leaf.is_busy(), "T5: a node is busy")?;
+    ensure(leaf.is_tidy(), "T4: the order or a free slot is wrong")?;
+    let len = leaf.order().len();
     ensure(len > 0, "T3: a node is empty")?;
-    ensure(len <= N, "T3: too many rows")?;
-    let unused = (len..N).all(|row| node.start(row) == u64::MAX && node.end_of(row) == u64::MAX);
-    ensure(unused, "T4: a row beyond the length has bounds")?;
-    ensure(
-        (1..len).all(|row| node.end_of(row - 1) <= node.start(row)),
-        "T1: rows overlap",
-    )?;
     Ok(len)
 }

@@ -62,6 +62,16 @@ impl<T> SpinLock<T> {
         }
         SpinGuard { lock: self }
     }
+
+    /// Takes the lock unless it is held.
+    #[inline]
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // ORDERING: Acquire, pairs with the Release in `SpinGuard::drop`.
+        self.held
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then(|| SpinGuard { lock: self })
+    }
 }
 
 /// Guard of a locked [`SpinLock`].

@@ -264,6 +264,7 @@ fn run(changes: &[Change], space: u64) {
                 &reference,
                 (0..space).step_by(1 + space as usize / if cfg!(miri) { 3 } else { 37 }),
             );
+            tree.validate().expect("valid after the searches");
         }
     }
     let left: Vec<_> = reference.entries().collect();

@@ -56,8 +56,9 @@
 //! ```
 //! The end in an inner node is exact: the last end below it. Therefore the search for the first
 //! range that ends after `addr` descends to one leaf without backtracking, and that leaf contains
-//! the range. The room is a bound: at least the largest gap before a range below it. A gap search
-//! enters a child only if its room is large enough.
+//! the range. The room is a bound: at least the largest gap before a range below it, not counting
+//! the gap before the first range of the map. A gap search enters a child only if its room is large
+//! enough, and lowers rooms that turn out to be too large.
 //!
 //! A range stays in its slot of the leaf; one word contains the order of the slots. Most changes
 //! write one slot and this word, and no inner node.
@@ -74,8 +75,8 @@
 //!
 //! # Locking
 //! `writer` (a spin lock) guards the node pool and serializes all changes. A gap search takes it only
-//! to lower rooms that misled it, and if it does not succeed while the map changes. A range that a reader
-//! returns was in the map at some moment between the call and its return.
+//! to lower rooms that misled it, and if it does not succeed while the map changes. A range that a
+//! reader returns was in the map at some moment between the call and its return.
 //!
 //! # Linux
 //! Corresponds to `lib/maple_tree.c` as used for `mm_struct.mm_mt`. Differences: readers check

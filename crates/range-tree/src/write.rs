@@ -23,7 +23,8 @@ use vmarea_sync::primitive::{Ordering, fence};
 
 /// Exclusive right to change the map.
 ///
-/// Lookups and gap searches by the same thread see each change immediately.
+/// Lookups and gap searches by the same thread see each change immediately. While there is a writer,
+/// gap searches do not lower rooms, so a search that earlier changes misled is misled again.
 #[derive(Debug)]
 pub struct Writer<'a> {
     pub(crate) tree: &'a RangeTree,

@@ -134,8 +134,9 @@ impl<E: Environment> Space<E> {
         }
         let below = range.start.saturating_sub(1);
         let gap = self.system.stack_guard_gap + PAGE_SIZE;
+        let last = range.end.saturating_add(gap - 1);
         let part = E::Writers::part_of(below);
-        (part == E::Writers::part_of(range.end.saturating_add(gap))).then_some(part)
+        (part == E::Writers::part_of(last)).then_some(part)
     }
 
     /// Takes one part for writing; `None` if the part is not in use or has no room, if a VMA

@@ -86,3 +86,46 @@ impl<E: Environment> Space<E> {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mm::{Layout, Limits};
+    use crate::policy::Policy;
+    use crate::types::writers::Regions;
+    use crate::types::{NoBytes, PAGE_SIZE, System, WithVmaLock};
+    use crate::vma::lock::VmaLock;
+    use alloc::boxed::Box;
+
+    type Machine = Space<WithVmaLock<VmaLock, Regions>>;
+
+    #[test]
+    fn a_mapping_at_the_end_of_an_arena_takes_one_part() {
+        let system = System::default();
+        let layout = Layout {
+            mmap_base: system.task_size - (1 << 32),
+            ..Layout::default()
+        };
+        let space = Machine::in_environment(Policy::LINUX, system, Box::new(NoBytes));
+        let mm = space.mm_create(layout, Limits::default());
+        let mm = mm.expect("an address space");
+        // The first mapping puts the part to use.
+        let first = MmapRequest {
+            addr: Regions::arena(0).start + (1 << 30),
+            flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+            ..MmapRequest::anonymous(PAGE_SIZE)
+        };
+        space.mmap(mm, &first).expect("a first mapping");
+        let request = MmapRequest {
+            placement: Placement::Arena(0),
+            ..MmapRequest::anonymous(4 * PAGE_SIZE)
+        };
+        for _ in 0..3 {
+            let mapped = space.mmap_in_part(mm, &request).expect("one part");
+            let (range, _) = mapped.expect("a mapping");
+            let arena = Regions::arena(0);
+            assert!(arena.start < range.start && range.end < arena.end);
+        }
+        space.validate_all().expect("valid");
+    }
+}

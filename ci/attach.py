@@ -74,7 +74,7 @@ PROGRAMS = {
         "java", ["default-jdk-headless"]),
     "java-zgc": Program(["java", "-XX:+UseZGC", "-Xmx256m", "{programs}/garbage.java", str(LASTS)], "java", ["default-jdk-headless"]),
     "goroutines": Program(["{built}/goroutines", str(LASTS)], "goroutines", ["golang-go"]),
-    "node-workers": Program(until_over("node {programs}/workers.js 300 >/dev/null"), "node"),
+    "node-workers": Program(until_over("node {programs}/workers.js 1500 >/dev/null"), "node"),
     "python-threads": Program(["python3", "{programs}/threads.py", "1", str(LASTS)], "python3"),
     "perl": Program(
         ["perl", "-e", "my $end = time + shift; my %h; while (time < $end) { $h{$_ % 50000} .= 'x' x ($_ % 500) "

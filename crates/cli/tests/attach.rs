@@ -134,7 +134,13 @@ impl Target {
     }
 
     /// Lets the program end, and checks that no call of it has ended too early.
-    fn finish(mut self) {
+    fn finish(self) {
+        self.finish_with("ok");
+    }
+
+    /// Lets the program end, and checks that no call of it has ended too early, except that
+    /// `epoll_wait` may have ended with `also`.
+    fn finish_with(mut self, also: &str) {
         self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         let said: Vec<String> = self.output.by_ref().lines().map(Result::unwrap).collect();
         let names = [
@@ -147,7 +153,12 @@ impl Target {
             "forks",
         ];
         let expected = names.map(|name| format!("{name}: ok"));
-        assert_eq!(said, expected);
+        let other = format!("epoll_wait: {also}");
+        let is_expected = |(said, expected): (&String, &String)| {
+            said == expected || expected.starts_with("epoll_wait") && *said == other
+        };
+        assert_eq!(said.len(), expected.len(), "{said:?}");
+        assert!(said.iter().zip(&expected).all(is_expected), "{said:?}");
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -278,7 +289,8 @@ fn the_process_runs_on_if_the_recorder_is_killed() {
             target.tracers().iter().all(|t| t == "0")
         });
     }
-    target.finish();
+    // The kernel restarts every call but this one; a recorder that is alive restarts it, too.
+    target.finish_with("Interrupted system call");
 }
 
 #[test]

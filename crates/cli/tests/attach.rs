@@ -371,54 +371,43 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
         .output()
         .unwrap();
     assert!(complaint(&own, 1).contains("vmarea itself"));
-    let other = folder.path().join("b.vmtrace");
+    let missing = vmarea(&["record", "-p", &pid, "--for", "30", "-o", file]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("30s"), "{missing:?}");
+}
+
+#[test]
+fn a_traced_process_can_only_be_observed() {
+    let idle = Idle::cat();
+    let pid = idle.pid();
+    let folder = tempfile::tempdir().unwrap();
+    let record = |method: &str, name: &str, time: &str| {
+        let file = folder.path().join(name).to_str().unwrap().to_owned();
+        let command = format!("record -p {pid} --by {method} --for {time} -o");
+        let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        [words, vec![file]].concat()
+    };
+    let run = |words: &[String]| vmarea(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let mut tracer = Command::new(VMAREA);
-    tracer.args([
-        "record",
-        "-p",
-        &pid,
-        "--for",
-        "60s",
-        "--by",
-        "tracing",
-        "-o",
-        other.to_str().unwrap(),
-    ]);
+    tracer.args(record("tracing", "a.vmtrace", "60s"));
     let mut tracer = Leashed::start(tracer.stderr(Stdio::null())).unwrap();
     let traced = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     wait_until("it is traced", || !traced().contains("TracerPid:\t0\n"));
     let words = format!("process {pid} is traced by process {} already", tracer.id());
-    let again = vmarea(&["record", "-p", &pid, "--by", "tracing", "-o", file]);
-    let said = complaint(&again, 5);
+    let said = complaint(&run(&record("tracing", "b.vmtrace", "1s")), 5);
     assert!(said.contains(&words), "{said}");
-    // An observer does not trace.
-    if methods().contains(&"observing") {
-        let beside = folder.path().join("c.vmtrace");
-        let beside = beside.to_str().unwrap();
-        let args = [
-            "record",
-            "-p",
-            &pid,
-            "--by",
-            "observing",
-            "--for",
-            "1s",
-            "-o",
-            beside,
-        ];
-        let observed = vmarea(&args);
-        assert_eq!(observed.status.code(), Some(0), "{observed:?}");
-        assert!(vmarea(&["replay", beside]).status.success());
-    }
     // The same words and the same status as those of a merge.
-    let merge = vmarea(&["merge", "-p", &pid, "--apply"]);
-    let said = complaint(&merge, 5);
+    let said = complaint(&vmarea(&["merge", "-p", &pid, "--apply"]), 5);
     assert!(said.contains(&words), "{said}");
+    if methods().contains(&"observing") {
+        let command = record("observing", "c.vmtrace", "1s");
+        let observed = run(&command);
+        assert_eq!(observed.status.code(), Some(0), "{observed:?}");
+        let file = command.last().unwrap();
+        assert!(vmarea(&["replay", file]).status.success());
+    }
     tracer.kill().unwrap();
     tracer.wait().unwrap();
-    let missing = vmarea(&["record", "-p", &pid, "--for", "30", "-o", file]);
-    assert_eq!(missing.status.code(), Some(2));
-    assert!(text(&missing.stderr).contains("30s"), "{missing:?}");
 }
 
 #[test]

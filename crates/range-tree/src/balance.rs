@@ -13,7 +13,7 @@
 //! merge            the reverse of split
 //! ```
 
-use crate::leaf::{LEAF, Leaf};
+use crate::leaf::{LEAF, Leaf, MERGEABLE};
 use crate::node::{INNER, Inner, NodePtr, Row, SPARE, Versioned};
 use crate::path::Path;
 use crate::pool::NodeRef;
@@ -24,15 +24,6 @@ use crate::write::Writer;
 /// The minimum is at least two, so that both leaves have free slots afterwards and no range moves
 /// back immediately.
 const MIN_FREE: usize = LEAF / 4 + 2;
-
-/// Maximum total number of ranges at which two neighbouring leaves are merged. One of them then
-/// holds at most half as many, so only the removal of a range from such a leaf can lead to a merge.
-pub(crate) const MERGEABLE: usize = mergeable(LEAF);
-
-/// Returns the maximum total number of rows at which two neighbouring nodes are merged.
-const fn mergeable(capacity: usize) -> usize {
-    capacity - capacity.div_ceil(4)
-}
 
 impl<'a> Writer<'a> {
     /// Adds a new root above a full root.
@@ -317,7 +308,7 @@ fn merge_leaves(parent: &Inner, row: usize, left: &Leaf, right: &Leaf) -> bool {
 }
 
 fn merge_inners(parent: &Inner, row: usize, left: &Inner, right: &Inner) -> bool {
-    if left.len() + right.len() > mergeable(INNER) {
+    if left.len() + right.len() > INNER - INNER.div_ceil(4) {
         return false;
     }
     begin_write([parent, left, right]);

@@ -5,8 +5,7 @@
 //! a state in between, in which some addresses are in no range.
 
 use crate::Entry;
-use crate::balance::MERGEABLE;
-use crate::leaf::{LEAF, gap_between};
+use crate::leaf::{LEAF, MERGEABLE, gap_between};
 use crate::path::Steps;
 use crate::write::{Writer, change_leaf_and_end};
 

@@ -23,6 +23,10 @@ use vmarea_sync::primitive::{AtomicU64, Ordering};
 /// a power of four, so that it is also the mask of a slot's number.
 pub(crate) const LEAF: usize = if cfg!(any(test, loom)) { 3 } else { 15 };
 
+/// Maximum total number of ranges at which two neighbouring leaves are merged. One of them then
+/// holds at most half as many, so only the removal of a range from such a leaf can lead to a merge.
+pub(crate) const MERGEABLE: usize = LEAF - LEAF.div_ceil(4);
+
 /// Number of bits of a slot's number in the order word.
 const BITS: usize = 4;
 /// All bits of the order word that are in use.

@@ -12,8 +12,7 @@
 //!
 //! Each operation first tries the common case, in which only one leaf changes.
 
-use crate::balance::MERGEABLE;
-use crate::leaf::{LEAF, Leaf, Order, gap_between};
+use crate::leaf::{LEAF, Leaf, MERGEABLE, Order, gap_between};
 use crate::node::{Inner, Versioned};
 use crate::path::{Path, Steps};
 use crate::pool::{NodeRef, Pool};

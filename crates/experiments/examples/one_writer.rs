@@ -8,8 +8,7 @@
 //! - `map`: maps four pages in the middle of a part, and unmaps them
 //! - `protect`: makes the middle page of a mapping read-only, which splits the mapping in three,
 //!   and writable again, which merges the three
-//! - `remap`: grows and shrinks a mapping in place; under [`Regions`], this takes all parts, of
-//!   which four are in use
+//! - `remap`: grows and shrinks a mapping in place, with four parts in use
 //! - `remap-all`: the same with all parts in use
 //!
 //! ```text

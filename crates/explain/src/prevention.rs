@@ -140,7 +140,8 @@ fn text(prevention: Prevention) -> &'static str {
             "call madvise once for the whole mapping instead of for its pieces"
         }
         Prevention::GuardMarkers => {
-            "make guards with madvise(MADV_GUARD_INSTALL) instead of mprotect(PROT_NONE)"
+            "make guards with madvise(MADV_GUARD_INSTALL), which is 102 if the headers lack it, instead \
+             of mprotect(PROT_NONE)"
         }
     }
 }

@@ -18,7 +18,8 @@ impl Report {
             let older = match change.older {
                 0 => String::new(),
                 n => format!(
-                    " ({} of them are older than the recording, which no change of it can prevent)",
+                    " ({} of them are older than the recording; to count from the program's start: \
+                     vmarea explain --stacks -- CMD)",
                     count(n)
                 ),
             };

@@ -178,11 +178,14 @@ impl Merge {
     }
 
     fn nothing(&self, said: &Said) -> Failure {
+        let without = match self.fix.is_empty() {
+            true => " without --fix",
+            false => "",
+        };
         let nothing = anyhow!(
-            "nothing to merge in process {} ({} mappings); vmarea explain -p {} says why",
-            self.pid,
+            "nothing to merge in process {pid} ({} mappings){without}; vmarea explain -p {pid} says why",
             count(said.before),
-            self.pid
+            pid = self.pid,
         );
         Failure::new(Status::NothingToDo, nothing)
     }

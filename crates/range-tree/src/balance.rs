@@ -28,14 +28,10 @@ const MIN_FREE: usize = LEAF / 4 + 2;
 impl<'a> Writer<'a> {
     /// Adds a new root above a full root.
     pub(crate) fn add_root(&mut self, root: NodeRef<'a>) {
-        let room = match root {
-            NodeRef::Leaf(leaf) => leaf.largest_gap(0..LEAF, 0),
-            NodeRef::Inner(inner) => inner.largest_room(),
-        };
         let row = Row {
             end: root.last_end(),
             child: self.tree.root(),
-            room,
+            room: root.largest_gap(0),
         };
         let child = self.pool.take_inner();
         if let Some(NodeRef::Inner(inner)) = self.tree.node(child) {

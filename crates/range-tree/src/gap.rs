@@ -5,10 +5,10 @@
 //! several nodes, it does not check the version of each node, but checks whether the tree as a whole
 //! has changed. After a few failed attempts, the search blocks writers.
 //!
-//! A room may be larger than the largest gap, because changes do not lower rooms. A search that has
-//! entered a child in vain therefore repeats itself as a writer, if there is no other, and lowers
-//! the rooms that misled it. A room is lowered at most once for each change that left it too large,
-//! so the changes pay for it.
+//! A room may be larger than the largest gap, because changes do not lower rooms. Such a room can
+//! mislead a search: it enters the child and finds nothing. If there is no writer, a misled search
+//! becomes the writer, runs again, and lowers the rooms that misled it. A room is lowered at most
+//! once for each change that left it too large, so the changes pay for it.
 
 use crate::leaf::Leaf;
 use crate::node::{Inner, NodePtr};
@@ -27,13 +27,14 @@ const MAX_ATTEMPTS: usize = 8;
 /// Depth limit that stops a search in an inconsistent tree; greater than the height of any tree.
 const MAX_DEPTH: usize = 64;
 
-/// Where and for what to search, and what to do about a child that was entered in vain: it is the
-/// child of the given row, and its first gap begins at the given address.
+/// Addresses in which to search, and the least length of the gap.
 #[derive(Clone, Copy)]
 struct Window<'s> {
     low: u64,
     high: u64,
     len: u64,
+    /// Called if a room misled the search, with the node and the row that have the room, and the
+    /// address at which the first gap in the row's child begins.
     vain: &'s dyn Fn(&Inner, usize, u64),
 }
 
@@ -115,12 +116,9 @@ impl RangeTree {
             return;
         };
         let lower = |inner: &Inner, row: usize, floor: u64| {
-            let room = match self.node(inner.child(row)) {
-                None => return,
-                Some(NodeRef::Leaf(leaf)) => leaf.largest_gap(0..leaf.order().len(), floor),
-                Some(NodeRef::Inner(child)) => child.largest_room(),
-            };
-            inner.set_room(row, room);
+            if let Some(child) = self.node(inner.child(row)) {
+                inner.set_room(row, child.largest_gap(floor));
+            }
         };
         let window = Window {
             vain: &lower,

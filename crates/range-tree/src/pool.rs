@@ -95,6 +95,15 @@ impl NodeRef<'_> {
             NodeRef::Inner(inner) => inner.end_below(inner.len(), 0),
         }
     }
+
+    /// Returns the largest gap before a range in a leaf, where `floor` is the end of the last range
+    /// in the previous leaf, or the largest room in an inner node.
+    pub fn largest_gap(self, floor: u64) -> u64 {
+        match self {
+            NodeRef::Leaf(leaf) => leaf.largest_gap(0..leaf.order().len(), floor),
+            NodeRef::Inner(inner) => inner.largest_room(),
+        }
+    }
 }
 
 impl NodePtr {

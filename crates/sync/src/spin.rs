@@ -64,6 +64,16 @@ impl<T> SpinLock<T> {
     }
 
     /// Takes the lock unless it is held.
+    ///
+    /// ```
+    /// use vmarea_sync::SpinLock;
+    ///
+    /// let count = SpinLock::new(0);
+    /// let held = count.lock();
+    /// assert!(count.try_lock().is_none());
+    /// drop(held);
+    /// assert!(count.try_lock().is_some());
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
         // ORDERING: Acquire, pairs with the Release in `SpinGuard::drop`.

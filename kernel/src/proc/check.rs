@@ -84,7 +84,7 @@ fn count() -> Census {
 fn pages_of_files() -> usize {
     let mut files = BTreeMap::new();
     add_below(&inode::root(), &mut files);
-    for file in process::all().into_iter().flat_map(|p| p.files.inodes()) {
+    for file in process::all().flat_map(|p| p.files.inodes()) {
         add(&file, &mut files);
     }
     let vmas = space::all().into_iter().flat_map(|mm| space().maps(mm));

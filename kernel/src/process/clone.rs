@@ -1,17 +1,18 @@
 //! `fork`, `vfork`, `clone` and `clone3`: new threads and processes.
 
-use super::{Process, Thread, current_thread, is_full, new_number};
+use super::{Process, Thread, current_thread, is_full, new_number, oom};
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
 use crate::memory::heap;
 use crate::scheduler::task::new_stack;
 use crate::scheduler::{self, Event};
+use crate::space::mm::check_memory;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOMEM};
 use linux_raw_sys::general::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_CLEAR_SIGHAND, CLONE_FILES, CLONE_PARENT,
-    CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM,
+    CLONE_PARENT_SETTID, CLONE_SETTLS, CLONE_SIGHAND, CLONE_THREAD, CLONE_VFORK, CLONE_VM, SIGKILL,
 };
 
 /// Parameters of any of these calls, in a common form.
@@ -48,6 +49,9 @@ impl Request {
             || clears && self.has(CLONE_SIGHAND)
         {
             return Err(EINVAL.into());
+        }
+        if check_memory().is_err() {
+            oom::wait_for_killed();
         }
         if heap::is_low() {
             return Err(ENOMEM.into());
@@ -126,7 +130,7 @@ fn new_process(parent: &Process, pid: u32, request: &Request) -> Result<Arc<Proc
             parent.files.share();
             Arc::clone(&parent.files)
         }
-        false => Arc::new(parent.files.copy()),
+        false => Arc::new(parent.files.copy()?),
     };
     let actions = {
         let actions = parent.actions.lock();
@@ -154,6 +158,10 @@ fn new_process(parent: &Process, pid: u32, request: &Request) -> Result<Arc<Proc
     );
     if request.has(CLONE_VFORK) {
         child.borrow_memory();
+    }
+    // A signal to all processes has reached the parent, and came too early for the child.
+    if parent.is_dying() {
+        child.begin_exit(SIGKILL);
     }
     Ok(child)
 }

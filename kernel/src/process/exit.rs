@@ -40,7 +40,7 @@ fn end_process(process: &Process) {
     if process.pid == super::INIT {
         end_machine(process);
     }
-    for child in all().iter().filter(|p| p.parent_number() == process.pid) {
+    for child in all().filter(|p| p.parent_number() == process.pid) {
         // ORDERING: Relaxed; see `parent_number`.
         child.parent.store(super::INIT, Ordering::Relaxed);
         if child.zombie_status().is_some() {

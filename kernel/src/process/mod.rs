@@ -170,9 +170,18 @@ pub fn find(pid: u32) -> Option<Arc<Process>> {
     PROCESSES.lock().get(&pid).cloned()
 }
 
-/// Returns all processes, including zombies.
-pub fn all() -> Vec<Arc<Process>> {
-    PROCESSES.lock().values().cloned().collect()
+/// Returns all processes, including zombies, in the order of their numbers.
+///
+/// Allocates nothing, because processes end when memory is full. The table is not locked between
+/// two processes, so that a process created meanwhile is returned as well: its number is higher.
+pub fn all() -> impl Iterator<Item = Arc<Process>> {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let table = PROCESSES.lock();
+        let (pid, process) = table.range(from..).next()?;
+        from = pid + 1;
+        Some(Arc::clone(process))
+    })
 }
 
 /// True if all other threads are asleep and no process is in the middle of exiting.
@@ -181,7 +190,7 @@ pub fn others_sleep() -> bool {
     let sleeps = |thread: &Arc<Thread>| {
         Arc::ptr_eq(thread, &current) || thread.task.state() == RunState::Asleep
     };
-    all().iter().all(|process| {
+    all().all(|process| {
         let threads = process.threads();
         process.zombie_status().is_some() || !threads.is_empty() && threads.iter().all(sleeps)
     })
@@ -189,7 +198,7 @@ pub fn others_sleep() -> bool {
 
 /// Returns the thread with this number.
 pub fn find_thread(tid: u32) -> Option<Arc<Thread>> {
-    all().iter().find_map(|process| process.thread(tid))
+    all().find_map(|process| process.thread(tid))
 }
 
 /// True if no more threads can be created.
@@ -278,6 +287,13 @@ impl Process {
     pub fn is_dying(&self) -> bool {
         // ORDERING: Acquire, pairs with the AcqRel in `begin_exit`.
         self.exit.load(Ordering::Acquire) & DYING != 0
+    }
+
+    /// True if the process was killed by `SIGKILL` and some of its threads have not ended yet.
+    pub fn is_killed(&self) -> bool {
+        // ORDERING: Acquire, as in `is_dying`.
+        let exit = self.exit.load(Ordering::Acquire);
+        exit & (DYING | ZOMBIE) == DYING && exit as u32 == SIGKILL
     }
 
     /// Returns the exit status for `wait`, or `None` if some threads have not ended yet.

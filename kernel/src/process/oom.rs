@@ -6,10 +6,14 @@
 
 use super::{INIT, Process, all, current};
 use crate::say;
+use crate::scheduler;
 use crate::space::mm::Usage;
 use crate::space::shortage::Victim;
 use alloc::sync::Arc;
 use core::fmt;
+
+/// Maximum number of times that a thread yields its CPU to wait for the memory of killed processes.
+const PATIENCE: u32 = 4000;
 
 /// Kills a process because memory is full.
 ///
@@ -25,6 +29,15 @@ pub fn kill(victim: Victim, why: &dyn fmt::Display) -> bool {
     };
     end(&victim, usage, why);
     !current.is_dying()
+}
+
+/// Waits until all killed processes have freed their memory, or for a limited time.
+///
+/// Does not wait if the current process is ending.
+pub fn wait_for_killed() {
+    let current = current();
+    let wait = (0..PATIENCE).take_while(|_| !current.is_dying() && all().any(|p| p.is_killed()));
+    wait.for_each(|_| scheduler::pause());
 }
 
 fn end(process: &Process, usage: Usage, why: &dyn fmt::Display) {
@@ -47,8 +60,8 @@ fn usage_of(process: &Process) -> Usage {
 
 /// Returns the largest process other than the first process.
 fn largest() -> Option<(Arc<Process>, Usage)> {
-    let all = all().into_iter();
-    all.filter(|p| p.pid != INIT)
+    all()
+        .filter(|p| p.pid != INIT)
         .map(|p| {
             let usage = usage_of(&p);
             (p, usage)

@@ -35,8 +35,8 @@ pub fn to_process(process: &Process, info: SigInfo) {
 
 /// Sends a signal to every process except the first one.
 pub fn to_all(info: SigInfo) {
-    for process in all().iter().filter(|p| p.pid != INIT) {
-        to_process(process, info);
+    for process in all().filter(|p| p.pid != INIT) {
+        to_process(&process, info);
     }
 }
 

@@ -31,9 +31,7 @@ impl Wanted {
 fn wait_for(wanted: Wanted, options: u32) -> Result<Option<Arc<Process>>, Failure> {
     let parent = current();
     let look = || {
-        let mut children = all()
-            .into_iter()
-            .filter(|p| p.parent_number() == parent.pid);
+        let mut children = all().filter(|p| p.parent_number() == parent.pid);
         let mut any = false;
         let ended = children.find(|child| {
             let is_wanted = wanted.is(child);

@@ -202,8 +202,11 @@ fn pages_brought(call: &Syscall) -> usize {
     (len.min(TASK_SIZE) / PAGE_SIZE) as usize
 }
 
-/// Returns ENOMEM if the kernel's heap or the page frames are nearly used up.
-fn check_memory() -> Result<(), Errno> {
+/// Checks that neither the kernel's heap nor the page frames are nearly used up.
+///
+/// # Errors
+/// ENOMEM.
+pub fn check_memory() -> Result<(), Errno> {
     match heap::is_low() || !reclaim::free_frames(reclaim::MIN) {
         true => Err(Errno::ENOMEM),
         false => Ok(()),

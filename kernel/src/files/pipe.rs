@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::scheduler::{self, Event};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::EPIPE;
+use linux_raw_sys::errno::{ENOMEM, EPIPE};
 use linux_raw_sys::general::{POLLERR, POLLHUP, POLLIN, POLLOUT};
 use spin::Mutex;
 
@@ -105,6 +105,9 @@ impl WriteEnd {
             let len = from.len().min(room);
             if from.len() <= ATOMIC && len < from.len() || len == 0 && !from.is_empty() {
                 return None;
+            }
+            if state.bytes.try_reserve(len).is_err() {
+                return Some(Err(ENOMEM.into()));
             }
             state.bytes.extend(&from[..len]);
             len

@@ -2,10 +2,11 @@
 
 use super::{Inode, OpenFile};
 use crate::failure::Failure;
+use crate::memory::heap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use linux_raw_sys::errno::{EBADF, EMFILE};
+use linux_raw_sys::errno::{EBADF, EMFILE, ENFILE, ENOMEM};
 use spin::Mutex;
 
 /// Maximum number of descriptors per process.
@@ -37,11 +38,19 @@ impl Default for FileTable {
 
 impl FileTable {
     /// Returns a copy of the table with the same open files.
-    pub fn copy(&self) -> FileTable {
-        FileTable {
-            descriptors: Mutex::new(self.descriptors.lock().clone()),
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn copy(&self) -> Result<FileTable, Failure> {
+        let descriptors = self.descriptors.lock();
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(descriptors.len())
+            .map_err(|_| ENOMEM)?;
+        copy.extend(descriptors.iter().cloned());
+        Ok(FileTable {
+            descriptors: Mutex::new(copy),
             users: AtomicUsize::new(1),
-        }
+        })
     }
 
     /// Increments the number of processes that share the table.
@@ -78,21 +87,23 @@ impl FileTable {
     /// Allocates the lowest free descriptor that is at least `first` for a file.
     ///
     /// # Errors
-    /// EMFILE.
+    /// EMFILE if the process has too many files; ENFILE if the kernel's heap is nearly used up;
+    /// ENOMEM.
     pub fn add(
         &self,
         file: Arc<OpenFile>,
         first: u32,
         close_on_exec: bool,
     ) -> Result<u32, Failure> {
+        if heap::is_low() {
+            return Err(ENFILE.into());
+        }
         let mut descriptors = self.descriptors.lock();
         let is_free = |&at: &usize| descriptors.get(at).is_none_or(Option::is_none);
         let at = (first as usize..MAX_DESCRIPTORS)
             .find(is_free)
             .ok_or(EMFILE)?;
-        if at >= descriptors.len() {
-            descriptors.resize(at + 1, None);
-        }
+        extend_to(&mut descriptors, at + 1)?;
         descriptors[at] = Some(Descriptor {
             file,
             close_on_exec,
@@ -103,16 +114,14 @@ impl FileTable {
     /// Makes the descriptor `at` refer to a file, and closes the file that `at` referred to before.
     ///
     /// # Errors
-    /// EBADF if the number is too large.
+    /// EBADF if the number is too large; ENOMEM.
     pub fn set(&self, at: u32, file: Arc<OpenFile>, close_on_exec: bool) -> Result<(), Failure> {
         if at as usize >= MAX_DESCRIPTORS {
             return Err(EBADF.into());
         }
         let old = {
             let mut descriptors = self.descriptors.lock();
-            if at as usize >= descriptors.len() {
-                descriptors.resize(at as usize + 1, None);
-            }
+            extend_to(&mut descriptors, at as usize + 1)?;
             descriptors[at as usize].replace(Descriptor {
                 file,
                 close_on_exec,
@@ -174,4 +183,16 @@ impl FileTable {
         let used = descriptors.iter().enumerate().filter(|(_, d)| d.is_some());
         used.map(|(at, _)| at as u32).collect()
     }
+}
+
+/// Extends a table to at least `len` descriptors.
+///
+/// # Errors
+/// ENOMEM.
+fn extend_to(descriptors: &mut Vec<Option<Descriptor>>, len: usize) -> Result<(), Failure> {
+    let missing = len.saturating_sub(descriptors.len());
+    descriptors.try_reserve(missing).map_err(|_| ENOMEM)?;
+    let len = len.max(descriptors.len());
+    descriptors.resize(len, None);
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! System calls read and write the pages, and mappings map them. When a page is first used, it is
 //! filled from the initramfs or with zeros.
 
-use super::frames::{FRAME_SIZE, Frame};
+use super::frames::{FRAME_SIZE, Frame, free_frames, total_frames};
 use crate::failure::Failure;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,6 +16,10 @@ use spin::Mutex;
 
 /// Maximum size of a file in bytes.
 const MAX_SIZE: u64 = 1 << 46;
+
+/// Part of all frames that writes to files leave free: `1 / LEFT_SHARE`. Files have no owner that
+/// could be killed for their memory.
+const LEFT_SHARE: usize = 8;
 
 /// The contents of a file.
 #[derive(Debug, Default)]
@@ -50,11 +54,13 @@ impl Contents {
     /// Calls `f` for each page in the `len` bytes at `offset`; returns the number of bytes handled.
     ///
     /// The arguments of `f` are the page, the offset in the page, and the range that the part
-    /// occupies within the `len` bytes. If memory runs out, the remaining parts are skipped.
+    /// occupies within the `len` bytes. If a page is to be created and no more than `left` frames
+    /// are free, that part and all after it are skipped.
     fn for_parts(
         &mut self,
         offset: u64,
         len: usize,
+        left: usize,
         mut f: impl FnMut(&Frame, usize, core::ops::Range<usize>),
     ) -> usize {
         let mut done = 0;
@@ -62,7 +68,11 @@ impl Contents {
             let at = offset + done as u64;
             let within = at as usize % FRAME_SIZE;
             let part = (FRAME_SIZE - within).min(len - done);
-            let Some(page) = self.page(at / FRAME_SIZE as u64) else {
+            let index = at / FRAME_SIZE as u64;
+            if !self.pages.contains_key(&index) && free_frames() <= left {
+                break;
+            }
+            let Some(page) = self.page(index) else {
                 break;
             };
             f(page, within, done..done + part);
@@ -114,7 +124,8 @@ impl FilePages {
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         let mut contents = self.contents.lock();
         let len = contents.size.saturating_sub(offset).min(to.len() as u64) as usize;
-        let read = contents.for_parts(offset, len, |page, at, part| page.read(at, &mut to[part]));
+        let copy = |page: &Frame, at, part| page.read(at, &mut to[part]);
+        let read = contents.for_parts(offset, len, 0, copy);
         match read == 0 && len > 0 {
             true => Err(ENOSPC.into()),
             false => Ok(read),
@@ -124,8 +135,8 @@ impl FilePages {
     /// Writes bytes at an offset; returns the number of bytes written.
     ///
     /// # Errors
-    /// EPERM if a seal forbids the write; EFBIG if the file would be too large; ENOSPC if there is
-    /// no memory for a page.
+    /// EPERM if a seal forbids the write; EFBIG if the file would be too large; ENOSPC if few
+    /// frames are free.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<usize, Failure> {
         let end = offset
             .checked_add(from.len() as u64)
@@ -138,7 +149,9 @@ impl FilePages {
             return Err(EPERM.into());
         }
         let len = from.len();
-        let written = contents.for_parts(offset, len, |page, at, part| page.write(at, &from[part]));
+        let left = total_frames() / LEFT_SHARE;
+        let copy = |page: &Frame, at, part| page.write(at, &from[part]);
+        let written = contents.for_parts(offset, len, left, copy);
         contents.size = contents.size.max(offset + written as u64);
         match written == 0 && len > 0 {
             true => Err(ENOSPC.into()),

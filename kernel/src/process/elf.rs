@@ -2,9 +2,9 @@
 
 use crate::failure::Failure;
 use crate::files::Inode;
+use crate::memory::heap;
 use crate::space::TASK_SIZE;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EINVAL, ENOEXEC, ENOMEM};
 use object::LittleEndian;
@@ -52,7 +52,7 @@ impl Executable {
     /// ENOEXEC if this is not an executable file for this machine; EINVAL or ENOMEM if its segments
     /// cannot be mapped.
     pub fn read(file: &Inode) -> Result<Executable, Failure> {
-        let mut head = vec![0; HEAD];
+        let mut head = heap::zeroed(HEAD)?;
         let len = file.read(0, &mut head)?;
         let head = &head[..len];
         let header = FileHeader64::<LittleEndian>::parse(head).map_err(|_| ENOEXEC)?;

@@ -26,7 +26,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ELOOP, ENOEXEC};
+use linux_raw_sys::errno::{E2BIG, EACCES, EAGAIN, EINVAL, ELOOP, ENOEXEC, ENOMEM};
 use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_DATA, RLIMIT_MEMLOCK, RLIMIT_STACK, SIGSEGV};
 use vmarea::mm::{Layout, Limits};
 use vmarea::syscall::mmap::MmapRequest;
@@ -342,8 +342,11 @@ fn push_strings(mm: &Mm, top: &mut u64, strings: &[String]) -> Result<Vec<u64>, 
     let len: usize = strings.iter().map(|s| s.len() + 1).sum();
     *top -= len as u64;
     let mut at = *top;
-    let mut addresses = Vec::with_capacity(strings.len());
-    let mut bytes = Vec::with_capacity(len);
+    let (mut addresses, mut bytes) = (Vec::new(), Vec::new());
+    let reserved = addresses.try_reserve_exact(strings.len());
+    reserved
+        .and_then(|()| bytes.try_reserve_exact(len))
+        .map_err(|_| ENOMEM)?;
     for string in strings {
         addresses.push(at);
         at += string.len() as u64 + 1;

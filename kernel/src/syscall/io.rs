@@ -5,11 +5,11 @@ use crate::failure::{Failure, Value};
 use crate::files::inode::{Device, Inode};
 use crate::files::open::{Object, OpenFile, Place};
 use crate::files::pipe;
+use crate::memory::heap;
 use crate::process::send;
 use crate::process::signal::SigInfo;
 use alloc::format;
 use alloc::sync::Arc;
-use alloc::vec;
 use linux_raw_sys::errno::{EBADF, EINVAL, ENOTTY, EPERM, EPIPE};
 use linux_raw_sys::general::*;
 
@@ -105,7 +105,7 @@ fn transfer(
     len: u64,
     place: Place,
 ) -> Result<Value, Failure> {
-    let mut buffer = vec![0; STEP.min(len as usize)];
+    let mut buffer = heap::zeroed(STEP.min(len as usize))?;
     let mut done = 0;
     loop {
         let step = buffer.len().min((len - done) as usize);
@@ -175,7 +175,7 @@ fn send_file(call: &Call<'_>) -> Result<Value, Failure> {
         0 => None,
         _ => Some(call.mm.read_value::<u64>(offset)?),
     };
-    let mut buffer = vec![0; STEP];
+    let mut buffer = heap::zeroed(STEP)?;
     let mut done = 0;
     while done < count {
         let step = STEP.min((count - done) as usize);

@@ -5,7 +5,7 @@ use crate::console;
 use crate::cpu;
 use crate::failure::{Failure, Value};
 use crate::files::open::fill_randomly;
-use crate::memory::{frames, swap};
+use crate::memory::{frames, heap, swap};
 use crate::proc::check;
 use crate::process::exec;
 use crate::say;
@@ -33,11 +33,10 @@ pub fn call(call: &Call<'_>) -> Outcome {
     let mm = call.mm;
     Some(match call.number {
         __NR_uname => uname(call),
-        __NR_getrandom => {
-            let mut bytes = vec![0; b.min(1 << 16) as usize];
+        __NR_getrandom => heap::zeroed(b.min(1 << 16) as usize).and_then(|mut bytes| {
             fill_randomly(&mut bytes);
             mm.write(a, &bytes).map(|()| bytes.len() as u64)
-        }
+        }),
         __NR_sysinfo => {
             let (total, free) = (frames::total_frames() as u64, frames::free_frames() as u64);
             // Uptime, three load averages, memory sizes and so on; the last word contains the unit
@@ -60,7 +59,7 @@ pub fn call(call: &Call<'_>) -> Outcome {
             ];
             words[8] = swap::slots() as u64;
             words[9] = words[8] - space().swap_slots_in_use() as u64;
-            words[10] = crate::process::all().len() as u64;
+            words[10] = crate::process::all().count() as u64;
             mm.write_values(a, &words).map(|()| 0)
         }
         __NR_getrlimit => limit(call, call.thread.process.pid, a, 0, b),

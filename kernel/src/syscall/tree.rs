@@ -5,12 +5,15 @@ use crate::failure::{Failure, Value};
 use crate::files::open::{Object, OpenFile};
 use crate::files::path::{self, Last};
 use crate::files::{Inode, inode};
+use crate::memory::heap;
 use crate::proc::{self, Found};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use linux_raw_sys::errno::{EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, ERANGE, EXDEV};
+use linux_raw_sys::errno::{
+    EEXIST, EINVAL, EISDIR, ENOENT, ENOSPC, ENOTDIR, ENOTEMPTY, ERANGE, EXDEV,
+};
 use linux_raw_sys::general::*;
 
 const HERE: u32 = AT_FDCWD as u32;
@@ -168,7 +171,7 @@ fn open(call: &Call<'_>, fd: u32, addr: u64, flags: u32, mode: u32) -> Result<Va
         Err(failure) if failure.errno() == ENOENT && flags & O_CREAT != 0 => {
             let (parent, last) = path::find_parent(&base, &name)?;
             let inode = Inode::file(mode & !process.inherited.lock().umask, &[]);
-            parent.insert(&last, Arc::clone(&inode));
+            insert_new(&parent, &last, Arc::clone(&inode))?;
             Object::Inode(inode)
         }
         Err(failure) => return Err(failure),
@@ -306,8 +309,19 @@ fn enter(
     if parent.child(&last).is_some() {
         return Err(EEXIST.into());
     }
-    parent.insert(&last, new());
-    Ok(0)
+    insert_new(&parent, &last, new()).map(|()| 0)
+}
+
+/// Adds a new inode to a directory.
+///
+/// # Errors
+/// ENOSPC if the kernel's heap is nearly used up.
+fn insert_new(parent: &Inode, name: &str, inode: Arc<Inode>) -> Result<(), Failure> {
+    if heap::is_low() {
+        return Err(ENOSPC.into());
+    }
+    parent.insert(name, inode);
+    Ok(())
 }
 
 fn remove(call: &Call<'_>, fd: u32, addr: u64, flags: u32) -> Result<Value, Failure> {

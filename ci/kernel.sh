@@ -9,7 +9,7 @@
 #        ci/kernel.sh --isolation FORKS    each kind of isolation with so many forks on 2 and on 4 CPUs
 #        ci/kernel.sh --stress SECONDS     threads and forks on 4 CPUs
 #        ci/kernel.sh --reclaim FORKS      reclaim and swap on 1, 2 and 4 CPUs
-#        ci/kernel.sh --bad                a full memory, forks without end, a panic
+#        ci/kernel.sh --bad                each kind of memory used up a hundred times, a panic
 #        ci/kernel.sh --share              without Linux and its selftests: programs whose output is known, at most
 #                                          two minutes
 # Installs QEMU, busybox, musl and cpio if they are missing. KEEP=FOLDER keeps the outputs;
@@ -59,7 +59,7 @@ build_programs() {
     done
     cp ci/kernel/busybox.sh "$work/tests/1@busybox.sh"
     musl-gcc -O2 -w -static -pthread -o "$work/isolation" kernel/programs/isolation.c
-    musl-gcc -O2 -w -static -o "$work/hungry" kernel/programs/hungry.c
+    musl-gcc -O2 -w -static -pthread -o "$work/hungry" kernel/programs/hungry.c
 }
 
 build_selftests() {
@@ -156,7 +156,8 @@ panic() {
     fi
 }
 
-# A program that takes all memory ends, one that forks without end gets an error, and the machine goes on.
+# A program that takes all pages ends, one that uses up memory of the kernel gets an error, and the machine goes on.
+# The argument is the number of runs of each kind.
 full_memory() {
     local said ended=0
     said=$(kernel/run.sh --memory 96M --seconds 60 --add "$work/hungry" -- \
@@ -166,12 +167,19 @@ full_memory() {
         echo "kernel: a full memory was not survived"
         status=3
     fi
-    ended=0
-    said=$(kernel/run.sh --memory 96M --seconds 60 --add "$work/hungry" -- /bin/hungry fork 2>&1) || ended=$?
-    if ((ended != 1 && ended != 2 && ended != 137)) || grep -q panic <<<"$said"; then
-        echo "kernel: forks without end were not survived: status $ended"
-        status=3
-    fi
+    local kind
+    for kind in processes vmas threads pipes files; do
+        for ((run = 0; run < $1; run++)); do
+            ended=0
+            said=$(kernel/run.sh --memory 96M --seconds 60 --add "$work/hungry" -- /bin/hungry $kind 2>&1) || ended=$?
+            if ((ended != 1 && ended != 137)); then
+                tail -25 <<<"$said"
+                echo "kernel: $kind without end were not survived: status $ended"
+                status=3
+            fi
+        done
+        echo "$kind without end: $1 runs"
+    done
 }
 
 . ci/kernel/reclaim.sh
@@ -233,7 +241,7 @@ share() {
     [[ $(sed -n '/^=== busybox.sh$/{n;p}' "$out/ours") == "$(seq 1000 | sha256sum)" ]] ||
         { echo "kernel: busybox differs"; status=3; }
     isolation 10 ''
-    full_memory
+    full_memory 3
     reclaim 2 3 10
     panic
 }
@@ -248,7 +256,7 @@ case ${1-} in
 --stress) stress "$2" ;;
 --reclaim) reclaim "1 2 4" 20 "$2" ;;
 --bad)
-    full_memory
+    full_memory 100
     panic
     ;;
 *)
@@ -257,7 +265,7 @@ case ${1-} in
     stress 60
     isolation 1000 '' busy
     reclaim "1 2 4" 20 1000
-    full_memory
+    full_memory 20
     panic
     ;;
 esac

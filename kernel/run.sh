@@ -112,10 +112,12 @@ show() {
     else
         tee "$work/console" | tr -d '\r' | awk '
             /^== begin$/ { on = 1; next }
-            /^== status [0-9]+$/ { on = 0 }
+            # An end of line comes before the mark.
+            /^== status [0-9]+$/ { for (; empty > 1; empty--) print ""; on = 0 }
             # What the kernel itself says goes to standard error.
             /^vmarea: / { if (on || /panic|check: (lost|violation|busy)|out of memory/) print > "/dev/stderr"; next }
-            on { print; fflush() }'
+            on && /^$/ { empty++; next }
+            on { for (; empty; empty--) print ""; print; fflush() }'
     fi
 }
 

@@ -30,10 +30,12 @@ pub(crate) fn record(
     command: Vec<OsString>,
     output: PathBuf,
     checkpoint: Option<NonZeroU64>,
+    by: &str,
 ) -> PyResult<Results> {
     let options = Options {
         command,
         checkpoint,
+        by: method(by, checkpoint)?,
         ..Options::default()
     };
     let recorded = py.detach(|| {
@@ -59,19 +61,10 @@ pub(crate) fn attach(
         Some(Ok(duration)) if !duration.is_zero() => Some(duration),
         Some(_) => return Err(Failure::usage("a duration above zero is needed").into()),
     };
-    let by = match by {
-        "auto" => RecordBy::Auto,
-        "observing" => RecordBy::Observing,
-        "tracing" => RecordBy::Tracing,
-        other => {
-            let what = format_args!("there is no method `{other}`: auto, observing or tracing");
-            return Err(Failure::usage(what).into());
-        }
-    };
     let options = AttachOptions {
         duration,
         checkpoint,
-        by,
+        by: method(by, checkpoint)?,
         ..AttachOptions::new(pid)
     };
     let recorded = py.detach(|| {
@@ -80,6 +73,21 @@ pub(crate) fn attach(
         })
     });
     Ok(recorded?)
+}
+
+/// Reads the name of a method, and checks that the method can count calls if `checkpoint` requires it.
+fn method(name: &str, checkpoint: Option<NonZeroU64>) -> Result<RecordBy, Failure> {
+    match (name, checkpoint) {
+        ("observing", Some(_)) => Err(Failure::usage(
+            "checkpoint counts calls by stops: record by tracing",
+        )),
+        ("auto", _) => Ok(RecordBy::Auto),
+        ("observing", _) => Ok(RecordBy::Observing),
+        ("tracing", _) => Ok(RecordBy::Tracing),
+        (other, _) => Err(Failure::usage(format_args!(
+            "there is no method `{other}`: auto, observing or tracing"
+        ))),
+    }
 }
 
 /// Records with `record` into a file, which appears with its first events.
@@ -127,7 +135,9 @@ fn of_recorder(error: RecordError) -> Failure {
         | RecordError::Setuid(_)
         | RecordError::TracedAlready { .. }
         | RecordError::NotPermitted { .. }
-        | RecordError::NotObservable(SamplesError::Permission { .. }) => Kind::Permission,
+        | RecordError::NotObservable(
+            SamplesError::Permission { .. } | SamplesError::CallsForbidden,
+        ) => Kind::Permission,
         RecordError::KernelThread(_) => Kind::NothingToDo,
         _ => Kind::Error,
     };

@@ -73,14 +73,47 @@ def test_a_running_process_is_recorded_and_left_running(tmp_path):
     assert vmarea.replay(path, ["linux"]).calls == recording.calls
 
 
+METHODS = """
+import sys, vmarea
+try:
+    vmarea.record(["true"], sys.argv[1], by="observing")
+except vmarea.PermissionMissing as error:
+    print(error)
+print(vmarea.record(["sh", "-c", "exit 7"], sys.argv[1], by="tracing").status)
+"""
+
+
+def test_the_method_of_recording_a_program_is_the_one_that_was_named(tmp_path):
+    # Without capabilities, a program can be traced but not observed.
+    rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*rights, sys.executable, "-c", METHODS, tmp_path / "a.vmtrace"], capture_output=True, text=True
+    )
+    missing, status = done.stdout.splitlines()
+    assert "CAP_" in missing and status == "7", done.stderr
+
+
+def test_observing_and_tracing_record_the_same_calls(tmp_path):
+    made = {}
+    for by in ("observing", "tracing"):
+        try:
+            made[by] = vmarea.record(["true"], tmp_path / f"{by}.vmtrace", by=by).calls
+        except vmarea.PermissionMissing as missing:
+            pytest.skip(str(missing))
+    assert made["observing"] == made["tracing"] > 10
+
+
 CODE = """
-import signal, sys, vmarea
+import sys, time, vmarea
+interrupts = 0
 try:
     vmarea.record(["sleep", "30"], sys.argv[1])
 except KeyboardInterrupt:
-    print("interrupted", flush=True)
+    interrupts = 1
 try:
-    signal.pause()
+    print(interrupts, flush=True)
+    while True:
+        time.sleep(0.05)
 except KeyboardInterrupt:
     print("again")
 """
@@ -94,7 +127,7 @@ def test_ctrl_c_ends_the_program_and_keeps_its_trace(tmp_path):
         assert time.monotonic() < until
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
-    assert child.stdout.readline() == "interrupted\n"
+    assert child.stdout.readline() == "1\n"
     # Python's own handler is as it was.
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=30)[0] == "again\n"
@@ -109,6 +142,12 @@ def test_wrong_arguments(tmp_path):
         vmarea.record(pid=os.getppid(), output=path, seconds=0)
     with pytest.raises(vmarea.UsageError, match="auto, observing or tracing"):
         vmarea.record(pid=os.getppid(), output=path, by="looking")
+    with pytest.raises(vmarea.UsageError, match="auto, observing or tracing"):
+        vmarea.record(["true"], path, by="looking")
+    with pytest.raises(vmarea.UsageError, match="counts calls by stops"):
+        vmarea.record(["true"], path, checkpoint=5, by="observing")
+    with pytest.raises(vmarea.UsageError, match="give seconds with a pid"):
+        vmarea.record(["true"], path, seconds=5)
     with pytest.raises(vmarea.UsageError, match="a list is needed"):
         vmarea.record("true", path)
     with pytest.raises(vmarea.Error, match="no command to record"):

@@ -109,16 +109,19 @@ def record(command=None, output="vmarea.vmtrace", *, pid=None, seconds=None, che
     """Records a program to its end, or the process `pid` for some seconds, into a trace file.
 
     `command` is a list of the program and its arguments, which shares the standard streams of this process.
-    `checkpoint` also reads the kernel's list of mappings after that many calls. For a process, `by` is the method:
-    "observing" (as root; the process does not stop), "tracing", or "auto".
+    `checkpoint` also reads the kernel's list of mappings after that many calls. `by` is the method: "observing" (as
+    root; a process does not stop, and a program only at rare calls), "tracing" (a process stops at each system call, a
+    program at each memory call), or "auto": observing if it is permitted and nothing else needs stops.
     """
     if (command is None) == (pid is None):
         raise UsageError("give a command or a pid")
-    given = {"output": os.fsdecode(output), "checkpoint": checkpoint}
+    given = {"output": os.fsdecode(output), "checkpoint": checkpoint, "by": by}
     if pid is None:
+        if seconds is not None:
+            raise UsageError("a program is recorded to its end: give seconds with a pid")
         made = _recording.run("record", {"command": names(command), **given})
     else:
-        made = _recording.run("attach", {"pid": pid, "seconds": seconds, "by": by, **given})
+        made = _recording.run("attach", {"pid": pid, "seconds": seconds, **given})
     return _results.recording(os.fspath(output), *made)
 
 

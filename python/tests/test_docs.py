@@ -75,9 +75,11 @@ def test_the_code_for_python_runs(place):
 
 def test_the_queries_about_tables_run(place):
     vmarea.export("traces/host=web1/regions.vmtrace", "dir")
-    merges, peaks = (duckdb.sql(query).fetchall() for query in queries("tables.md"))
+    merges, peaks, there = (duckdb.sql(query).fetchall() for query in queries("tables.md"))
     assert ("mprotect", "anon_vma", 19) in merges
     assert {policy: peak for policy, _, peak, _ in peaks}["linux"] == 102
+    assert {made_by for made_by, *_ in there} >= {"mmap", "mprotect", "snapshot"}
+    assert sum(vmas for _, _, vmas, _ in there) == 102
 
 
 def answers(of):

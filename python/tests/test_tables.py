@@ -13,7 +13,7 @@ import pytest
 
 import vmarea
 
-ALL = ["events", "vmas", "merges", "differences"]
+ALL = ["events", "vmas", "lifetimes", "merges", "differences"]
 MILLION = 1_000_000
 
 
@@ -62,7 +62,7 @@ HIDDEN = """
 import sys
 sys.modules["pyarrow"] = None
 import vmarea
-replay = vmarea.replay(sys.argv[1], ["linux", "thesis"], tables=["events", "vmas", "merges", "differences"])
+replay = vmarea.replay(sys.argv[1], ["linux", "thesis"], tables=["events", "vmas", "lifetimes", "merges", "differences"])
 """
 
 

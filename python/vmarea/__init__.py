@@ -59,7 +59,7 @@ def replay(path, policies=POLICIES, *, tables=(), differences=1):
     """Replays a trace under these policies and compares the result with the recorded kernel's.
 
     `linux`, the rules of the recorded kernel, is always included. `tables` names the tables to make: "events", "vmas",
-    "merges", "differences". `differences` is the number of differences to list for each cause in the report, or "all".
+    "lifetimes", "merges", "differences". `differences` is the number of differences to list for each cause in the report, or "all".
     """
     report, end, made = _vmarea.replay(path, names(policies), names(tables), str(differences))
     return _results.replay(os.fspath(path), report, end, made)

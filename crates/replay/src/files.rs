@@ -69,6 +69,15 @@ impl Files {
         self.inodes.get(&id)
     }
 
+    /// Returns the trace's number for a file of the replay; `None` if it has none, or none yet.
+    pub(super) fn recorded(&self, inode: u64) -> Option<InodeId> {
+        match self.nameless.get(&inode) {
+            Some(shown) => Some(*shown),
+            None if Files::is_nameless(inode) => None,
+            None => u32::try_from(inode).ok().map(InodeId),
+        }
+    }
+
     /// True if the file is nameless: its number was assigned by the replay or by the core.
     pub fn is_nameless(inode: u64) -> bool {
         inode >= NAMELESS

@@ -24,6 +24,7 @@ mod decode;
 pub mod files;
 pub mod import;
 mod known;
+pub mod lifetimes;
 pub mod log;
 pub mod machine;
 mod overlapping;

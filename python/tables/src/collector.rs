@@ -2,6 +2,7 @@
 
 use crate::differences::Differences;
 use crate::events::Events;
+use crate::lifetimes::Lifetimes;
 use crate::merges::Merges;
 use crate::table::Table;
 use crate::vmas::Vmas;
@@ -19,6 +20,7 @@ type Receiver<'a, E> = dyn FnMut(Table, RecordBatch) -> Result<(), E> + 'a;
 pub struct Collector {
     events: Option<Events>,
     vmas: Option<Vmas>,
+    lifetimes: Option<Lifetimes>,
     merges: Option<Merges>,
     differences: Option<Differences>,
     position: u64,
@@ -31,6 +33,7 @@ impl Collector {
         Self {
             events: wanted(Table::Events).map(Events::new),
             vmas: wanted(Table::Vmas).map(Vmas::new),
+            lifetimes: wanted(Table::Lifetimes).map(Lifetimes::new),
             merges: wanted(Table::Merges).map(Merges::new),
             differences: wanted(Table::Differences).map(Differences::new),
             position: 0,
@@ -45,7 +48,14 @@ impl Collector {
 
     /// True if the tables are made of the replay, not only of the trace.
     pub fn needs_replay(&self) -> bool {
-        self.needs_log() || self.vmas.is_some()
+        self.needs_log() || self.vmas.is_some() || self.lifetimes.is_some()
+    }
+
+    /// Prepares a replay whose events will follow.
+    pub fn follow(&mut self, replayer: &mut Replayer) {
+        if let Some(lifetimes) = &mut self.lifetimes {
+            lifetimes.follow(replayer);
+        }
     }
 
     /// Adds the rows of an event of the trace. Batches that are full go to `receive`.
@@ -80,6 +90,12 @@ impl Collector {
                 receive(Table::Vmas, vmas.finish())?;
             }
         }
+        if let Some(lifetimes) = &mut self.lifetimes {
+            lifetimes.add(self.position, time, mm, replayer);
+            if lifetimes.rows() >= BATCH_ROWS {
+                receive(Table::Lifetimes, lifetimes.finish())?;
+            }
+        }
         if !self.needs_log() {
             return Ok(());
         }
@@ -103,16 +119,27 @@ impl Collector {
         Ok(())
     }
 
-    /// Passes the remaining rows to `receive`.
+    /// Adds the rows of what exists at the end of the replay, and passes the remaining rows to
+    /// `receive`.
     ///
     /// # Errors
     /// Returns the error of `receive`.
-    pub fn finish<E>(mut self, receive: &mut Receiver<'_, E>) -> Result<(), E> {
+    pub fn finish<E>(
+        mut self,
+        replayer: &Replayer,
+        receive: &mut Receiver<'_, E>,
+    ) -> Result<(), E> {
         if let Some(events) = self.events.as_mut().filter(|table| table.rows() > 0) {
             receive(Table::Events, events.finish())?;
         }
         if let Some(vmas) = self.vmas.as_mut().filter(|table| table.rows() > 0) {
             receive(Table::Vmas, vmas.finish())?;
+        }
+        if let Some(lifetimes) = &mut self.lifetimes {
+            lifetimes.add_existing(replayer);
+            if lifetimes.rows() > 0 {
+                receive(Table::Lifetimes, lifetimes.finish())?;
+            }
         }
         if let Some(merges) = self.merges.as_mut().filter(|table| table.rows() > 0) {
             receive(Table::Merges, merges.finish())?;

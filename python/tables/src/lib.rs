@@ -16,6 +16,7 @@ mod differences;
 mod events;
 #[cfg(feature = "parquet")]
 mod folder;
+mod lifetimes;
 #[cfg(feature = "explain")]
 mod mappings;
 mod merges;

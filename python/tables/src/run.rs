@@ -53,6 +53,7 @@ pub fn replay<R: Read, E>(
         ..options.clone()
     };
     let mut replayer = Replayer::new(reader.header(), &options)?;
+    collector.follow(&mut replayer);
     let (mut events, mut end) = (0u64, None);
     for event in reader {
         let event = match event {
@@ -80,7 +81,8 @@ pub fn replay<R: Read, E>(
     if events == 0 {
         return Err(Error::Empty);
     }
-    collector.finish(receive).map_err(Error::Receiver)?;
+    let finished = collector.finish(&replayer, receive);
+    finished.map_err(Error::Receiver)?;
     Ok(Replayed {
         report: replayer.finish(),
         end,

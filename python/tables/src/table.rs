@@ -1,7 +1,7 @@
 //! The tables: names, columns, and what each column means.
 
 use crate::column::{Column, schema};
-use crate::{differences, events, merges, vmas};
+use crate::{differences, events, lifetimes, merges, vmas};
 use arrow_schema::SchemaRef;
 use std::fmt;
 use std::str::FromStr;
@@ -13,6 +13,8 @@ pub enum Table {
     Events,
     /// The number of VMAs of each address space over time, under each policy.
     Vmas,
+    /// The VMAs under each policy, with the events that made and ended them.
+    Lifetimes,
     /// The merge attempts under the recorded kernel's rules, with the verdict of each policy.
     Merges,
     /// The differences between the kernel and the core.
@@ -21,9 +23,10 @@ pub enum Table {
 
 impl Table {
     /// All tables.
-    pub const ALL: [Table; 4] = [
+    pub const ALL: [Table; 5] = [
         Table::Events,
         Table::Vmas,
+        Table::Lifetimes,
         Table::Merges,
         Table::Differences,
     ];
@@ -33,17 +36,23 @@ impl Table {
         match self {
             Table::Events => "events",
             Table::Vmas => "vmas",
+            Table::Lifetimes => "lifetimes",
             Table::Merges => "merges",
             Table::Differences => "differences",
         }
     }
 
-    /// Returns one sentence that says what a row is.
+    /// Returns sentences that say what a row is.
     pub fn description(self) -> &'static str {
         match self {
             Table::Events => "One row for each event of the trace, as it was recorded.",
             Table::Vmas => {
                 "One row for each change of the number of VMAs of an address space under a policy."
+            }
+            Table::Lifetimes => {
+                "One row for each VMA under a policy, in the order in which they ended. A VMA stays the \
+                 same while it grows, shrinks or gets other permissions; a split makes another one, and a \
+                 merge ends all but one. A VMA that the same event makes and ends has no row."
             }
             Table::Merges => {
                 "One row for each policy and each merge attempt of the recorded kernel's rules: what \
@@ -61,6 +70,7 @@ impl Table {
         let columns: &[Column] = match self {
             Table::Events => &events::COLUMNS,
             Table::Vmas => &vmas::COLUMNS,
+            Table::Lifetimes => &lifetimes::COLUMNS,
             Table::Merges => &merges::COLUMNS,
             Table::Differences => &differences::COLUMNS,
         };

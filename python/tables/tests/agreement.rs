@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use vmarea_replay::{Options, Report};
 use vmarea_tables::{Folder, Table};
 use vmarea_trace::Reader;
+use vmarea_trace::event::{Event, SnapReason};
 
 const TRACES: [&str; 4] = ["regions", "cow-children", "gcc", "shared-arena"];
 
@@ -116,6 +117,108 @@ fn the_numbers_of_vmas_have_the_peaks_of_the_report() {
             now.values().all(|&vmas| vmas == 0),
             "{name}: all have ended"
         );
+    }
+}
+
+/// A row of the table of lifetimes.
+#[derive(Debug)]
+struct Lifetime {
+    policy: String,
+    mm: u64,
+    made: u64,
+    ended: Option<u64>,
+    last: (u64, u64),
+}
+
+fn lifetimes(rows: &[RecordBatch]) -> Vec<Lifetime> {
+    let column = |name| numbers(rows, name).into_iter();
+    let ended = rows.iter().flat_map(|batch| {
+        let values = batch.column_by_name("ended").unwrap();
+        values.as_primitive::<UInt64Type>().iter()
+    });
+    let places = column("mm").zip(column("made")).zip(ended);
+    let lasts = column("last_start").zip(column("last_end"));
+    let policies = texts(rows, "policy").into_iter();
+    let made = policies.zip(places).zip(lasts);
+    made.map(|((policy, ((mm, made), ended)), last)| Lifetime {
+        policy: policy.unwrap(),
+        mm,
+        made,
+        ended,
+        last,
+    })
+    .collect()
+}
+
+#[test]
+fn the_vmas_that_exist_are_as_many_as_the_numbers_say() {
+    for name in TRACES {
+        let (_, batches) = replay(name, &[Table::Vmas, Table::Lifetimes]);
+        let mut changes: BTreeMap<(String, u64, u64), i64> = BTreeMap::new();
+        for one in lifetimes(&batches[&Table::Lifetimes]) {
+            let Lifetime {
+                policy,
+                mm,
+                made,
+                ended,
+                last,
+            } = one;
+            assert!(
+                last.0 < last.1 && ended.is_none_or(|ended| ended > made),
+                "{name}"
+            );
+            *changes.entry((policy.clone(), mm, made)).or_default() += 1;
+            let ended = ended.expect("all address spaces end in this trace");
+            *changes.entry((policy, mm, ended)).or_default() -= 1;
+        }
+        let mut now: HashMap<(String, u64), i64> = HashMap::new();
+        let mut after = BTreeMap::new();
+        // By policy, address space and event: each group has its events in order.
+        for ((policy, mm, event), change) in changes {
+            let count = now.entry((policy.clone(), mm)).or_default();
+            *count += change;
+            if change != 0 {
+                after.insert((policy, mm, event), *count as u64);
+            }
+        }
+        let rows = &batches[&Table::Vmas];
+        let places = texts(rows, "policy").into_iter().map(Option::unwrap);
+        let places = places.zip(numbers(rows, "mm")).zip(numbers(rows, "event"));
+        let counted = places.zip(numbers(rows, "vmas"));
+        let counted = counted.map(|(((policy, mm), event), vmas)| ((policy, mm, event), vmas));
+        assert_eq!(after, counted.collect(), "{name}");
+    }
+}
+
+#[test]
+fn the_vmas_at_the_end_of_a_process_are_those_that_the_kernel_lists() {
+    for name in TRACES {
+        let (_, batches) = replay(name, &[Table::Lifetimes]);
+        let rows = lifetimes(&batches[&Table::Lifetimes]);
+        let mut listed: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        let mut compared = 0;
+        for (at, event) in Reader::open(corpus(name)).unwrap().enumerate() {
+            match event.unwrap() {
+                Event::Snapshot(list) if list.reason == SnapReason::Exit => {
+                    let ranges = list.vmas.iter().map(|vma| (vma.start, vma.end));
+                    listed.insert(list.mm.0, ranges.collect());
+                }
+                Event::MmEnd { mm, .. } => {
+                    let Some(listed) = listed.remove(&mm.0) else {
+                        continue;
+                    };
+                    let here = |one: &&Lifetime| one.policy == "linux" && one.mm == mm.0.into();
+                    let last = rows.iter().filter(here);
+                    let last = last.filter(|one| one.ended == Some(at as u64 + 1));
+                    let mut last: Vec<_> = last.map(|one| one.last).collect();
+                    last.sort_unstable();
+                    assert_eq!(last, listed, "{name}: address space {}", mm.0);
+                    compared += listed.len();
+                }
+                _ => {}
+            }
+        }
+        assert!(compared > 10, "{name}: the trace shows nothing");
     }
 }
 

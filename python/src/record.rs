@@ -145,7 +145,7 @@ fn of_recorder(error: RecordError) -> Failure {
 }
 
 /// A trace file. It has a temporary name until its first events are written; it is readable at any
-/// time from then on.
+/// time from then on. An output that is not a regular file (a pipe, `/dev/null`) is written directly.
 struct Growing {
     path: PathBuf,
     file: File,
@@ -156,6 +156,21 @@ struct Growing {
 
 impl Growing {
     fn create(path: &Path) -> io::Result<Self> {
+        let (file, name) = match path.metadata() {
+            Ok(found) if !found.is_file() => (File::options().write(true).open(path)?, None),
+            _ => Self::beside(path)?,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            name,
+            writer: None,
+            written: Instant::now(),
+        })
+    }
+
+    /// Creates a file with a temporary name in the folder of `path`.
+    fn beside(path: &Path) -> io::Result<(File, Option<TempPath>)> {
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -172,13 +187,7 @@ impl Growing {
             .make_in(folder, create);
         let made = made.map_err(|error| said.map_or(error, io::Error::from_raw_os_error))?;
         let (file, name) = made.into_parts();
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            name: Some(name),
-            writer: None,
-            written: Instant::now(),
-        })
+        Ok((file, Some(name)))
     }
 
     /// Gives the file its final name.

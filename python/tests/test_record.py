@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -12,10 +13,11 @@ import pytest
 import vmarea
 
 # A sandbox may forbid tracing.
-try:
-    vmarea.record(["true"], os.devnull)
-except vmarea.PermissionMissing as missing:
-    pytest.skip(str(missing), allow_module_level=True)
+with tempfile.TemporaryDirectory() as folder:
+    try:
+        vmarea.record(["true"], os.path.join(folder, "a.vmtrace"))
+    except vmarea.PermissionMissing as missing:
+        pytest.skip(str(missing), allow_module_level=True)
 
 
 def test_a_program_is_recorded(tmp_path):
@@ -35,6 +37,17 @@ def umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+    pipe, copy = tmp_path / "pipe", tmp_path / "a.vmtrace"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", pipe, copy]) as reader:
+        recording = vmarea.record(["true"], pipe)
+        assert reader.wait() == 0
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["a.vmtrace", "pipe"]
+    assert vmarea.replay(copy, ["linux"]).events == recording.events
 
 
 def test_a_signal_is_counted_as_shells_do(tmp_path):

@@ -43,6 +43,7 @@ def place(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "corpus" / f"{name}.vmtrace", path)
         os.utime(path, (now - days * DAY,) * 2)
+    (folder / "corpus").symlink_to(ROOT / "corpus")
     bad = folder / "traces" / "host=web1" / "cut.vmtrace"
     bad.write_bytes((ROOT / "corpus" / "gcc.vmtrace").read_bytes()[:9000])
     with contextlib.chdir(folder):

@@ -8,14 +8,15 @@
 //! `mm/ksm.c` `unmerge_ksm_pages`, 6.18.
 
 use super::FaultContext;
-use crate::mm::MmapWriteGuard;
+use crate::mm::MmapGuard;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, VmFlags, VmRange};
 use crate::vma::VmaView;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Replaces every KSM page in `range`, which is part of `vma`, by a private copy.
     ///
     /// # Errors

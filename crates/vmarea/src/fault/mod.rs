@@ -31,7 +31,7 @@ pub use faulted::{Faulted, NeedPage, Ticket};
 pub use user::Stopped;
 
 use crate::Space;
-use crate::mm::{MmapGuard, MmapReadGuard, ThpDisabled};
+use crate::mm::{MmapGuard, ThpDisabled};
 use crate::page::{Blocked, FaultPath, Pte};
 use crate::types::platform::{Environment, Platform, Standard};
 use crate::types::writers::Token;
@@ -70,7 +70,12 @@ impl<E: Environment> Space<E> {
 
     /// Handles a fault like [`fault`](Self::fault), but always under `mmap_lock`.
     fn fault_locked(&self, mm: MmId, addr: u64, access: Access) -> Result<Faulted, Errno> {
-        let r = self.mmap_read_lock_at(mm, addr).ok_or(Errno::ESRCH)?;
+        if let Some(r) = self.read_part_at(mm, addr)
+            && let Some(vma) = r.vma_lookup(addr)
+        {
+            return Ok(r.handle(&vma, addr, access));
+        }
+        let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         match r.find_vma(addr) {
             None => Ok(Faulted::NoMapping),
             Some(vma) if vma.range.start <= addr => Ok(r.handle(&vma, addr, access)),
@@ -100,7 +105,7 @@ fn is_forbidden(flags: VmFlags, access: Access) -> bool {
     }
 }
 
-impl<E: Environment> MmapReadGuard<'_, E> {
+impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[doc(alias = "handle_mm_fault")]
     fn handle(&self, vma: &VmaView, addr: u64, access: Access) -> Faulted {
         if is_forbidden(vma.body.flags, access) {

@@ -4,12 +4,13 @@
 //! `mm/vma.c` `expand_downwards`, `acct_stack_growth`, 6.18.
 
 use super::FaultContext;
-use crate::mm::MmapWriteGuard;
+use crate::mm::MmapGuard;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
 use crate::vma::VmaView;
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Expands the stack VMA above `addr` down to the page that contains `addr`.
     ///
     /// A fault maps only the page that was accessed, even in a locked stack. Linux populates the

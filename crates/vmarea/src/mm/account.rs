@@ -4,8 +4,9 @@
 //! `mm/mmap.c` `may_expand_vm`, `vm_stat_account`, `mlock_future_ok`; `mm/util.c`
 //! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes; `u64::MAX` means no limit.
 
-use super::MmapWriteGuard;
+use super::MmapGuard;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, Overcommit, PAGE_SHIFT, VmFlags};
 
 /// Resource limits and capabilities of a process.
@@ -47,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// True if `pages` more pages may be mapped with these flags.
     #[doc(alias = "may_expand_vm")]
     pub(crate) fn may_expand(&self, flags: VmFlags, pages: u64) -> bool {

@@ -6,13 +6,13 @@
 //! # Linux
 //! `mm/vma.c` 6.18: `commit_merge`, `dup_anon_vma`, `vma_complete`, `anon_vma_merge`.
 
-use super::MmapWriteGuard;
+use super::MmapGuard;
 use crate::lookup::Change;
 use crate::page::{Kept, Owner};
 use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
-use crate::types::writers::Writers;
+use crate::types::writers::{WriteToken, Writers};
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
 use crate::vma::merge::{GivenUp, Plan};
@@ -39,7 +39,7 @@ enum Others {
     Absorbed { limit: u64 },
 }
 
-impl<'s, E: Environment> MmapWriteGuard<'s, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Carries out the plan. The target gets `flags`, plus the sticky flags of every merged VMA.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Reserves memory in the index, and the frames that copies of shared pages will need.
     #[inline(always)]
     fn reserve_for(&mut self, plan: &Plan) -> Result<Vec<FrameId>, Errno> {
-        if E::Writers::PARTS > 0 {
+        if T::Seen::PARTS > 0 {
             // A VMA whose start moves to another part is inserted there.
             self.reserve_in_index(2, plan.range.start)?;
         }

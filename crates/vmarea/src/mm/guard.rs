@@ -4,9 +4,11 @@
 //! for writing are methods of [`MmapWriteGuard`].
 //!
 //! If the address space is divided ([`Writers`]), a guard holds either all parts or one. A guard of
-//! one part sees the VMAs of that part only, and its own copy of the state (`parts`).
+//! one part sees the VMAs of that part only, and its own copy of the state (`parts`). The two have
+//! different types, so a call in one part does the same work as in an address space that is not
+//! divided.
 
-use super::parts::{self, Growth};
+use super::parts::{self, Growth, Part};
 use super::{Index, Mm, MmState};
 use crate::Space;
 use crate::page::{PageTable, PageTables};
@@ -47,6 +49,8 @@ pub struct MmapGuard<'s, E: Environment, T: Token<'s, E::Wait>> {
     pub(crate) id: MmId,
     /// The kind of call to which merges are attributed in the statistics.
     pub(crate) call: CallKind,
+    /// The part, if only one is held.
+    only: T::Only<&'s Part>,
     pub(crate) token: T,
 }
 
@@ -57,6 +61,20 @@ pub type MmapReadGuard<'s, E = Standard> =
 /// `mmap_lock` of one mm, held for writing.
 pub type MmapWriteGuard<'s, E = Standard> =
     MmapGuard<'s, E, <<E as Environment>::Writers as Writers>::Write<'s, <E as Environment>::Wait>>;
+
+/// One part of a divided address space, held for reading.
+pub(crate) type PartReadGuard<'s, E> = MmapGuard<
+    's,
+    E,
+    <<E as Environment>::Writers as Writers>::ReadPart<'s, <E as Environment>::Wait>,
+>;
+
+/// One part of a divided address space, held for writing.
+pub(crate) type PartWriteGuard<'s, E> = MmapGuard<
+    's,
+    E,
+    <<E as Environment>::Writers as Writers>::WritePart<'s, <E as Environment>::Wait>,
+>;
 
 impl<E: Environment> Space<E> {
     /// Takes an address space's `mmap_lock` for writing; `None` if the mm no longer exists.
@@ -108,21 +126,17 @@ impl<E: Environment> Space<E> {
         self.read_all(id, Nesting::Nested)
     }
 
-    /// Takes what a call needs that changes only mappings in `range`: one part if the range, with
-    /// the neighbours that the call may read, is in one part with enough room; otherwise all.
+    /// Takes the part that a call needs if it changes only mappings in `range`; `None` if the range,
+    /// with the neighbours that the call may read, is not in one part, or this part has not enough
+    /// room.
     #[inline]
-    pub(crate) fn mmap_write_lock_in(
+    pub(crate) fn write_part_around(
         &self,
         id: MmId,
         range: VmRange,
         growth: Growth,
-    ) -> Option<MmapWriteGuard<'_, E>> {
-        if let Some(part) = self.part_around(range)
-            && let Some(guard) = self.write_part(id, part, growth)
-        {
-            return Some(guard);
-        }
-        self.mmap_write_lock(id)
+    ) -> Option<PartWriteGuard<'_, E>> {
+        self.write_part(id, self.part_around(range)?, growth)
     }
 
     /// Returns the part that contains a range and the addresses that a call on this range may read:
@@ -147,49 +161,42 @@ impl<E: Environment> Space<E> {
         id: MmId,
         part: usize,
         growth: Growth,
-    ) -> Option<MmapWriteGuard<'_, E>> {
+    ) -> Option<PartWriteGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let mut guard = E::Writers::write_part(&mm.mmap_lock, part)?;
-        let own = &mm.parts.as_ref()[part];
-        self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
-        let state = own.state.get_mut(&mut guard);
-        state.counted = true;
-        if !state.has_room(growth) {
+        let token = E::Writers::write_part(&mm.mmap_lock, part)?;
+        let mut w = self.guard(mm, id, token);
+        self.mms.get(id.0)?;
+        w.may_write(growth).then_some(w)
+    }
+
+    /// Takes the part with the VMA at `addr`, if no VMA crosses or touches the ends of this part.
+    pub(crate) fn read_part_at(&self, id: MmId, addr: u64) -> Option<PartReadGuard<'_, E>> {
+        if E::Writers::PARTS == 0 {
             return None;
         }
-        Some(MmapGuard {
-            space: self,
-            mm,
-            id,
-            call: CallKind::Other,
-            token: E::Writers::writes(part, guard),
-        })
-    }
-
-    /// Takes what a fault at `addr` needs: the part with the VMA there, if no VMA crosses or touches
-    /// the ends of this part; otherwise all.
-    pub(crate) fn mmap_read_lock_at(&self, id: MmId, addr: u64) -> Option<MmapReadGuard<'_, E>> {
-        if E::Writers::PARTS > 0
-            && let Some(guard) = self.read_part(id, E::Writers::part_of(addr))
-            && guard.index().get(addr).is_some()
-        {
-            return Some(guard);
-        }
-        self.mmap_read_lock(id)
-    }
-
-    fn read_part(&self, id: MmId, part: usize) -> Option<MmapReadGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let guard = E::Writers::read_part(&mm.mmap_lock, part)?;
-        let own = &mm.parts.as_ref()[part];
-        self.mms.get(id.0).filter(|_| own.crossings() == 0)?;
-        Some(MmapGuard {
+        let token = E::Writers::read_part(&mm.mmap_lock, E::Writers::part_of(addr))?;
+        let r = self.guard(mm, id, token);
+        self.mms.get(id.0)?;
+        let alone = r.only_part().is_some_and(|own| own.crossings() == 0);
+        (alone && r.index().get(addr).is_some()).then_some(r)
+    }
+
+    #[inline]
+    fn guard<'s, T: Token<'s, E::Wait>>(
+        &'s self,
+        mm: &'s Mm<E>,
+        id: MmId,
+        token: T,
+    ) -> MmapGuard<'s, E, T> {
+        MmapGuard {
             space: self,
             mm,
             id,
             call: CallKind::Other,
-            token: E::Writers::reads(part, guard),
-        })
+            only: token.map_only(|part| &mm.parts.as_ref()[part]),
+            token,
+        }
     }
 
     fn write_all(&self, id: MmId, nesting: Nesting) -> Option<MmapWriteGuard<'_, E>> {
@@ -198,13 +205,7 @@ impl<E: Environment> Space<E> {
         // The address space may have ended, and its slot been reused, during the wait.
         self.mms.get(id.0)?;
         settle(mm, &mut token, false);
-        Some(MmapGuard {
-            space: self,
-            mm,
-            id,
-            call: CallKind::Other,
-            token,
-        })
+        Some(self.guard(mm, id, token))
     }
 
     fn read_all(&self, id: MmId, nesting: Nesting) -> Option<MmapReadGuard<'_, E>> {
@@ -220,13 +221,7 @@ impl<E: Environment> Space<E> {
             }
         };
         self.mms.get(id.0)?;
-        Some(MmapGuard {
-            space: self,
-            mm,
-            id,
-            call: CallKind::Other,
-            token,
-        })
+        Some(self.guard(mm, id, token))
     }
 }
 
@@ -277,7 +272,7 @@ fn renew<'s, E: Environment>(space: &Space<E>, mm: &'s Mm<E>, token: &mut impl T
 impl<'s, E: Environment, T: Token<'s, E::Wait>> Drop for MmapGuard<'s, E, T> {
     #[inline]
     fn drop(&mut self) {
-        if E::Writers::PARTS > 0 {
+        if T::Seen::PARTS > 0 {
             renew(self.space, self.mm, &mut self.token);
         }
     }
@@ -287,29 +282,42 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns the counters, layout and limits.
     #[inline]
     pub fn state(&self) -> &MmState {
-        match self.token.only() {
+        match self.only_part() {
             None => self.mm.state.get(self.token.whole()),
-            Some(part) => {
-                let own = &self.mm.parts.as_ref()[part].state;
-                &own.get(self.token.part(part)).state
-            }
+            Some(own) => &own.state.get(self.token.whole()).state,
         }
+    }
+
+    /// Returns the part that this guard holds, if it does not hold all.
+    #[inline]
+    pub(super) fn only_part(&self) -> Option<&'s Part> {
+        T::only(self.only)
+    }
+
+    /// Returns the addresses of the part that this guard holds, if it does not hold all.
+    pub(crate) fn only_bounds(&self) -> Option<VmRange> {
+        T::only(self.token.map_only(E::Writers::bounds))
     }
 
     /// Returns the index of the VMAs that this guard holds.
     #[inline]
-    pub(crate) fn index(&self) -> Index<'s, E::Writers> {
-        match self.token.only() {
-            None => self.mm.index(),
-            Some(part) => Index::of_part(&self.mm.parts.as_ref()[part]),
+    pub(crate) fn index(&self) -> Index<'s, T::Seen> {
+        match self.only_part() {
+            None => Index::new(&self.mm.tree, self.mm.parts.as_ref(), self.active()),
+            Some(own) => Index::new(&own.tree, &[], 0),
         }
+    }
+
+    #[inline]
+    fn active(&self) -> u64 {
+        E::Writers::active(&self.mm.mmap_lock)
     }
 
     /// Returns the body of a VMA.
     #[inline]
     pub(crate) fn body(&self, id: VmaId) -> &VmaBody {
         let vma = self.space.vma(id);
-        let part = E::Writers::part_of(vma.start());
+        let part = T::Seen::part_of(vma.start());
         vma.body.get(self.token.part(part))
     }
 
@@ -317,7 +325,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[inline]
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
         let vma = self.space.vma(id);
-        let part = E::Writers::part_of(vma.start());
+        let part = T::Seen::part_of(vma.start());
         vma.view(id, vma.body.get(self.token.part(part)))
     }
 
@@ -359,38 +367,38 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 }
 
-impl<'s, E: Environment> MmapWriteGuard<'s, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns the counters, layout and limits for modification.
     #[inline]
     pub(crate) fn state_mut(&mut self) -> &mut MmState {
-        match self.token.only() {
+        match self.only_part() {
             None => self.mm.state.get_mut(self.token.whole_mut()),
-            Some(part) => {
-                let own = &self.mm.parts.as_ref()[part].state;
-                &mut own.get_mut(self.token.part_mut(part)).state
-            }
+            Some(own) => &mut own.state.get_mut(self.token.whole_mut()).state,
         }
     }
 
-    /// Returns the part that this guard holds, if it does not hold all.
+    /// True if a call in the only part does not need the others: no VMA crosses or touches the ends
+    /// of the part, and there is room. Notes that the call may have changed the statistics.
     #[inline]
-    pub(crate) fn only_part(&self) -> Option<usize> {
-        self.token.only()
+    fn may_write(&mut self, growth: Growth) -> bool {
+        self.only_part().is_some_and(|own| {
+            let state = own.state.get_mut(self.token.whole_mut());
+            state.counted = true;
+            own.crossings() == 0 && state.has_room(growth)
+        })
     }
 
     /// True if a call that raises the counters by `growth` stays within the limits, unless all
     /// parts are held, in which case the call itself checks them.
     pub(crate) fn has_room(&self, growth: Growth) -> bool {
-        self.only_part().is_none_or(|part| {
-            let own = &self.mm.parts.as_ref()[part].state;
-            own.get(self.token.part(part)).has_room(growth)
-        })
+        let own = self.only_part();
+        own.is_none_or(|own| own.state.get(self.token.whole()).has_room(growth))
     }
 
     /// Returns the guard of the lock that owns a VMA that starts at `addr`.
     #[inline]
     pub(crate) fn guard_at(&mut self, addr: u64) -> &mut WriteGuard<'s, E::Wait> {
-        self.token.part_mut(E::Writers::part_of(addr))
+        self.token.part_mut(T::Seen::part_of(addr))
     }
 
     /// Waits until no fault holds the VMA's lock, then write-locks the VMA until this guard is
@@ -415,7 +423,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Puts the part that contains `addr` to use, so that a VMA can start there.
     #[inline]
     pub(crate) fn put_to_use(&mut self, addr: u64) {
-        if E::Writers::PARTS > 0 {
+        if T::Seen::PARTS > 0 {
             self.guard_at(addr);
         }
     }
@@ -434,7 +442,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     /// Makes the lock of another part the owner of a VMA whose start is about to move there.
     #[inline]
     pub(crate) fn rehome(&mut self, vma: &Vma<E>, from: u64, to: u64) {
-        if E::Writers::part_of(from) == E::Writers::part_of(to) {
+        if T::Seen::part_of(from) == T::Seen::part_of(to) {
             return;
         }
         vma.body.detach(self.guard_at(from));
@@ -448,7 +456,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     pub(crate) fn vma_slot(&self, addr: u64) -> Result<Key, OutOfMemory> {
         match E::Writers::PARTS {
             0 => self.space.vmas.insert(),
-            _ => self.space.vmas.insert_in(E::Writers::part_of(addr)),
+            _ => self.space.vmas.insert_in(self.part_of(addr)),
         }
     }
 
@@ -457,8 +465,14 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
     pub(crate) fn free_vma_slot(&self, id: VmaId, addr: u64) {
         match E::Writers::PARTS {
             0 => self.space.vmas.remove(id.0),
-            _ => self.space.vmas.remove_in(id.0, E::Writers::part_of(addr)),
+            _ => self.space.vmas.remove_in(id.0, self.part_of(addr)),
         };
+    }
+
+    #[inline]
+    fn part_of(&self, addr: u64) -> usize {
+        let only = T::only(self.token.map_only(|part| part));
+        only.unwrap_or_else(|| E::Writers::part_of(addr))
     }
 
     /// Puts all parts out of use, at the end of the address space.

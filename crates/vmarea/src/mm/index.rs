@@ -1,8 +1,8 @@
 //! The index of an address space's VMAs, in one tree or in one tree for each part.
 //!
-//! A VMA is in the tree of the part in which it starts. A thread that holds one part sees and
-//! changes only the VMAs of that part; a thread that holds all parts sees one ordered map. If the address space is not
-//! divided, every operation is that of the tree.
+//! A VMA is in the tree of the part in which it starts. A thread that holds all parts sees one
+//! ordered map. A thread that holds one part sees and changes only the tree of that part, as if the
+//! address space were not divided, in which case every operation is that of the tree.
 //!
 //! # Picture
 //! ```text
@@ -53,16 +53,9 @@ impl<'a, K: Writers> Index<'a, K> {
         }
     }
 
-    /// Returns the index of one part, of which no VMA touches or crosses an end, for a call that
-    /// creates no such VMA.
-    #[inline]
-    pub(crate) fn of_part(part: &'a Part) -> Self {
-        Index::new(&part.tree, &[], 0)
-    }
-
     #[inline]
     fn is_divided(self) -> bool {
-        K::PARTS > 0 && !self.parts.is_empty()
+        K::PARTS > 0
     }
 
     /// Returns the trees of the parts `from..` in ascending order, with their numbers.

@@ -4,10 +4,11 @@
 //! `mm/vma.c` 6.18: `vma_modify`, `vma_merge_new_range`, `vma_merge_existing_range`. Up to 6.1 each
 //! caller (`mprotect_fixup`, `mlock_fixup`, ...) contained its own copy of this code.
 
-use super::MmapWriteGuard;
+use super::MmapGuard;
 use super::split::NewHalf;
 use crate::policy::SharingCheck;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{AnonVmaId, Errno, Overcommit, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{
     Attempt, Decision, Evidence, GivenUp, MergeOutcome, MergeScope, Outcomes, Plan, Proposal,
@@ -16,7 +17,7 @@ use crate::vma::merge::{
 use crate::vma::{VmaBody, VmaView};
 use vmarea_range_tree::Entry;
 
-impl<E: Environment> Evidence for MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> Evidence for MmapGuard<'s, E, T> {
     /// Returns whether a VMA has a family (see below), and counts its shared and its pinned pages.
     ///
     /// The VMA has a family if its anon_vma has a parent, or if a VMA with another anon_vma is
@@ -88,7 +89,7 @@ impl Decided {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Sets the body of `range`, which is part of `vma`, to `body`. Returns the VMA that contains
     /// the range afterwards. Fails with ENOMEM if the map count limit is reached.
     pub(crate) fn modify(

@@ -4,10 +4,10 @@
 //! `mm/vma.c` 6.18: `split_vma`, `__split_vma`. `split` checks the map limit. `split_unlimited`
 //! does not, so that `munmap` can release resources at the limit.
 
-use super::MmapWriteGuard;
+use super::MmapGuard;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
-use crate::types::writers::Writers;
+use crate::types::writers::{WriteToken, Writers};
 use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 use vmarea_range_tree::Entry;
@@ -30,7 +30,7 @@ pub(crate) enum Upper {
     Goes,
 }
 
-impl<'s, E: Environment> MmapWriteGuard<'s, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Splits `id` at `addr`, which must be strictly inside the VMA. Fails with ENOMEM if the map
     /// count limit is reached.
     #[doc(alias = "split_vma")]
@@ -108,7 +108,7 @@ impl<'s, E: Environment> MmapWriteGuard<'s, E> {
         let one_by_one = space.lookup_observer.is_some()
             || space.policy.merging.early_anon_vma && old.anon_vma.is_none()
             || self.state().map_count + 2 > space.system.max_map_count
-            || E::Writers::part_of(whole.start) != E::Writers::part_of(whole.end)
+            || T::Seen::part_of(whole.start) != T::Seen::part_of(whole.end)
             || !rules.may_split(&old.body, range.start)
             || !rules.may_split(&old.body, range.end);
         if one_by_one || self.reserve_in_index(2, range.start).is_err() {

@@ -10,8 +10,9 @@
 
 use super::unmapped_area::fits_fixed;
 use crate::Space;
-use crate::mm::{Growth, Layout, MmapWriteGuard};
+use crate::mm::{Growth, Layout, MmapGuard, PartWriteGuard};
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
@@ -34,12 +35,9 @@ impl<E: Environment> Space<E> {
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn brk(&self, mm: MmId, brk: u64) -> Result<u64, Errno> {
-        let (now, populate) = {
-            let part = self.part_for_brk(mm, brk);
-            let mut w = part
-                .or_else(|| self.mmap_write_lock(mm))
-                .ok_or(Errno::ESRCH)?;
-            w.brk(brk)
+        let (now, populate) = match self.part_for_brk(mm, brk) {
+            Some(mut w) => w.brk(brk),
+            None => self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?.brk(brk),
         };
         if let Some(range) = populate {
             self.mm_populate(mm, range);
@@ -50,7 +48,7 @@ impl<E: Environment> Space<E> {
 
 impl<E: Environment> Space<E> {
     /// Takes the part with the heap, if the heap and the new break are in one part.
-    fn part_for_brk(&self, mm: MmId, brk: u64) -> Option<MmapWriteGuard<'_, E>> {
+    fn part_for_brk(&self, mm: MmId, brk: u64) -> Option<PartWriteGuard<'_, E>> {
         let part = self.part_around(VmRange::new(brk, page_align(brk)?))?;
         let pages = |to: u64, from: u64| to.saturating_sub(from).div_ceil(PAGE_SIZE) + 1;
         // Growth by no page suffices to read where the heap is.
@@ -65,7 +63,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn brk(&mut self, brk: u64) -> (u64, Option<VmRange>) {
         let layout = self.state().layout;
         let same = (layout.brk, None);

@@ -15,11 +15,12 @@ use super::mmap::is_ksm_compatible;
 use crate::Space;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
-use crate::mm::{Growth, MmapWriteGuard};
+use crate::mm::{Growth, MmapGuard};
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
 use crate::types::platform::{Environment, Platform};
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
@@ -174,15 +175,14 @@ impl<E: Environment> Space<E> {
         }
         let mut holes = SmallVec::new();
         let growth = Growth { vmas: 2, pages: 0 };
-        let w = match advice.is_local() {
-            true => self.mmap_write_lock_in(mm, range, growth),
-            false => self.mmap_write_lock(mm),
+        let part = advice.is_local().then(|| self.write_part_around(mm, range, growth));
+        let result = match part.flatten() {
+            Some(mut w) => w.madvise(range, advice, &mut holes),
+            None => {
+                let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+                w.madvise(range, advice, &mut holes)
+            }
         };
-        let mut w = w.ok_or(Errno::ESRCH)?;
-        let result = w.madvise_walk(range, advice, &mut holes);
-        let state = w.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
-        drop(w);
         for hole in holes {
             self.platform.punch_hole(hole.inode, hole.first, hole.end)?;
             self.unmap_mapping(hole.inode, hole.first, hole.end, Copies::Stay);
@@ -191,7 +191,19 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
+    fn madvise(
+        &mut self,
+        range: VmRange,
+        advice: Advice,
+        holes: &mut SmallVec<[Hole; 1]>,
+    ) -> Result<(), Errno> {
+        let result = self.madvise_walk(range, advice, holes);
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        result
+    }
+
     #[doc(alias = "madvise_walk_vmas")]
     fn madvise_walk(
         &mut self,

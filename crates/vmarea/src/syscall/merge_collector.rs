@@ -27,8 +27,9 @@
 //! Not in Linux; the thesis mentions this extension ("merge collector").
 
 use crate::Space;
-use crate::mm::MmapWriteGuard;
+use crate::mm::MmapGuard;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::merge::{CallKind, MergeScope, Proposal, Refusal};
 
@@ -103,7 +104,7 @@ enum Border {
     Kept,
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Records the border between two private VMAs if only their pages' state prevents a merge.
     pub(crate) fn note_border(&mut self, border: u64, refusal: Option<Refusal>, flags: VmFlags) {
         let worth = refusal.is_some_and(keeps_pages_apart);

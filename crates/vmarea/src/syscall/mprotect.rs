@@ -10,9 +10,10 @@
 //! range before a hole, or before the VMA that fails, is changed.
 
 use crate::Space;
-use crate::mm::{Growth, MmapWriteGuard};
+use crate::mm::{Growth, MmapGuard};
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
@@ -67,13 +68,10 @@ impl<E: Environment> Space<E> {
             vmas: 2,
             pages: range.pages(),
         };
-        let w = match needs_all {
-            true => self.mmap_write_lock(mm),
-            false => self.mmap_write_lock_in(mm, range, growth),
-        };
-        let Some(mut w) = w else {
-            return Err(Errno::ESRCH);
-        };
+        if !needs_all && let Some(mut w) = self.write_part_around(mm, range, growth) {
+            return w.mprotect(range, prot, grows, pkey);
+        }
+        let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
             return Err(Errno::EINVAL);
         }
@@ -81,7 +79,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn mprotect(
         &mut self,
         mut range: VmRange,

@@ -11,10 +11,11 @@
 use crate::Space;
 use crate::lookup::Change;
 use crate::mm::split::{NewHalf, Upper};
-use crate::mm::{Growth, MmapWriteGuard};
+use crate::mm::{Growth, MmapGuard};
 use crate::page::range::Zap;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
@@ -60,14 +61,18 @@ impl<E: Environment> Space<E> {
         // A range of which only the ends remain has one more VMA.
         let growth = Growth { vmas: 2, pages: 0 };
         let range = VmRange::of_pages(addr, len).unwrap_or(VmRange::new(0, u64::MAX));
-        match self.mmap_write_lock_in(mm, range, growth) {
-            Some(mut w) => w.munmap(addr, len).map(drop),
-            None => Err(Errno::ESRCH),
-        }
+        let unmapped = match self.write_part_around(mm, range, growth) {
+            Some(mut w) => w.munmap(addr, len),
+            None => self
+                .mmap_write_lock(mm)
+                .ok_or(Errno::ESRCH)?
+                .munmap(addr, len),
+        };
+        unmapped.map(drop)
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Unmaps `[addr, addr + len)`; returns true if anything was mapped there.
     #[doc(alias = "do_vmi_munmap")]
     pub(crate) fn munmap(&mut self, addr: u64, len: u64) -> Result<bool, Errno> {

@@ -30,10 +30,11 @@
 //! while mappings still use it.
 
 use crate::Space;
-use crate::mm::{MmState, MmapWriteGuard};
+use crate::mm::{MmState, MmapGuard};
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, VmFlags};
 use crate::vma::VmaView;
 
@@ -88,7 +89,7 @@ impl MmState {
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[doc(alias = "mm_pkey_alloc")]
     fn take_pkey(&mut self) -> Option<u32> {
         let free = (!self.state().pkeys).trailing_zeros();

@@ -13,7 +13,7 @@
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
 use crate::Space;
-use crate::mm::{Index, MmState, MmapGuard, MmapWriteGuard};
+use crate::mm::{Index, MmState, MmapGuard};
 use crate::policy::rules::HugetlbPlacement;
 use crate::types::call_flags::MapFlags;
 use crate::types::platform::Environment;
@@ -64,18 +64,18 @@ impl Room {
 }
 
 /// The parts of an address space that the search for a free range reads.
-struct Search<'a, E: Environment> {
+struct Search<'a, E: Environment, K> {
     space: &'a Space<E>,
-    tree: Index<'a, E::Writers>,
+    tree: Index<'a, K>,
     layout: crate::mm::Layout,
     raw_io: bool,
     view: &'a dyn Fn(VmaId) -> VmaView,
 }
 
-impl<'a, E: Environment> Search<'a, E> {
+impl<'a, E: Environment, K: Writers> Search<'a, E, K> {
     fn new(
         space: &'a Space<E>,
-        tree: Index<'a, E::Writers>,
+        tree: Index<'a, K>,
         state: &MmState,
         view: &'a dyn Fn(VmaId) -> VmaView,
     ) -> Self {
@@ -117,7 +117,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn area_in_part(&self, room: &Room, arena: Option<usize>) -> Option<u64> {
         let view = |id| self.view(id);
         let search = Search::new(self.space, self.index(), self.state(), &view);
-        let part = E::Writers::bounds(self.token.only()?);
+        let part = self.only_bounds()?;
         match arena {
             Some(arena) => search.in_arena(room, E::Writers::arena(arena)),
             None => search.exact_within(room, part),
@@ -159,7 +159,7 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> Search<'_, E> {
+impl<E: Environment, K: Writers> Search<'_, E, K> {
     fn place(&self, room: &Room) -> Result<u64, Errno> {
         let task_size = self.space.system.task_size;
         if room.len > task_size {
@@ -436,7 +436,10 @@ fn fixed(addr: u64) -> Result<u64, Errno> {
 
 /// True if a fixed mapping of `range` would be accepted, disregarding existing mappings.
 #[doc(alias = "vma_expandable")]
-pub(crate) fn fits_fixed<E: Environment>(w: &MmapWriteGuard<'_, E>, range: VmRange) -> bool {
+pub(crate) fn fits_fixed<'s, E: Environment, T: Token<'s, E::Wait>>(
+    w: &MmapGuard<'s, E, T>,
+    range: VmRange,
+) -> bool {
     let room = Room {
         file: None,
         shared_anon: false,

@@ -37,10 +37,14 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
     type Lock<W: Wait + Debug>: Debug + Send + Sync;
     /// One value for each part.
     type Each<T: Debug + Send + Sync>: AsRef<[T]> + Debug + Send + Sync;
-    /// Proof that all parts or one of them are held for reading.
+    /// Proof that all parts are held for reading.
     type Read<'a, W: Wait + Debug>: Token<'a, W> + Debug;
-    /// Proof that all parts or one of them are held for writing.
+    /// Proof that all parts are held for writing.
     type Write<'a, W: Wait + Debug>: WriteToken<'a, W> + Debug;
+    /// Proof that one part is held for reading.
+    type ReadPart<'a, W: Wait + Debug>: Token<'a, W> + Debug;
+    /// Proof that one part is held for writing.
+    type WritePart<'a, W: Wait + Debug>: WriteToken<'a, W> + Debug;
 
     /// Creates an unlocked lock.
     fn lock<W: Wait + Debug>(rank: Rank) -> Self::Lock<W>;
@@ -62,13 +66,15 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
     /// Takes all parts for writing.
     fn write_all<W: Wait + Debug>(lock: &Self::Lock<W>, nesting: Nesting) -> Self::Write<'_, W>;
     /// Takes one part for reading; `None` if it is not in use.
-    fn read_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize) -> Option<ReadGuard<'_, W>>;
+    fn read_part<W: Wait + Debug>(
+        lock: &Self::Lock<W>,
+        part: usize,
+    ) -> Option<Self::ReadPart<'_, W>>;
     /// Takes one part for writing; `None` if it is not in use.
-    fn write_part<W: Wait + Debug>(lock: &Self::Lock<W>, part: usize) -> Option<WriteGuard<'_, W>>;
-    /// Returns the token of a part that is held for reading.
-    fn reads<W: Wait + Debug>(part: usize, guard: ReadGuard<'_, W>) -> Self::Read<'_, W>;
-    /// Returns the token of a part that is held for writing.
-    fn writes<W: Wait + Debug>(part: usize, guard: WriteGuard<'_, W>) -> Self::Write<'_, W>;
+    fn write_part<W: Wait + Debug>(
+        lock: &Self::Lock<W>,
+        part: usize,
+    ) -> Option<Self::WritePart<'_, W>>;
     /// Turns a token for writing into one for reading.
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W>;
 
@@ -78,15 +84,22 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
 }
 
 /// Proof that all parts, or one of them, are held.
+///
+/// Which of the two is known at compile time, so that a call that holds one part need not ask.
 pub trait Token<'a, W: Wait + Debug> {
     /// Guard of one lock.
     type Guard: LockGuard;
-    /// Returns the part if only one is held.
-    fn only(&self) -> Option<usize>;
-    /// Returns the guard of the whole address space.
-    ///
-    /// # Panics
-    /// If only one part is held.
+    /// The kind of address space that the holder sees. One part is like an address space that is
+    /// not divided.
+    type Seen: Writers;
+    /// A value of the type `P` if one part is held; nothing otherwise.
+    type Only<P: Copy + Debug>: Copy + Debug;
+
+    /// Returns what `of` returns for the only part.
+    fn map_only<P: Copy + Debug>(&self, of: impl FnOnce(usize) -> P) -> Self::Only<P>;
+    /// Returns the value for the only part; `None` if all parts are held.
+    fn only<P: Copy + Debug>(value: Self::Only<P>) -> Option<P>;
+    /// Returns the guard of the whole address space, or of the only part.
     fn whole(&self) -> &Self::Guard;
     /// Returns the guard of a part, or the only guard, which cells of other parts do not accept.
     ///
@@ -95,6 +108,7 @@ pub trait Token<'a, W: Wait + Debug> {
     fn part(&self, part: usize) -> &Self::Guard;
     /// Returns the guards of the whole and of each part in use; `None` unless all parts are held
     /// for writing.
+    #[inline]
     fn all_mut(&mut self) -> Option<AllMut<'_, 'a, W>> {
         None
     }
@@ -113,7 +127,7 @@ pub trait WriteToken<'a, W: Wait + Debug>: Token<'a, W, Guard = WriteGuard<'a, W
     /// Like [`part`](Token::part), for writing; puts the part to use if all parts are held.
     fn part_mut(&mut self, part: usize) -> &mut WriteGuard<'a, W>;
     /// Puts all parts out of use, when the address space ends.
-    fn deactivate(&mut self);
+    fn deactivate(&mut self) {}
 }
 
 /// One writer at a time, as in Linux.
@@ -127,6 +141,8 @@ impl Writers for OneWriter {
     type Each<T: Debug + Send + Sync> = [T; 0];
     type Read<'a, W: Wait + Debug> = ReadGuard<'a, W>;
     type Write<'a, W: Wait + Debug> = WriteGuard<'a, W>;
+    type ReadPart<'a, W: Wait + Debug> = ReadGuard<'a, W>;
+    type WritePart<'a, W: Wait + Debug> = WriteGuard<'a, W>;
 
     fn lock<W: Wait + Debug>(rank: Rank) -> CachePaddedLock<W> {
         CachePaddedLock::with_rank(rank)
@@ -180,12 +196,6 @@ impl Writers for OneWriter {
     ) -> Option<WriteGuard<'_, W>> {
         None
     }
-    fn reads<W: Wait + Debug>(_part: usize, guard: ReadGuard<'_, W>) -> ReadGuard<'_, W> {
-        guard
-    }
-    fn writes<W: Wait + Debug>(_part: usize, guard: WriteGuard<'_, W>) -> WriteGuard<'_, W> {
-        guard
-    }
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W> {
         token.downgrade()
     }
@@ -196,8 +206,12 @@ impl Writers for OneWriter {
 
 impl<'a, W: Wait + Debug> Token<'a, W> for ReadGuard<'a, W> {
     type Guard = Self;
+    type Seen = OneWriter;
+    type Only<P: Copy + Debug> = ();
     #[inline]
-    fn only(&self) -> Option<usize> {
+    fn map_only<P: Copy + Debug>(&self, _of: impl FnOnce(usize) -> P) {}
+    #[inline]
+    fn only<P: Copy + Debug>((): ()) -> Option<P> {
         None
     }
     #[inline]
@@ -212,8 +226,12 @@ impl<'a, W: Wait + Debug> Token<'a, W> for ReadGuard<'a, W> {
 
 impl<'a, W: Wait + Debug> Token<'a, W> for WriteGuard<'a, W> {
     type Guard = Self;
+    type Seen = OneWriter;
+    type Only<P: Copy + Debug> = ();
     #[inline]
-    fn only(&self) -> Option<usize> {
+    fn map_only<P: Copy + Debug>(&self, _of: impl FnOnce(usize) -> P) {}
+    #[inline]
+    fn only<P: Copy + Debug>((): ()) -> Option<P> {
         None
     }
     #[inline]
@@ -235,7 +253,6 @@ impl<'a, W: Wait + Debug> WriteToken<'a, W> for WriteGuard<'a, W> {
     fn part_mut(&mut self, _part: usize) -> &mut WriteGuard<'a, W> {
         self
     }
-    fn deactivate(&mut self) {}
 }
 
 /// `N` parts of 2^`SHIFT` bytes; the last part extends to the end of the address space.
@@ -252,8 +269,10 @@ impl<const N: usize, const SHIFT: u32> Writers for Parted<N, SHIFT> {
     };
     type Lock<W: Wait + Debug> = PartedLock<N, W>;
     type Each<T: Debug + Send + Sync> = [T; N];
-    type Read<'a, W: Wait + Debug> = Reads<'a, N, W>;
-    type Write<'a, W: Wait + Debug> = Writes<'a, N, W>;
+    type Read<'a, W: Wait + Debug> = AllReads<'a, N, SHIFT, W>;
+    type Write<'a, W: Wait + Debug> = AllWrites<'a, N, SHIFT, W>;
+    type ReadPart<'a, W: Wait + Debug> = OnePart<ReadGuard<'a, W>>;
+    type WritePart<'a, W: Wait + Debug> = OnePart<WriteGuard<'a, W>>;
 
     fn lock<W: Wait + Debug>(rank: Rank) -> PartedLock<N, W> {
         PartedLock::with_rank(rank)
@@ -284,39 +303,30 @@ impl<const N: usize, const SHIFT: u32> Writers for Parted<N, SHIFT> {
     fn active<W: Wait + Debug>(lock: &PartedLock<N, W>) -> u64 {
         lock.active()
     }
-    fn read_all<W: Wait + Debug>(lock: &PartedLock<N, W>, nesting: Nesting) -> Reads<'_, N, W> {
-        Reads::All(lock.write_all(nesting).downgrade())
+    fn read_all<W: Wait + Debug>(lock: &PartedLock<N, W>, nesting: Nesting) -> Self::Read<'_, W> {
+        AllReads(lock.write_all(nesting).downgrade())
     }
-    fn write_all<W: Wait + Debug>(lock: &PartedLock<N, W>, nesting: Nesting) -> Writes<'_, N, W> {
-        Writes::All(lock.write_all(nesting))
+    fn write_all<W: Wait + Debug>(lock: &PartedLock<N, W>, nesting: Nesting) -> Self::Write<'_, W> {
+        AllWrites(lock.write_all(nesting))
     }
     #[inline]
     fn read_part<W: Wait + Debug>(
         lock: &PartedLock<N, W>,
         part: usize,
-    ) -> Option<ReadGuard<'_, W>> {
-        lock.read_part(part)
+    ) -> Option<Self::ReadPart<'_, W>> {
+        let guard = lock.read_part(part)?;
+        Some(OnePart { part, guard })
     }
     #[inline]
     fn write_part<W: Wait + Debug>(
         lock: &PartedLock<N, W>,
         part: usize,
-    ) -> Option<WriteGuard<'_, W>> {
-        lock.write_part(part)
-    }
-    #[inline]
-    fn reads<W: Wait + Debug>(part: usize, guard: ReadGuard<'_, W>) -> Reads<'_, N, W> {
-        Reads::One(part, guard)
-    }
-    #[inline]
-    fn writes<W: Wait + Debug>(part: usize, guard: WriteGuard<'_, W>) -> Writes<'_, N, W> {
-        Writes::One(part, guard)
+    ) -> Option<Self::WritePart<'_, W>> {
+        let guard = lock.write_part(part)?;
+        Some(OnePart { part, guard })
     }
     fn downgrade<'a, W: Wait + Debug>(token: Self::Write<'a, W>) -> Self::Read<'a, W> {
-        match token {
-            Writes::All(all) => Reads::All(all.downgrade()),
-            Writes::One(part, guard) => Reads::One(part, guard.downgrade()),
-        }
+        AllReads(token.0.downgrade())
     }
     /// All parts but the first, in which nothing can be mapped at the lowest addresses, and the
     /// last, in which mappings with exact placement and the stack are.
@@ -325,102 +335,116 @@ impl<const N: usize, const SHIFT: u32> Writers for Parted<N, SHIFT> {
     }
 }
 
-/// All parts or one of them, held for reading.
+/// All parts, held for reading.
 #[derive(Debug)]
 #[must_use = "the locks are released when the token is dropped"]
-pub enum Reads<'a, const N: usize, W: Wait + Debug> {
-    /// All parts.
-    All(AllReadGuard<'a, N, W>),
-    /// The part with this number.
-    One(usize, ReadGuard<'a, W>),
-}
+pub struct AllReads<'a, const N: usize, const SHIFT: u32, W: Wait + Debug>(AllReadGuard<'a, N, W>);
 
-/// All parts or one of them, held for writing.
+/// All parts, held for writing.
 #[derive(Debug)]
 #[must_use = "the locks are released when the token is dropped"]
-pub enum Writes<'a, const N: usize, W: Wait + Debug> {
-    /// All parts.
-    All(AllGuard<'a, N, W>),
-    /// The part with this number.
-    One(usize, WriteGuard<'a, W>),
+pub struct AllWrites<'a, const N: usize, const SHIFT: u32, W: Wait + Debug>(AllGuard<'a, N, W>);
+
+/// The part with a number, held by the guard of its lock.
+#[derive(Debug)]
+#[must_use = "the lock is released when the token is dropped"]
+pub struct OnePart<G> {
+    part: usize,
+    guard: G,
 }
 
-const NOT_HELD: &str = "the whole is not held";
-
-impl<'a, const N: usize, W: Wait + Debug> Token<'a, W> for Reads<'a, N, W> {
+impl<'a, const N: usize, const SHIFT: u32, W: Wait + Debug> Token<'a, W>
+    for AllReads<'a, N, SHIFT, W>
+{
     type Guard = ReadGuard<'a, W>;
+    type Seen = Parted<N, SHIFT>;
+    type Only<P: Copy + Debug> = ();
     #[inline]
-    fn only(&self) -> Option<usize> {
-        match self {
-            Reads::All(_) => None,
-            Reads::One(part, _) => Some(*part),
-        }
+    fn map_only<P: Copy + Debug>(&self, _of: impl FnOnce(usize) -> P) {}
+    #[inline]
+    fn only<P: Copy + Debug>((): ()) -> Option<P> {
+        None
     }
     #[inline]
     fn whole(&self) -> &ReadGuard<'a, W> {
-        match self {
-            Reads::All(all) => all.whole(),
-            Reads::One(..) => panic!("{NOT_HELD}"),
-        }
+        self.0.whole()
     }
     #[inline]
     fn part(&self, part: usize) -> &ReadGuard<'a, W> {
-        match self {
-            Reads::All(all) => all.part(part),
-            Reads::One(_, guard) => guard,
-        }
+        self.0.part(part)
     }
 }
 
-impl<'a, const N: usize, W: Wait + Debug> Token<'a, W> for Writes<'a, N, W> {
+impl<'a, const N: usize, const SHIFT: u32, W: Wait + Debug> Token<'a, W>
+    for AllWrites<'a, N, SHIFT, W>
+{
     type Guard = WriteGuard<'a, W>;
-    fn all_mut(&mut self) -> Option<AllMut<'_, 'a, W>> {
-        match self {
-            Writes::All(all) => Some(all.split_mut()),
-            Writes::One(..) => None,
-        }
-    }
+    type Seen = Parted<N, SHIFT>;
+    type Only<P: Copy + Debug> = ();
     #[inline]
-    fn only(&self) -> Option<usize> {
-        match self {
-            Writes::All(_) => None,
-            Writes::One(part, _) => Some(*part),
-        }
+    fn map_only<P: Copy + Debug>(&self, _of: impl FnOnce(usize) -> P) {}
+    #[inline]
+    fn only<P: Copy + Debug>((): ()) -> Option<P> {
+        None
     }
     #[inline]
     fn whole(&self) -> &WriteGuard<'a, W> {
-        match self {
-            Writes::All(all) => all.whole(),
-            Writes::One(..) => panic!("{NOT_HELD}"),
-        }
+        self.0.whole()
     }
     #[inline]
     fn part(&self, part: usize) -> &WriteGuard<'a, W> {
-        match self {
-            Writes::All(all) => all.part(part),
-            Writes::One(_, guard) => guard,
-        }
+        self.0.part(part)
+    }
+    fn all_mut(&mut self) -> Option<AllMut<'_, 'a, W>> {
+        Some(self.0.split_mut())
     }
 }
 
-impl<'a, const N: usize, W: Wait + Debug> WriteToken<'a, W> for Writes<'a, N, W> {
+impl<'a, const N: usize, const SHIFT: u32, W: Wait + Debug> WriteToken<'a, W>
+    for AllWrites<'a, N, SHIFT, W>
+{
     #[inline]
     fn whole_mut(&mut self) -> &mut WriteGuard<'a, W> {
-        match self {
-            Writes::All(all) => all.whole_mut(),
-            Writes::One(..) => panic!("{NOT_HELD}"),
-        }
+        self.0.whole_mut()
     }
     #[inline]
     fn part_mut(&mut self, part: usize) -> &mut WriteGuard<'a, W> {
-        match self {
-            Writes::All(all) => all.part_mut(part),
-            Writes::One(_, guard) => guard,
-        }
+        self.0.part_mut(part)
     }
     fn deactivate(&mut self) {
-        if let Writes::All(all) = self {
-            all.deactivate();
-        }
+        self.0.deactivate();
+    }
+}
+
+impl<'a, W: Wait + Debug, G: LockGuard> Token<'a, W> for OnePart<G> {
+    type Guard = G;
+    type Seen = OneWriter;
+    type Only<P: Copy + Debug> = P;
+    #[inline]
+    fn map_only<P: Copy + Debug>(&self, of: impl FnOnce(usize) -> P) -> P {
+        of(self.part)
+    }
+    #[inline]
+    fn only<P: Copy + Debug>(value: P) -> Option<P> {
+        Some(value)
+    }
+    #[inline]
+    fn whole(&self) -> &G {
+        &self.guard
+    }
+    #[inline]
+    fn part(&self, _part: usize) -> &G {
+        &self.guard
+    }
+}
+
+impl<'a, W: Wait + Debug> WriteToken<'a, W> for OnePart<WriteGuard<'a, W>> {
+    #[inline]
+    fn whole_mut(&mut self) -> &mut WriteGuard<'a, W> {
+        &mut self.guard
+    }
+    #[inline]
+    fn part_mut(&mut self, _part: usize) -> &mut WriteGuard<'a, W> {
+        &mut self.guard
     }
 }

@@ -23,11 +23,12 @@ pub use request::{MmapRequest, Placement};
 use super::munmap::{Gathered, Pages};
 use super::unmapped_area::{Room, pages_of};
 use crate::Space;
-use crate::mm::MmapWriteGuard;
+use crate::mm::MmapGuard;
 use crate::policy::rules::MmapLimits;
 use crate::types::VmaId;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::platform::{Environment, Platform};
+use crate::types::writers::WriteToken;
 use crate::types::{
     Errno, FileId, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags,
     VmRange, page_align,
@@ -159,7 +160,7 @@ fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room
     }
 }
 
-impl<E: Environment> MmapWriteGuard<'_, E> {
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Creates a mapping like `mmap`, with the file offset given in pages.
     pub(crate) fn mmap_at_page(
         &mut self,

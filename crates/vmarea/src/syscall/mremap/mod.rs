@@ -40,11 +40,11 @@ mod resize;
 
 use super::mmap::Placement;
 use crate::Space;
-use crate::mm::{Growth, MmapWriteGuard};
+use crate::mm::{Growth, MmapGuard, MmapWriteGuard};
 use crate::policy::rules::MremapChecks;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
-use crate::types::writers::Writers;
+use crate::types::writers::{WriteToken, Writers};
 use crate::types::{Errno, MmId, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use context::{Remap, Resize};
@@ -111,19 +111,17 @@ impl<E: Environment> Space<E> {
             // The lengths are compared before they are rounded to pages.
             return Err(Errno::EINVAL);
         }
-        let (addr, populate) = {
-            let part = (E::Writers::PARTS > 0).then(|| self.part_for_mremap(mm, &r));
-            let mut w = part
-                .flatten()
-                .or_else(|| self.mmap_write_lock(mm))
-                .ok_or(Errno::ESRCH)?;
-            let moved = match first {
-                true => w.mremap(r),
-                false => w.mremap_legacy(r),
-            };
-            let state = w.state_mut();
-            state.peak_map_count = state.peak_map_count.max(state.map_count);
-            moved?
+        let (addr, populate) = match self.mremap_in_part(mm, r).transpose() {
+            Some(resized) => resized?,
+            None => {
+                let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
+                let moved = match first {
+                    true => w.mremap(r),
+                    false => w.mremap_legacy(r),
+                };
+                w.note_peak();
+                moved?
+            }
         };
         if populate == Populate::Yes && r.resize() == Resize::Grow {
             self.mm_populate(mm, VmRange::new(addr + r.old_len, addr + r.new_len));
@@ -131,25 +129,30 @@ impl<E: Environment> Space<E> {
         Ok(addr)
     }
 
-    /// Takes the part that the call needs if it resizes the mapping in place; `None` if it may move
-    /// the mapping, or needs all parts for another reason.
-    fn part_for_mremap(&self, mm: MmId, r: &Remap) -> Option<MmapWriteGuard<'_, E>> {
+    /// Resizes the mapping in place under one part; `None` if the call may move the mapping, or needs
+    /// all parts for another reason. Nothing has changed then.
+    #[inline]
+    fn mremap_in_part(&self, mm: MmId, r: Remap) -> Result<Option<(u64, Populate)>, Errno> {
         let special = self.policy.merging.remap_freely
             || self.policy.rules.mremap_checks != MremapChecks::First;
-        if special || r.implies_new_addr() {
-            return None;
+        if E::Writers::PARTS == 0 || special || r.implies_new_addr() {
+            return Ok(None);
         }
-        let whole = VmRange::of_len(r.addr, r.old_len.max(r.new_len))?;
         let growth = Growth {
             vmas: 2,
             pages: r.new_len.saturating_sub(r.old_len) >> PAGE_SHIFT,
         };
-        let w = self.write_part(mm, self.part_around(whole)?, growth)?;
-        let in_place = match r.resize() {
-            Resize::Grow => w.grows_in_place(r, &w.vma_lookup(r.addr)?),
-            Resize::Keep | Resize::Shrink => true,
+        let Some(whole) = VmRange::of_len(r.addr, r.old_len.max(r.new_len)) else {
+            return Ok(None);
         };
-        in_place.then_some(w)
+        match self.write_part_around(mm, whole, growth) {
+            Some(mut w) => {
+                let resized = w.resize(r);
+                w.note_peak();
+                resized
+            }
+            None => Ok(None),
+        }
     }
 
     /// Returns the address that a move without FIXED would choose now, without moving anything.
@@ -243,6 +246,21 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             true => Err(Errno::ENOMEM),
             false => Ok(()),
         }
+    }
+}
+
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
+    /// Resizes a mapping in place; `None` if it would have to move.
+    fn resize(&mut self, mut r: Remap) -> Result<Option<(u64, Populate)>, Errno> {
+        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let populate = self.check_vma(&mut r, &vma)?;
+        let resized = self.resize_at(&r)?;
+        Ok(resized.is_ok().then_some((r.addr, populate)))
+    }
+
+    fn note_peak(&mut self) {
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
     }
 
     /// Checks whether the request can resize or move this VMA.

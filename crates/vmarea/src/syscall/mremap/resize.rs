@@ -11,11 +11,12 @@
 //! `mm/mremap.c` `mremap_at`, `expand_vma_in_place`, `mm/vma.c` `vma_merge_extend`, 6.18.
 
 use super::context::{Remap, Resize};
-use crate::mm::MmapWriteGuard;
+use crate::mm::{MmapGuard, MmapWriteGuard};
 use crate::policy::rules::CloseHook;
 use crate::syscall::unmapped_area::fits_fixed;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
+use crate::types::writers::WriteToken;
 use crate::types::{Errno, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
@@ -24,23 +25,28 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Resizes the mapping in place, or moves it if the new length does not fit.
     #[doc(alias = "mremap_at")]
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
+        match self.resize_at(&r)? {
+            Ok(()) => Ok(r.addr),
+            Err(_) if !r.flags.contains(MremapFlags::MAYMOVE) => Err(Errno::ENOMEM),
+            Err(vma) => self.relocate(r, &vma),
+        }
+    }
+}
+
+impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
+    /// Resizes the mapping in place; returns the VMA as `Err` if it cannot grow in place, and does
+    /// nothing then.
+    pub(super) fn resize_at(&mut self, r: &Remap) -> Result<Result<(), VmaView>, Errno> {
         match r.resize() {
-            Resize::Keep => return Ok(r.addr),
-            Resize::Shrink => {
-                self.unmap_tail(&r)?;
-                return Ok(r.addr);
-            }
+            Resize::Keep => return Ok(Ok(())),
+            Resize::Shrink => return self.unmap_tail(r).map(Ok),
             Resize::Grow => {}
         }
         let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
-        if self.grows_in_place(&r, &vma) {
-            self.expand_in_place(&vma, r.new_len - r.old_len)?;
-            return Ok(r.addr);
+        if !self.grows_in_place(r, &vma) {
+            return Ok(Err(vma));
         }
-        if !r.flags.contains(MremapFlags::MAYMOVE) {
-            return Err(Errno::ENOMEM);
-        }
-        self.relocate(r, &vma)
+        self.expand_in_place(&vma, r.new_len - r.old_len).map(Ok)
     }
 
     /// True if the old range is the end of the VMA, which can grow to the new length in place.

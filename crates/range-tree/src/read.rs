@@ -50,25 +50,31 @@ impl RangeTree {
     }
 
     fn try_touching(&self, start: u64, end: u64) -> Result<[Option<Entry>; 2], Contended> {
-        let (mut below, mut above) = (None, None);
+        let (mut below, mut above, mut only) = (None, None, false);
         if let Some((leaf, seen, rank, found)) = self.seek(start)? {
             let order = leaf.order();
             let next = rank + usize::from(found.start < end);
             let ranked = |rank| (rank < order.len()).then(|| leaf.entry(order, rank));
             below = rank.checked_sub(1).and_then(ranked);
             above = ranked(next);
+            if below.is_none() || above.is_none() {
+                let root = self.node(self.root());
+                only = matches!(root, Some(NodeRef::Leaf(root)) if core::ptr::eq(root, leaf));
+            }
             if !leaf.is_unchanged(seen) {
                 return Err(Contended);
             }
         }
-        // The neighbours may be in other leaves, and several ranges may lie between them.
+        // The neighbours may be in other leaves, unless there is only one, and several ranges may
+        // lie between them.
         let below = match below {
-            None => self.try_prev(start)?,
+            None if !only => self.try_prev(start)?,
             near => near,
         };
-        let above = match above.filter(|above| above.start >= end) {
-            None => self.try_find(end)?,
-            near => near,
+        let above = match above {
+            None if only => None,
+            Some(near) if near.start >= end => Some(near),
+            _ => self.try_find(end)?,
         };
         let ends = below.filter(|below| below.end == start);
         Ok([ends, above.filter(|above| above.start == end)])

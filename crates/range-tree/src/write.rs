@@ -61,21 +61,24 @@ impl<'a> Writer<'a> {
         self.count(1);
     }
 
-    /// Inserts a range between others into a leaf that has a free slot. No other node changes,
-    /// because the gap becomes smaller. Returns false if this is not possible.
+    /// Inserts a range into a leaf that has a free slot: anywhere in the only leaf, otherwise between
+    /// others. No other node changes, because the gap becomes smaller. Returns false if this is not
+    /// possible.
     #[inline]
     fn insert_between(&mut self, e: Entry) -> bool {
-        let mut rows = 0;
-        let Some(leaf) = self.descend(e.start, |_, row| rows |= row) else {
+        let (mut rows, mut only) = (0, true);
+        let pass = |_: &Inner, row| (rows, only) = (rows | row, false);
+        let Some(leaf) = self.descend(e.start, pass) else {
             return false;
         };
         let (order, rank) = (leaf.order(), leaf.first_ending_after(e.start));
-        let first = rows | rank == 0;
-        if first || rank >= order.len() || order.len() == LEAF {
+        let (first, last) = (rows | rank == 0, rank >= order.len());
+        if order.len() == LEAF || (first || last) && !only {
             return false;
         }
-        let fits = e.end <= leaf.start(order, rank);
+        let fits = last || e.end <= leaf.start(order, rank);
         assert!(fits, "range overlaps another range");
+        let rank = rank.min(order.len());
         self.with_change(|_| change_leaf(leaf, |leaf| leaf.insert(order, rank, e)));
         true
     }

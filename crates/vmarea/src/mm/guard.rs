@@ -129,7 +129,7 @@ impl<E: Environment> Space<E> {
     /// Takes the part that a call needs if it changes only mappings in `range`; `None` if the range,
     /// with the neighbours that the call may read, is not in one part, or this part has not enough
     /// room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_part_around(
         &self,
         id: MmId,
@@ -155,7 +155,7 @@ impl<E: Environment> Space<E> {
 
     /// Takes one part for writing; `None` if the part is not in use or has no room, if a VMA
     /// crosses or touches its ends, or if the mm no longer exists.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_part(
         &self,
         id: MmId,
@@ -163,10 +163,15 @@ impl<E: Environment> Space<E> {
         growth: Growth,
     ) -> Option<PartWriteGuard<'_, E>> {
         let mm = self.mms.get(id.0).filter(|_| id.0.is_valid())?;
-        let token = E::Writers::write_part(&mm.mmap_lock, part)?;
-        let mut w = self.guard(mm, id, token);
+        let mut token = E::Writers::write_part(&mm.mmap_lock, part)?;
         self.mms.get(id.0)?;
-        w.may_write(growth).then_some(w)
+        let own = &mm.parts.as_ref()[part];
+        let state = own.state.get_mut(token.whole_mut());
+        state.counted = true;
+        if own.crossings() > 0 || !state.take_room(growth) {
+            return None;
+        }
+        Some(self.guard(mm, id, token))
     }
 
     /// Takes the part with the VMA at `addr`, if no VMA crosses or touches the ends of this part.
@@ -377,22 +382,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
     }
 
-    /// True if a call in the only part does not need the others: no VMA crosses or touches the ends
-    /// of the part, and there is room. Notes that the call may have changed the statistics.
-    #[inline]
-    fn may_write(&mut self, growth: Growth) -> bool {
-        self.only_part().is_some_and(|own| {
-            let state = own.state.get_mut(self.token.whole_mut());
-            state.counted = true;
-            own.crossings() == 0 && state.has_room(growth)
-        })
-    }
-
-    /// True if a call that raises the counters by `growth` stays within the limits, unless all
-    /// parts are held, in which case the call itself checks them.
-    pub(crate) fn has_room(&self, growth: Growth) -> bool {
+    /// Takes more room in the only part; false if the call could exceed the limits.
+    pub(crate) fn take_room(&mut self, growth: Growth) -> bool {
         let own = self.only_part();
-        own.is_none_or(|own| own.state.get(self.token.whole()).has_room(growth))
+        own.is_some_and(|own| own.state.get_mut(self.token.whole_mut()).take_room(growth))
     }
 
     /// Returns the guard of the lock that owns a VMA that starts at `addr`.

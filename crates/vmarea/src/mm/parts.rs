@@ -104,23 +104,34 @@ pub(crate) struct PartState {
     base_brk: u64,
     /// How high each counter may rise.
     highest: Counters,
+    /// By how many pages each counter may still rise; an exact number is higher if calls have
+    /// raised the counters by less than they asked for, or lowered them.
+    spare_pages: u64,
     /// False if the statistics have been added to those of the whole since the last call.
     pub(crate) counted: bool,
 }
 
 impl PartState {
-    /// True if a call that holds only this part stays within the limits.
+    /// Takes room for a call that holds only this part; false if it could exceed the limits.
     #[inline]
-    pub(crate) fn has_room(&self, growth: Growth) -> bool {
-        let Growth { vmas, pages } = growth;
-        let [count, total, locked, data, _, _, charged] = counters(&self.state);
-        let [most, total_most, locked_most, data_most, _, _, charged_most] = self.highest;
-        let fits = |now: u64, more: u64, most: u64| now.saturating_add(more) <= most;
-        fits(count, vmas.into(), most)
-            && fits(total, pages, total_most)
-            && fits(locked, pages, locked_most)
-            && fits(data, pages, data_most)
-            && fits(charged, pages, charged_most)
+    pub(crate) fn take_room(&mut self, growth: Growth) -> bool {
+        let vmas = u64::from(self.state.map_count) + u64::from(growth.vmas);
+        if growth.pages > self.spare_pages {
+            self.count_spare_pages();
+        }
+        let fits = growth.pages <= self.spare_pages && vmas <= self.highest[0];
+        if fits {
+            self.spare_pages -= growth.pages;
+        }
+        fits
+    }
+
+    #[cold]
+    fn count_spare_pages(&mut self) {
+        let now = counters(&self.state);
+        let spare = now.iter().zip(self.highest).skip(1);
+        let spare = spare.map(|(now, most)| most.saturating_sub(*now));
+        self.spare_pages = spare.min().unwrap_or(0);
     }
 
     /// Adds to `whole` what this part has counted since its copy was made.
@@ -152,6 +163,7 @@ impl PartState {
         set_counters(&mut self.state, counters(whole));
         self.base = counters(whole);
         self.highest = core::array::from_fn(|at| self.base[at].saturating_add(room[at]));
+        self.spare_pages = 0;
         self.base_brk = whole.layout.brk;
         // A new field of the state must be copied here unless a part has its own.
         let MmState {

@@ -52,14 +52,14 @@ impl<E: Environment> Space<E> {
         let part = self.part_around(VmRange::new(brk, page_align(brk)?))?;
         let pages = |to: u64, from: u64| to.saturating_sub(from).div_ceil(PAGE_SIZE) + 1;
         // Growth by no page suffices to read where the heap is.
-        let w = self.write_part(mm, part, Growth { vmas: 1, pages: 0 })?;
+        let mut w = self.write_part(mm, part, Growth { vmas: 1, pages: 0 })?;
         let layout = &w.state().layout;
         let heap = VmRange::new(layout.start_brk.min(brk), layout.brk.max(page_align(brk)?));
         let growth = Growth {
             vmas: 1,
             pages: pages(brk, layout.brk),
         };
-        (self.part_around(heap) == Some(part) && w.has_room(growth)).then_some(w)
+        (self.part_around(heap) == Some(part) && w.take_room(growth)).then_some(w)
     }
 }
 

@@ -6,11 +6,11 @@
 
 use super::{MmapRequest, Placement, room};
 use crate::Space;
-use crate::mm::Growth;
+use crate::mm::{Growth, PartWriteGuard};
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::writers::Writers;
-use crate::types::{Errno, FileKind, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
+use crate::types::{Errno, FileKind, MmId, PAGE_SHIFT, VmFlags, VmRange, page_align};
 
 impl<E: Environment> Space<E> {
     /// Maps under one part; returns what the call returns, or `None` if the call
@@ -27,53 +27,47 @@ impl<E: Environment> Space<E> {
         }
     }
 
+    #[inline(always)]
     fn take_part_and_mmap(
         &self,
         mm: MmId,
         request: &MmapRequest,
     ) -> Option<Result<(VmRange, bool), Errno>> {
+        if needs_all(request) {
+            return None;
+        }
+        let len = page_align(request.len)?;
         let fixed = MapFlags::FIXED | MapFlags::FIXED_NOREPLACE;
-        // Locked mappings are populated, an execute-only one may need a key, and these files have
-        // limits and places of their own.
-        let special = MapFlags::LOCKED | MapFlags::GROWSDOWN | MapFlags::HUGETLB;
-        let file = request.file.map(|file| file.kind);
-        if request.flags.intersects(special)
-            || request.prot == Prot::EXEC
-            || matches!(file, Some(FileKind::Hugetlb | FileKind::Secret))
-        {
-            return None;
-        }
-        let len = request.mapped_len().ok()?;
-        let growth = Growth {
-            vmas: 3,
-            pages: len >> PAGE_SHIFT,
-        };
-        let fixed = request.flags.intersects(fixed);
-        let hint = match fixed {
-            true => request.addr,
-            false => self.round_hint(request.addr),
-        };
-        let part = match request.placement {
-            _ if fixed || hint != 0 => {
-                if hint & !PAGE_MASK != 0 || hint >= self.system.task_size {
-                    return None;
-                }
-                self.part_around(VmRange::of_len(hint, len)?)?
+        let addr = match request.placement {
+            _ if request.flags.intersects(fixed) => request.addr,
+            Placement::At(addr) => addr,
+            Placement::Arena(_) | Placement::Search => {
+                return self.find_in_part_and_mmap(mm, request, len);
             }
-            Placement::At(addr) => self.part_around(VmRange::of_len(addr, len)?)?,
-            Placement::Arena(arena) => E::Writers::part_of(E::Writers::arena(arena).start),
-            Placement::Search => E::Writers::part_of(self.system.task_size),
         };
-        let mut w = self.write_part(mm, part, growth)?;
-        if w.state().def_flags.contains(VmFlags::LOCKED) {
-            return None;
-        }
-        let arena = match request.placement {
-            _ if fixed => return Some(w.mmap(request)),
-            Placement::At(_) => return Some(w.mmap(request)),
-            Placement::Arena(arena) if hint == 0 => Some(arena),
-            Placement::Arena(_) | Placement::Search => None,
+        let part = self.part_around(VmRange::of_len(addr, len)?)?;
+        let mut w = self.part_for_mmap(mm, part, len)?;
+        Some(w.mmap(request))
+    }
+
+    /// Maps at an address that the call chooses; `None` if another part could influence the choice.
+    fn find_in_part_and_mmap(
+        &self,
+        mm: MmId,
+        request: &MmapRequest,
+        len: u64,
+    ) -> Option<Result<(VmRange, bool), Errno>> {
+        let hint = self.round_hint(request.addr);
+        let (part, arena) = match request.placement {
+            _ if hint >= self.system.task_size => return None,
+            _ if hint != 0 => (self.part_around(VmRange::of_len(hint, len)?)?, None),
+            Placement::Arena(arena) => {
+                let part = E::Writers::part_of(E::Writers::arena(arena).start);
+                (part, Some(arena))
+            }
+            _ => (E::Writers::part_of(self.system.task_size), None),
         };
+        let mut w = self.part_for_mmap(mm, part, len)?;
         let addr = w.area_in_part(&room(request, request.flags, (hint, len)), arena)?;
         let inside = self.part_around(VmRange::of_len(addr, len)?) == Some(part);
         if !inside || addr < self.system.mmap_min_addr {
@@ -85,6 +79,31 @@ impl<E: Environment> Space<E> {
             ..*request
         }))
     }
+
+    #[inline(always)]
+    fn part_for_mmap(&self, mm: MmId, part: usize, len: u64) -> Option<PartWriteGuard<'_, E>> {
+        let growth = Growth {
+            vmas: 3,
+            pages: len >> PAGE_SHIFT,
+        };
+        let w = self.write_part(mm, part, growth)?;
+        // A locked mapping is populated.
+        if w.state().def_flags.contains(VmFlags::LOCKED) {
+            return None;
+        }
+        Some(w)
+    }
+}
+
+/// True for a mapping that is populated because it is locked, one that is execute-only and may need
+/// a key, and one of a file that has limits and places of its own.
+#[inline]
+fn needs_all(request: &MmapRequest) -> bool {
+    let special = MapFlags::LOCKED | MapFlags::GROWSDOWN | MapFlags::HUGETLB;
+    let file = request.file.map(|file| file.kind);
+    request.flags.intersects(special)
+        || request.prot == Prot::EXEC
+        || matches!(file, Some(FileKind::Hugetlb | FileKind::Secret))
 }
 
 #[cfg(test)]

@@ -125,10 +125,6 @@ impl<const N: usize, W: Wait> PartedLock<N, W> {
     /// Takes one part for writing; `None` if the part is inactive.
     #[inline]
     pub fn write_part(&self, part: usize) -> Option<WriteGuard<'_, W>> {
-        // An early check saves the wait for the lock of an inactive part.
-        if !self.is_active(part) {
-            return None;
-        }
         let guard = self.parts[part].write();
         self.is_active(part).then_some(guard)
     }
@@ -136,9 +132,6 @@ impl<const N: usize, W: Wait> PartedLock<N, W> {
     /// Takes one part for reading; `None` if the part is inactive.
     #[inline]
     pub fn read_part(&self, part: usize) -> Option<ReadGuard<'_, W>> {
-        if !self.is_active(part) {
-            return None;
-        }
         let guard = self.parts[part].read();
         self.is_active(part).then_some(guard)
     }

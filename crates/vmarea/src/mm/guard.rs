@@ -149,8 +149,7 @@ impl<E: Environment> Space<E> {
         let below = range.start.saturating_sub(1);
         let gap = self.system.stack_guard_gap + PAGE_SIZE;
         let last = range.end.saturating_add(gap - 1);
-        let part = E::Writers::part_of(below);
-        (part == E::Writers::part_of(last)).then_some(part)
+        E::Writers::part_of_both(below, last)
     }
 
     /// Takes one part for writing; `None` if the part is not in use or has no room, if a VMA

@@ -35,8 +35,8 @@ pub(crate) use parts::Growth;
 
 use faults::FaultCounters;
 pub use faults::{FaultCounts, FellBack};
-pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
 pub(crate) use guard::PartWriteGuard;
+pub use guard::{MmapGuard, MmapReadGuard, MmapWriteGuard};
 pub(crate) use lock_vma::HeldVma;
 pub use lock_vma::LockedVma;
 pub use mapped::Mapped;

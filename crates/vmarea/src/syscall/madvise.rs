@@ -175,7 +175,9 @@ impl<E: Environment> Space<E> {
         }
         let mut holes = SmallVec::new();
         let growth = Growth { vmas: 2, pages: 0 };
-        let part = advice.is_local().then(|| self.write_part_around(mm, range, growth));
+        let part = advice
+            .is_local()
+            .then(|| self.write_part_around(mm, range, growth));
         let result = match part.flatten() {
             Some(mut w) => w.madvise(range, advice, &mut holes),
             None => {

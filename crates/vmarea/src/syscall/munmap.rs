@@ -60,8 +60,9 @@ impl<E: Environment> Space<E> {
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         // A range of which only the ends remain has one more VMA.
         let growth = Growth { vmas: 2, pages: 0 };
-        let range = VmRange::of_pages(addr, len).unwrap_or(VmRange::new(0, u64::MAX));
-        let unmapped = match self.write_part_around(mm, range, growth) {
+        // At least the range that is unmapped; the arguments are checked under the lock.
+        let end = addr.saturating_add(len | !PAGE_MASK);
+        let unmapped = match self.write_part_around(mm, VmRange::new(addr, end), growth) {
             Some(mut w) => w.munmap(addr, len),
             None => self
                 .mmap_write_lock(mm)

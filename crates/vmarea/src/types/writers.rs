@@ -55,6 +55,9 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
     ) -> Self::Each<T>;
     /// Returns the part that contains an address.
     fn part_of(addr: u64) -> usize;
+    /// Returns the part that contains both addresses, of which the second is not lower; `None` if
+    /// they are in different parts.
+    fn part_of_both(low: u64, high: u64) -> Option<usize>;
     /// Returns the address range of a part.
     fn bounds(part: usize) -> VmRange;
     /// Returns the lock that owns the VMAs that start in a part.
@@ -156,6 +159,10 @@ impl Writers for OneWriter {
     #[inline]
     fn part_of(_addr: u64) -> usize {
         0
+    }
+    #[inline]
+    fn part_of_both(_low: u64, _high: u64) -> Option<usize> {
+        Some(0)
     }
     fn bounds(_part: usize) -> VmRange {
         VmRange::new(0, u64::MAX)
@@ -286,6 +293,11 @@ impl<const N: usize, const SHIFT: u32> Writers for Parted<N, SHIFT> {
     #[inline]
     fn part_of(addr: u64) -> usize {
         ((addr >> SHIFT) as usize).min(N - 1)
+    }
+    #[inline]
+    fn part_of_both(low: u64, high: u64) -> Option<usize> {
+        let part = Self::part_of(low);
+        ((high >> SHIFT) as usize == part || part == N - 1).then_some(part)
     }
     fn bounds(part: usize) -> VmRange {
         let start = (part as u64) << SHIFT;

@@ -51,6 +51,7 @@ impl<E: Environment> Space<E> {
     }
 
     /// Maps at an address that the call chooses; `None` if another part could influence the choice.
+    #[inline(never)]
     fn find_in_part_and_mmap(
         &self,
         mm: MmId,
@@ -100,10 +101,11 @@ impl<E: Environment> Space<E> {
 #[inline]
 fn needs_all(request: &MmapRequest) -> bool {
     let special = MapFlags::LOCKED | MapFlags::GROWSDOWN | MapFlags::HUGETLB;
+    if request.flags.intersects(special) || request.prot == Prot::EXEC {
+        return true;
+    }
     let file = request.file.map(|file| file.kind);
-    request.flags.intersects(special)
-        || request.prot == Prot::EXEC
-        || matches!(file, Some(FileKind::Hugetlb | FileKind::Secret))
+    matches!(file, Some(FileKind::Hugetlb | FileKind::Secret))
 }
 
 #[cfg(test)]

@@ -36,6 +36,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Resizes the mapping in place; returns the VMA as `Err` if it cannot grow in place, and does
     /// nothing then.
+    #[inline]
     pub(super) fn resize_at(&mut self, r: &Remap) -> Result<Result<(), VmaView>, Errno> {
         match r.resize() {
             Resize::Keep => return Ok(Ok(())),

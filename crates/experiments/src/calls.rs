@@ -21,6 +21,7 @@ use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{Errno, MmId};
 use vmarea::{Space, System};
 use vmarea_oracle::{Oracle, Series};
+use vmarea_replay::standard;
 
 const PAGE: u64 = 4096;
 /// Distance between the starts of adjacent mappings.
@@ -100,8 +101,8 @@ impl Core {
             max_map_count: u32::MAX,
             ..System::default()
         };
-        let space = Space::new(Policy::LINUX, system);
-        let mm = space.mm_create(Layout::default(), Limits::default())?;
+        let space = standard::space(Policy::LINUX, system);
+        let mm = standard::mm_create(&space, Layout::default(), Limits::default())?;
         Ok(Core { space, mm })
     }
 
@@ -117,7 +118,7 @@ impl Core {
             }),
             _ => registers::syscall(number as u32, args).ok_or(Errno::ENOSYS)?,
         };
-        self.space.syscall(self.mm, &call).map(|_| ())
+        standard::syscall(&self.space, self.mm, &call).map(|_| ())
     }
 }
 
@@ -138,9 +139,9 @@ impl Doer for Core {
 
     fn fork(&mut self) -> Result<f64, CallsError> {
         let begun = Instant::now();
-        let child = self.space.fork(self.mm).map_err(CallsError)?;
+        let child = standard::fork(&self.space, self.mm).map_err(CallsError)?;
         let seconds = begun.elapsed().as_secs_f64();
-        self.space.mm_exit(child).map_err(CallsError)?;
+        standard::mm_exit(&self.space, child).map_err(CallsError)?;
         Ok(seconds)
     }
 

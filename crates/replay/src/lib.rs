@@ -34,6 +34,7 @@ mod policy_name;
 pub mod prevention;
 pub mod report;
 mod rights;
+pub mod standard;
 mod tasks;
 mod uncertain;
 pub mod verify;

@@ -19,12 +19,14 @@ use thiserror::Error;
 use vmarea::fault::Access;
 use vmarea::mm::{Layout, Limits, Stats};
 use vmarea::policy::Policy;
+use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{Errno, MmId};
 use vmarea::vma::merge::{CallKind, MergeOutcome};
 use vmarea::{Space, System};
+use vmarea_replay::standard;
 
 const PAGE: u64 = 4096;
 /// Start address of the core's mappings.
@@ -223,10 +225,8 @@ fn on_core(setup: &Setup, policy: Policy) -> Result<OnCore, SpacingError> {
         max_map_count: u32::MAX,
         ..System::default()
     };
-    let space = Space::new(policy, system);
-    let mm = space
-        .mm_create(Layout::default(), Limits::default())
-        .map_err(refused)?;
+    let space = standard::space(policy, system);
+    let mm = standard::mm_create(&space, Layout::default(), Limits::default()).map_err(refused)?;
     make(&space, mm, setup).map_err(refused)?;
     let begun = Instant::now();
     moves(&space, mm, setup).map_err(refused)?;
@@ -254,7 +254,7 @@ fn moves(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
             new_addr: BASE + n * len,
             ..MremapRequest::default()
         };
-        space.mremap(mm, &request)?;
+        standard::syscall(space, mm, &Syscall::Mremap(request))?;
     }
     Ok(())
 }
@@ -274,16 +274,17 @@ fn make(space: &Space, mm: MmId, setup: &Setup) -> Result<(), Errno> {
             flags: PRIVATE_FIXED,
             ..MmapRequest::default()
         };
-        space.mmap(mm, &request)?;
+        standard::syscall(space, mm, &Syscall::Mmap(request))?;
     }
     for n in 0..setup.mappings {
         for page in 0..setup.pages {
-            space.fault(mm, BASE + n * stride + page * PAGE, Access::Write)?;
+            standard::fault(space, mm, BASE + n * stride + page * PAGE, Access::Write)?;
         }
     }
     if setup.anon_vmas == AnonVmas::Same {
         for n in 0..setup.mappings {
-            space.munmap(mm, BASE + n * stride + len, len)?;
+            let addr = BASE + n * stride + len;
+            standard::syscall(space, mm, &Syscall::Munmap { addr, len })?;
         }
     }
     Ok(())

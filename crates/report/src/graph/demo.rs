@@ -21,6 +21,7 @@ use serde::Serialize;
 use vmarea::fault;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
+use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::types::call_flags::{MapFlags, Prot};
 use vmarea::types::{Errno, MmId, PAGE_SHIFT, PAGE_SIZE, VmRange};
@@ -28,6 +29,7 @@ use vmarea::vma::VmaView;
 use vmarea::{Space, System};
 use vmarea_oracle::{Access, Oracle, OracleError};
 use vmarea_process::view::{KernelView, View, ViewError};
+use vmarea_replay::standard;
 use vmarea_trace::sysno;
 
 const NAMES: [&str; 3] = ["parent", "child", "grandchild"];
@@ -160,13 +162,13 @@ impl Demo {
 /// # Errors
 /// [`DemoError::Core`].
 pub fn in_core(policy: Policy) -> Result<Graph, DemoError> {
-    let space = Space::new(policy, System::default());
+    let space = standard::space(policy, System::default());
     let layout = Layout {
         mmap_base: 0x7fff_0000_0000,
         ..Layout::default()
     };
     let refused = |what: &dyn std::fmt::Debug, errno| DemoError::Core(format!("{what:?}"), errno);
-    let parent = space.mm_create(layout, Limits::default());
+    let parent = standard::mm_create(&space, layout, Limits::default());
     let mut mms = vec![parent.map_err(|errno| refused(&"an address space", errno))?];
     for step in STEPS {
         core_step(&space, &mut mms, step).map_err(|errno| refused(&step, errno))?;
@@ -187,7 +189,7 @@ pub fn in_core(policy: Policy) -> Result<Graph, DemoError> {
 }
 
 fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno> {
-    match step {
+    let (process, call) = match step {
         Step::Map(process, place) => {
             let request = MmapRequest {
                 addr: place.start,
@@ -196,19 +198,32 @@ fn core_step(space: &Space, mms: &mut Vec<MmId>, step: Step) -> Result<(), Errno
                 flags: anonymous(),
                 ..MmapRequest::default()
             };
-            space.mmap(mms[process], &request).map(|_| ())
+            (process, Syscall::Mmap(request))
         }
-        Step::Write(process, addr) => space
-            .fault(mms[process], addr, fault::Access::Write)
-            .map(|_| ()),
+        Step::Write(process, addr) => {
+            return standard::fault(space, mms[process], addr, fault::Access::Write).map(|_| ());
+        }
         Step::Protect(process, addr) => {
-            space.mprotect(mms[process], addr, 2 * PAGE_SIZE, Prot::READ, None)
+            let call = Syscall::Mprotect {
+                addr,
+                len: 2 * PAGE_SIZE,
+                prot: Prot::READ,
+                pkey: None,
+            };
+            (process, call)
         }
         Step::Unmap(process, place) => {
-            space.munmap(mms[process], place.start, place.pages << PAGE_SHIFT)
+            let call = Syscall::Munmap {
+                addr: place.start,
+                len: place.pages << PAGE_SHIFT,
+            };
+            (process, call)
         }
-        Step::Fork(process, _) => space.fork(mms[process]).map(|child| mms.push(child)),
-    }
+        Step::Fork(process, _) => {
+            return standard::fork(space, mms[process]).map(|child| mms.push(child));
+        }
+    };
+    standard::syscall(space, mms[process], &call).map(|_| ())
 }
 
 /// Builds the graph in the running kernel with real processes.

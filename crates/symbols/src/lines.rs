@@ -3,8 +3,10 @@
 use crate::Frame;
 use crate::demangle::{bounded, demangle};
 use addr2line::Context;
+use flate2::FlushDecompress;
 use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
-use object::{Object, ObjectSection};
+use object::{CompressedData, CompressionFormat, Object, ObjectSection};
+use std::io;
 use std::sync::Arc;
 
 /// Maximum number of functions that are reported for one address.
@@ -77,6 +79,35 @@ fn section(file: &object::File<'_>, id: SectionId, budget: &mut u64) -> Result<S
     *budget = budget
         .checked_sub(data.uncompressed_size)
         .ok_or("it is too large")?;
-    let bytes = data.decompress().map_err(|error| error.to_string())?;
-    Ok(of(bytes.into()))
+    Ok(of(bytes(data)?.into()))
+}
+
+/// Returns the bytes of a section. `object` could decompress it, but only with a second zstd decoder.
+fn bytes(data: CompressedData<'_>) -> Result<Vec<u8>, String> {
+    let damaged = |error: io::Error| format!("a section cannot be decompressed: {error}");
+    let size = usize::try_from(data.uncompressed_size).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(size)
+        .map_err(|error| error.to_string())?;
+    match data.format {
+        CompressionFormat::None => bytes.extend_from_slice(data.data),
+        CompressionFormat::Zlib => {
+            let mut decompress = flate2::Decompress::new(true);
+            decompress
+                .decompress_vec(data.data, &mut bytes, FlushDecompress::Finish)
+                .map_err(|error| damaged(error.into()))?;
+        }
+        CompressionFormat::Zstandard => {
+            let mut decompressor = zstd::bulk::Decompressor::new().map_err(damaged)?;
+            decompressor
+                .decompress_to_buffer(data.data, &mut bytes)
+                .map_err(damaged)?;
+        }
+        other => return Err(format!("the compression {other:?} is not known")),
+    }
+    match bytes.len() == size {
+        true => Ok(bytes),
+        false => Err("a section has another size than its header says".to_owned()),
+    }
 }

@@ -124,14 +124,14 @@ fn a_separate_debug_file_is_found_by_its_build_id() {
 
 #[test]
 fn a_compressed_debug_file_is_read() {
-    let program = Program::cpp();
-    tool(
-        "objcopy",
-        &["--compress-debug-sections=zlib", &program.text("program")],
-    );
-    program.split("program.debug", "--build-id=none");
-    let (names, _) = names_of(&program.start());
-    assert_eq!(names, without_return_types(&INLINED));
+    for format in ["zlib", "zstd"] {
+        let program = Program::cpp();
+        let option = format!("--compress-debug-sections={format}");
+        tool("objcopy", &[&option, &program.text("program")]);
+        program.split("program.debug", "--build-id=none");
+        let (names, _) = names_of(&program.start());
+        assert_eq!(names, without_return_types(&INLINED), "{format}");
+    }
 }
 
 #[test]

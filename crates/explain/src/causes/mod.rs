@@ -9,6 +9,7 @@
 
 mod document;
 mod pattern;
+mod read;
 mod table;
 mod text;
 

@@ -1,14 +1,12 @@
 //! The table of known causes.
 
-use super::Cause;
 use super::pattern::{Matches, Pattern};
+use super::{Cause, read};
 use crate::text::count;
-use serde::Deserialize;
 use std::sync::OnceLock;
 
 /// Number of mappings that a program needs for memory of a given size.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Need {
     /// Size of a unit of memory in KiB.
     pub kib: u64,
@@ -17,8 +15,7 @@ pub struct Need {
 }
 
 /// Entry of the table: a pattern, its cause, and what to do.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Entry {
     /// Short name.
     pub name: String,
@@ -38,22 +35,13 @@ pub struct Entry {
     pub pattern: Pattern,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    cause: Vec<Entry>,
-}
-
 /// Returns all entries, in the order in which their patterns are looked for.
 ///
 /// # Panics
 /// Never: the table is part of the program, and a test reads it.
 pub fn table() -> &'static [Entry] {
     static TABLE: OnceLock<Vec<Entry>> = OnceLock::new();
-    TABLE.get_or_init(|| {
-        let table: Table = toml::from_str(include_str!("table.toml")).expect("a correct table");
-        table.cause
-    })
+    TABLE.get_or_init(|| read::entries(include_str!("table.toml")).expect("a correct table"))
 }
 
 impl Entry {

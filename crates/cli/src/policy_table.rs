@@ -260,7 +260,7 @@ fn remainders(out: &mut dyn Write, rows: &[Row<'_>]) -> io::Result<()> {
 /// Formats one line per kind that occurred, the most frequent first.
 fn by_kind(counts: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<_> = counts.iter().filter(|(_, n)| **n > 0).collect();
-    kinds.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));
+    kinds.sort_unstable_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));
     if kinds.is_empty() {
         return "0".to_owned();
     }

@@ -76,7 +76,7 @@ pub(super) fn most<T: std::hash::Hash + Eq + Copy>(
         counts.entry(thing).or_insert((n, 0)).1 += 1;
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|(_, (first, count))| (std::cmp::Reverse(*count), *first));
+    counts.sort_unstable_by_key(|(_, (first, count))| (std::cmp::Reverse(*count), *first));
     let plain = counts.into_iter().map(|(thing, (_, count))| (thing, count));
     plain.collect()
 }

@@ -195,7 +195,7 @@ fn changes(
     change: impl Fn(&str, u64, u64) -> Change,
 ) -> Vec<Change> {
     let mut names: Vec<_> = before.keys().chain(now.keys()).collect();
-    names.sort();
+    names.sort_unstable();
     names.dedup();
     let count = |counts: &BTreeMap<String, u64>, name| counts.get(name).copied().unwrap_or(0);
     let all = names

@@ -103,7 +103,7 @@ impl SymbolTable {
             defined.then(|| (symbol.address(), symbol.size(), name.to_owned()))
         });
         let mut symbols: Vec<_> = named.collect();
-        symbols.sort();
+        symbols.sort_unstable();
         SymbolTable { symbols }
     }
 

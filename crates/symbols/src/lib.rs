@@ -182,7 +182,7 @@ impl Symbols {
     /// Returns everything that was resolved.
     pub fn into_table(mut self) -> Table {
         let mut spaces: Vec<_> = self.spaces.into_iter().collect();
-        spaces.sort_by_key(|(number, _)| *number);
+        spaces.sort_unstable_by_key(|(number, _)| *number);
         let notes = spaces.into_iter().flat_map(|(_, space)| space.into_notes());
         self.table.notes = self.modules.into_notes();
         self.table.notes.extend(notes);

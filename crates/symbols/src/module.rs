@@ -175,7 +175,7 @@ impl Modules {
                 module.name
             ));
         }
-        notes.sort();
+        notes.sort_unstable();
         notes
     }
 }

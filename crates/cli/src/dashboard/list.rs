@@ -3,7 +3,7 @@
 //! The selection stays with its process when the order changes. Until the user moves it, it stays
 //! in the first row.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use vmarea_explain::top::{Look, ProcessRow};
 
 /// Sort order of the processes.
@@ -37,22 +37,19 @@ impl Order {
         }
     }
 
-    fn sort(self, rows: &mut [ProcessRow]) {
-        match self {
-            Order::Mappings => rows.sort_by_key(|row| (Reverse(row.mappings), row.pid)),
-            Order::Mergeable => rows.sort_by_key(|row| (Reverse(row.joinable), row.pid)),
-            Order::Size => rows.sort_by_key(|row| (Reverse(row.virtual_bytes), row.pid)),
-            Order::Growth => rows.sort_by(|a, b| {
-                let growth = |row: &ProcessRow| row.per_minute.unwrap_or(0.0);
-                growth(b).total_cmp(&growth(a)).then(a.pid.cmp(&b.pid))
-            }),
-            Order::TimeToLimit => rows.sort_by(|a, b| {
-                let left = |row: &ProcessRow| row.minutes_to_limit.unwrap_or(f64::INFINITY);
-                let more_mappings =
-                    || (Reverse(a.mappings), a.pid).cmp(&(Reverse(b.mappings), b.pid));
-                left(a).total_cmp(&left(b)).then_with(more_mappings)
-            }),
-        }
+    /// Compares two processes; processes that are equal in this order are in that of their ids.
+    fn compare(self, a: &ProcessRow, b: &ProcessRow) -> Ordering {
+        let growth = |row: &ProcessRow| row.per_minute.unwrap_or(0.0);
+        let left = |row: &ProcessRow| row.minutes_to_limit.unwrap_or(f64::INFINITY);
+        let more_mappings = || b.mappings.cmp(&a.mappings);
+        let order = match self {
+            Order::Mappings => more_mappings(),
+            Order::Mergeable => b.joinable.cmp(&a.joinable),
+            Order::Size => b.virtual_bytes.cmp(&a.virtual_bytes),
+            Order::Growth => growth(b).total_cmp(&growth(a)),
+            Order::TimeToLimit => left(a).total_cmp(&left(b)).then_with(more_mappings),
+        };
+        order.then_with(|| a.pid.cmp(&b.pid))
     }
 }
 
@@ -138,7 +135,9 @@ impl List {
     }
 
     fn arrange(&mut self) {
-        self.order.sort(&mut self.look.rows);
+        let order = self.order;
+        let rows = &mut self.look.rows;
+        rows.sort_unstable_by(|a, b| order.compare(a, b));
         let wanted = self.filter.to_lowercase();
         let rows = self.look.rows.iter().enumerate();
         let passing = rows.filter(|(_, row)| passes(row, &wanted));

@@ -176,7 +176,7 @@ impl Sampler {
             }
         }
         look.rows
-            .sort_by_key(|row| (std::cmp::Reverse(row.mappings), row.pid));
+            .sort_unstable_by_key(|row| (std::cmp::Reverse(row.mappings), row.pid));
         look.took_ns = began.elapsed().as_nanos().try_into().unwrap_or(u64::MAX);
         // The first sample lists every process, and is not repeated.
         self.cost = (!self.is_first).then(|| processor_time().saturating_sub(cpu));

@@ -181,7 +181,7 @@ impl Graph {
             (rank, vmas)
         });
         let mut ranked: Vec<_> = ranked.collect();
-        ranked.sort();
+        ranked.sort_unstable();
         ranked
     }
 }

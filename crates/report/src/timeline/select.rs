@@ -83,7 +83,7 @@ fn choose_spaces(timeline: &mut Timeline) {
         bands[band.space as usize] += 1;
     }
     let mut order: Vec<usize> = (0..timeline.spaces.len()).collect();
-    order.sort_by_key(|n| (Reverse(timeline.spaces[*n].peak), *n));
+    order.sort_unstable_by_key(|n| (Reverse(timeline.spaces[*n].peak), *n));
     let mut room = thin::MOST_BANDS;
     for (place, n) in order.into_iter().enumerate() {
         let fits = place == 0 || (place < MOST_SPACES && bands[n] <= room);

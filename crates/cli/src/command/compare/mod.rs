@@ -176,7 +176,7 @@ impl Compare {
                 }
             };
             let mut entries: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-            entries.sort();
+            entries.sort_unstable();
             for entry in entries {
                 match may_be_trace(&entry) {
                     true => traces.push(entry),

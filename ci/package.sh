@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-share=
+share= options=()
 if [[ ${1-} == --share ]]; then share=1; shift; fi
 PROGRAM_LIMIT=8000000 OBJECT_LIMIT=1000000
 work=$(mktemp -d)
@@ -21,9 +21,10 @@ if [[ -n $share ]]; then
 else
     # The package has the debug information apart, so the build must contain it.
     export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
+    options=(--config 'profile.release.package.vmarea-cli.strip="none"')
 fi
 target=${CARGO_TARGET_DIR:-target}
-cargo build --release --locked --quiet -p vmarea-cli -p vmarea-preload
+cargo build --release --locked --quiet -p vmarea-cli -p vmarea-preload "${options[@]}"
 cargo run --locked --quiet -p vmarea-cli --example generate -- man "$work/generated/man"
 cargo run --locked --quiet -p vmarea-cli --example generate -- completions "$work/generated/completions"
 packaging/deb.sh "$target/release/vmarea" "$target/release/libvmarea_preload.so" "$work/generated" "$out" >/dev/null

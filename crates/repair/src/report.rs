@@ -80,7 +80,10 @@ impl KeptReason {
             KeptReason::Shared => "a page is shared after a fork, or by KSM; see --copy",
             KeptReason::Pinned => "a page is pinned for a device",
             KeptReason::Locked => "the memory is locked",
-            KeptReason::Guard => "it has guard markers inside, which cannot be moved",
+            KeptReason::Guard => {
+                "guard markers are inside, such as --fix guards makes, and cannot be moved; these \
+                 mappings stay separate, and nothing is wrong"
+            }
             KeptReason::Userfaultfd => "a userfaultfd of the program watches it",
             KeptReason::NotWritable => "the memory is not writable",
             KeptReason::NotAnonymous => "it is not plain anonymous memory",

@@ -49,6 +49,9 @@ pub struct Said {
     pub(super) stop_us: u64,
     /// Number of mappings that were not tried because a signal interrupted the merge.
     pub(super) left: u64,
+    /// Number of merges that the forecast expected and that were refused.
+    #[serde(skip)]
+    pub(super) refused: u64,
     /// Number of boundaries that remain, by the name of the reason.
     kept_apart: BTreeMap<&'static str, u64>,
     /// Results of the repairs that `--fix` requests.
@@ -94,6 +97,7 @@ impl Said {
             threads: cost.threads,
             stop_us: cost.stop_ns / 1_000,
             left: 0,
+            refused: 0,
             kept_apart: kept(&survey.kept),
             fixes: Vec::new(),
         }
@@ -120,6 +124,7 @@ impl Said {
             threads: 0,
             stop_us: 0,
             left: report.left,
+            refused: obstacles(&report.kept).saturating_sub(obstacles(&survey.kept)),
             kept_apart: kept(&report.kept),
             fixes: Vec::new(),
         }
@@ -144,6 +149,12 @@ impl Said {
             .collect();
         self
     }
+}
+
+/// Returns the number of places where a merge was tried or requested but not done.
+fn obstacles(kept: &Kept) -> u64 {
+    let obstacles = kept.by_reason.iter().filter(|(why, _)| why.is_obstacle());
+    obstacles.map(|(_, n)| n).sum()
 }
 
 fn kept(kept: &Kept) -> BTreeMap<&'static str, u64> {

@@ -25,7 +25,8 @@ impl Merge {
         let is_whole = said.left == 0 && fixes.iter().all(|fixed| fixed.left == 0);
         if said.after > said.promised && is_whole {
             let more = count(said.after - said.promised);
-            writeln!(out, "{more} more than the dry run promises")?;
+            let why = why_more(said.refused);
+            writeln!(out, "{more} more than the dry run promises: {why}")?;
         }
         for fixed in fixes {
             write_fixed(out, fixed)?;
@@ -105,6 +106,18 @@ impl Merge {
     }
 }
 
+/// Returns why a process has more mappings than the dry run promises. `refused` is the number of merges
+/// that the dry run expected and the kernel refused.
+fn why_more(refused: u64) -> String {
+    match refused {
+        0 => "the process made new ones meanwhile".to_owned(),
+        n => format!(
+            "{} merges were refused (see the notes), and the process may have made new ones",
+            count(n)
+        ),
+    }
+}
+
 /// Writes what a repair that moves no pages has changed.
 fn write_fixed(out: &mut dyn Write, fixed: &Fixed) -> io::Result<()> {
     let fewer = fixed.fewer.unwrap_or(0);
@@ -141,5 +154,16 @@ pub(super) fn note_apart(console: &Console, fixed: &Fixed) {
             fixed.fix.name(),
             count(fixed.apart)
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why_more;
+
+    #[test]
+    fn more_mappings_than_promised_have_a_reason() {
+        assert_eq!(why_more(0), "the process made new ones meanwhile");
+        assert!(why_more(1_200).starts_with("1,200 merges were refused"));
     }
 }

@@ -37,7 +37,8 @@ impl Report {
                 false => change.text.to_owned(),
             };
             let text = format!(
-                "in place of {calls} calls ({}): {how}: {result}",
+                "in place of {calls} calls ({}, each of which can split a mapping and so add two): \
+                 {how}: {result}",
                 change.call
             );
             write_wrapped(out, &text)?;

@@ -24,6 +24,8 @@ const REASON_COLUMNS: usize = 12 + 1 + 9 + 1 + 7 + 1 + 9 + 2;
 const MANY_THREADS: u64 = 50;
 /// Number of mappings from which on the flags that keep them separate are explained.
 const LEAST_FLAGS: u64 = 50;
+/// Number of mappings from which on the way to the code that makes them is named.
+const LEAST_TO_RECORD: u64 = 1_000;
 /// Minimum width of a detail; a narrower one is left out.
 const LEAST_DETAIL: usize = 8;
 
@@ -108,6 +110,7 @@ impl Report {
         self.write_plan(out, size)?;
         self.write_prevention(out)?;
         self.write_functions(out)?;
+        self.write_next_step(out)?;
         match &self.since {
             Some(growth) => {
                 writeln!(out)?;
@@ -115,6 +118,20 @@ impl Report {
             }
             None => Ok(()),
         }
+    }
+
+    /// Names the command that finds the code, if a running process has many mappings.
+    fn write_next_step(&self, out: &mut dyn Write) -> io::Result<()> {
+        let (Some(pid), Some(_)) = (self.pid, &self.plan) else {
+            return Ok(());
+        };
+        if self.mappings < LEAST_TO_RECORD {
+            return Ok(());
+        }
+        let text =
+            format!("the code that makes them: vmarea explain -p {pid} --record 30s --stacks");
+        writeln!(out)?;
+        write_wrapped(out, &text)
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -414,11 +431,16 @@ mod tests {
             })
             .collect();
         report.mappings = report.limit;
+        report.pid = Some(1_234_567);
         let mut out = Vec::new();
         let size = |bytes: u64| bytes.to_string();
         report.write_text(&mut out, &size).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
+        assert!(
+            text.ends_with("vmarea explain -p 1234567 --record 30s --stacks\n"),
+            "{text}"
+        );
         let plain = text.replace(super::STRONG, "").replace(super::PLAIN, "");
         for line in plain.lines() {
             assert!(line.chars().count() <= super::WIDTH, "{line}");

@@ -49,9 +49,8 @@ use crate::{Rank, Spin, Wait};
 /// drop(all);
 ///
 /// // Two writers of different parts could now run at once.
-/// let part = lock.write_part(2).expect("active");
+/// drop(lock.write_part(2).expect("active"));
 /// assert!(lock.read_part(3).is_none());
-/// drop(part);
 /// let mut all = lock.write_all(Nesting::First);
 /// all.deactivate();
 /// drop(all);
@@ -122,14 +121,16 @@ impl<const N: usize, W: Wait> PartedLock<N, W> {
         self.active() >> part & 1 == 1
     }
 
-    /// Takes one part for writing; `None` if the part is inactive.
+    /// Takes one part for writing; `None` if the part is inactive, for which its lock is taken
+    /// briefly.
     #[inline]
     pub fn write_part(&self, part: usize) -> Option<WriteGuard<'_, W>> {
         let guard = self.parts[part].write();
         self.is_active(part).then_some(guard)
     }
 
-    /// Takes one part for reading; `None` if the part is inactive.
+    /// Takes one part for reading; `None` if the part is inactive, for which its lock is taken
+    /// briefly.
     #[inline]
     pub fn read_part(&self, part: usize) -> Option<ReadGuard<'_, W>> {
         let guard = self.parts[part].read();

@@ -2,16 +2,18 @@
 //!
 //! Each series repeats one call on VMAs whose pages were never touched: the calls map and unmap
 //! VMAs one by one, split them off one VMA with `mprotect` and merge them again, or move them with
-//! `mremap`. A further test forks an address space with many VMAs. The kernel's times include a
-//! trap into the kernel; the core's times do not, and the core maintains no hardware page table
-//! here. The comparison therefore shows what such calls cost a program on the kernel and what they
-//! cost in the core, but not which code is faster.
+//! `mremap`. Further tests fork an address space with many VMAs, whose pages were never touched or
+//! each of which has one page. The kernel's times include a trap into the kernel; the core's times
+//! do not, and the core maintains no hardware page table here. The comparison therefore shows what
+//! such calls cost a program on the kernel and what they cost in the core, but not which code is
+//! faster.
 
 use super::Ratio;
 use super::kernel::{KernelError, all, reserve};
 use super::ratio::median;
 use serde::Serialize;
 use std::time::Instant;
+use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
 use vmarea::syscall::Syscall;
@@ -41,8 +43,21 @@ const MREMAP: i64 = 25;
 
 /// Number of calls in a series.
 const CALLS: u64 = 1_000;
-/// Number of VMAs in each of the forked address spaces.
-const FORKED: [u64; 2] = [1_000, 60_000];
+/// The forked address spaces: the number of VMAs, and whether each VMA has a page.
+const FORKED: [(u64, Pages); 3] = [
+    (1_000, Pages::Untouched),
+    (MANY, Pages::Untouched),
+    (MANY, Pages::OneEach),
+];
+/// Number of VMAs in the largest address space; Linux allows 65,530 by default.
+const MANY: u64 = 60_000;
+
+/// The pages of the VMAs in a forked address space.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    Untouched,
+    OneEach,
+}
 
 /// Reason why the measurement of calls produced no results.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +98,8 @@ trait Doer {
         number: i64,
         series: &Series,
     ) -> Result<f64, Self::Error>;
+    /// Writes to one page of each VMA.
+    fn touch(&mut self, series: &Series) -> Result<(), Self::Error>;
     /// Forks, destroys the child, and returns the duration of the fork in seconds.
     fn fork(&mut self) -> Result<f64, Self::Error>;
     /// Returns the lowest address at which the measured calls may map memory.
@@ -137,6 +154,18 @@ impl Doer for Core {
         Ok(begun.elapsed().as_secs_f64())
     }
 
+    fn touch(&mut self, series: &Series) -> Result<(), CallsError> {
+        for n in 0..series.times {
+            let addr = series.first[0] + n * series.step[0];
+            match self.space.fault(self.mm, addr, Access::Write) {
+                Ok(Faulted::Done) => {}
+                Ok(_) => return Err(CallsError(Errno::EFAULT)),
+                Err(errno) => return Err(CallsError(errno)),
+            }
+        }
+        Ok(())
+    }
+
     fn fork(&mut self) -> Result<f64, CallsError> {
         let begun = Instant::now();
         let child = standard::fork(&self.space, self.mm).map_err(CallsError)?;
@@ -160,7 +189,7 @@ impl Kernel {
     fn new() -> Result<Self, KernelError> {
         let mut oracle = Oracle::start()?;
         // Large enough for the fork with the most VMAs.
-        let base = reserve(&mut oracle, 2 * FORKED[1] * STRIDE)?;
+        let base = reserve(&mut oracle, 2 * MANY * STRIDE)?;
         Ok(Kernel { oracle, base })
     }
 }
@@ -176,6 +205,11 @@ impl Doer for Kernel {
     ) -> Result<f64, KernelError> {
         let went = self.oracle.calls(0, number, series)?;
         Ok(all(what, series, went)?.time.as_secs_f64())
+    }
+
+    fn touch(&mut self, series: &Series) -> Result<(), KernelError> {
+        let went = self.oracle.writes(0, series)?;
+        all("a write", series, went).map(|_| ())
     }
 
     fn fork(&mut self) -> Result<f64, KernelError> {
@@ -208,6 +242,15 @@ fn map(base: u64, times: u64) -> Series {
 fn unmap(base: u64, times: u64) -> Series {
     Series {
         first: [base, PAGE, 0, 0, 0, 0],
+        step: [STRIDE, 0, 0, 0, 0, 0],
+        times,
+    }
+}
+
+/// Returns a series of writes, one to each of the pages that [`map`] maps.
+fn touch(base: u64, times: u64) -> Series {
+    Series {
+        first: [base, 1, 0, 0, 0, 0],
         step: [STRIDE, 0, 0, 0, 0, 0],
         times,
     }
@@ -262,8 +305,11 @@ fn round<D: Doer>(doer: &mut D) -> Result<Vec<f64>, D::Error> {
     add(doer.calls("mremap", MREMAP, &moves)?, CALLS);
     doer.calls("munmap", MUNMAP, &unmap(there, CALLS))?;
 
-    for vmas in FORKED {
+    for (vmas, pages) in FORKED {
         doer.calls("mmap", MMAP, &map(base, vmas))?;
+        if pages == Pages::OneEach {
+            doer.touch(&touch(base, vmas))?;
+        }
         add(doer.fork()?, 1);
         doer.calls("munmap", MUNMAP, &unmap(base, vmas))?;
     }
@@ -279,7 +325,10 @@ fn names() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    names.extend(FORKED.map(|vmas| format!("fork of {vmas} VMAs")));
+    names.extend(FORKED.map(|(vmas, pages)| match pages {
+        Pages::Untouched => format!("fork of {vmas} VMAs"),
+        Pages::OneEach => format!("fork of {vmas} VMAs with a page each"),
+    }));
     names
 }
 
@@ -335,5 +384,27 @@ mod tests {
         assert_eq!(left, 0);
         let mut kernel = Kernel::new().unwrap();
         assert_eq!(round(&mut kernel).unwrap().len(), names().len());
+    }
+
+    #[test]
+    fn each_forked_vma_has_a_page() {
+        let mut core = Core::new().unwrap();
+        core.calls("mmap", MMAP, &map(BASE, 10)).unwrap();
+        core.touch(&touch(BASE, 10)).unwrap();
+        assert_eq!(core.space.frames_in_use(), 10);
+        let child = core.space.fork(core.mm).unwrap();
+        let shared = core.space.mmap_read_lock(child).unwrap();
+        let pages = shared.vmas().filter(|vma| {
+            let page = shared.pages().get(vma.range.start);
+            page.frame().is_some()
+        });
+        assert_eq!(pages.count(), 10);
+    }
+
+    #[test]
+    fn the_report_has_a_row_for_each_fork() {
+        let forks: Vec<String> = names().into_iter().filter(|n| n.contains("fork")).collect();
+        let row = "fork of 60000 VMAs";
+        assert_eq!(forks[1..], [row.into(), format!("{row} with a page each")]);
     }
 }

@@ -11,10 +11,10 @@ use vmarea_experiments::calls::{self, Report, Row};
 
 /// Measure mmap, munmap, mprotect, mremap and fork, in the core and in the running kernel.
 ///
-/// The core and the kernel execute the same series of calls on VMAs without pages. The kernel's
-/// figures include a trap for each call and a hardware page table; vmarea's include neither. The
-/// kernel's fork is timed until the child responds. So the figures show the cost of the work, not
-/// which code is faster.
+/// The core and the kernel execute the same series of calls on VMAs without pages, and also fork
+/// VMAs with one page each. The kernel's figures include a trap for each call and a hardware page
+/// table; vmarea's include neither. The kernel's fork is timed until the child responds. So the
+/// figures show the cost of the work, not which code is faster.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Number of rounds; each round measures everything once

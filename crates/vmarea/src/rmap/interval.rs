@@ -3,7 +3,7 @@
 //! Several VMAs may have the same interval. A tree with several VMAs is a treap (see `treap`), whose
 //! module lists the invariants.
 
-use super::treap::{Node, Treap};
+use super::treap::Treap;
 use crate::types::{Errno, VmaId};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -41,7 +41,7 @@ impl IntervalTree {
     pub(crate) fn bytes(&self) -> usize {
         match &self.0 {
             Form::Empty | Form::One { .. } => 0,
-            Form::Many(treap) => size_of::<Treap>() + treap[0].nodes.capacity() * size_of::<Node>(),
+            Form::Many(treap) => size_of::<Treap>() + treap[0].bytes(),
         }
     }
 
@@ -52,10 +52,6 @@ impl IntervalTree {
             Form::Many(treap) => treap[0].reserve(),
             Form::One { first, last, vma } => {
                 let mut treap = Treap::new();
-                treap
-                    .nodes
-                    .try_reserve_exact(2)
-                    .map_err(|_| Errno::ENOMEM)?;
                 treap.insert(*first, *last, *vma);
                 // `Box::new` cannot report an allocation failure, so the box is made from a vector.
                 let mut boxed = Vec::new();

@@ -11,7 +11,6 @@
 //!     [`FEW`] positions exist
 
 use crate::types::{Errno, VmaId};
-use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 const NIL: u32 = u32::MAX;
@@ -33,7 +32,8 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 pub(super) struct Treap {
-    pub(super) nodes: Vec<Node>,
+    /// Most trees have two nodes: the VMA of a process and that of its child.
+    pub(super) nodes: SmallVec<[Node; 2]>,
     root: u32,
     /// Head of the list of free positions, linked by `left`.
     free: u32,
@@ -51,11 +51,19 @@ fn priority(at: u32) -> u32 {
 impl Treap {
     pub(super) fn new() -> Self {
         Self {
-            nodes: Vec::new(),
+            nodes: SmallVec::new(),
             root: NIL,
             free: NIL,
             len: 0,
             linked: false,
+        }
+    }
+
+    /// Returns the number of bytes of heap memory that the nodes use.
+    pub(super) fn bytes(&self) -> usize {
+        match self.nodes.spilled() {
+            true => self.nodes.capacity() * size_of::<Node>(),
+            false => 0,
         }
     }
 

@@ -24,6 +24,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
+use smallvec::{SmallVec, smallvec};
 use vmarea_sync::WriteGuard;
 
 /// One link of a chain.
@@ -44,9 +45,12 @@ pub(crate) enum Chain {
     Empty,
     /// A single link, to the VMA's own anon_vma.
     One(Link),
-    /// Several links, in a separately allocated vector, to keep this type small.
-    Many(Box<[Vec<Link>; 1]>),
+    /// Several links, in a separately allocated vector, to keep this type small. The chain of the
+    /// child of a fork has two, which need no other allocation.
+    Many(Box<[Links; 1]>),
 }
+
+type Links = SmallVec<[Link; 2]>;
 
 impl Deref for Chain {
     type Target = [Link];
@@ -69,7 +73,7 @@ impl Chain {
         if let Chain::Many(links) = self {
             return links[0].try_reserve(more).map_err(|_| Errno::ENOMEM);
         }
-        let mut links = Vec::new();
+        let mut links = Links::new();
         let room = links.try_reserve_exact(self.len() + more);
         room.map_err(|_| Errno::ENOMEM)?;
         links.extend_from_slice(self);
@@ -94,7 +98,7 @@ impl Chain {
         match self {
             Chain::Empty => *self = Chain::One(link),
             Chain::Many(links) => links[0].push(link),
-            Chain::One(first) => *self = Chain::Many(Box::new([alloc::vec![*first, link]])),
+            Chain::One(first) => *self = Chain::Many(Box::new([smallvec![*first, link]])),
         }
     }
 
@@ -102,7 +106,10 @@ impl Chain {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Chain::Empty | Chain::One(_) => 0,
-            Chain::Many(links) => size_of::<Vec<Link>>() + links[0].capacity() * size_of::<Link>(),
+            Chain::Many(links) if links[0].spilled() => {
+                size_of::<Links>() + links[0].capacity() * size_of::<Link>()
+            }
+            Chain::Many(_) => size_of::<Links>(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The table of known causes as a document in Markdown.
 
-use super::table::{Entry, table};
+use super::entry::Entry;
+use super::table::table;
 use crate::text::count;
 use std::fmt::Write;
 

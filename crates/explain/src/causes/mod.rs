@@ -8,8 +8,8 @@
 //! C1  each mapping belongs to at most one cause: the first in the table whose pattern it has
 
 mod document;
+mod entry;
 mod pattern;
-mod read;
 mod table;
 mod text;
 
@@ -17,8 +17,9 @@ use crate::rows::MappingRow;
 use serde::{Deserialize, Serialize};
 
 pub use document::document;
+pub use entry::{Entry, Need};
 pub use pattern::{Matches, Member, Pattern};
-pub use table::{Entry, Need, table};
+pub use table::table;
 
 /// A cause that was found in a list of mappings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

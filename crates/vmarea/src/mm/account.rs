@@ -78,6 +78,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
     }
 
+    /// Updates the highest number of VMAs.
+    #[inline]
+    pub(crate) fn note_peak(&mut self) {
+        let state = self.state_mut();
+        state.peak_map_count = state.peak_map_count.max(state.map_count);
+    }
+
     /// Moves `pages` from the counters selected by `old` to those selected by `new`.
     pub(crate) fn stat_change(&mut self, old: VmFlags, new: VmFlags, pages: u64) {
         let kind = |flags: VmFlags| (flags.is_exec(), flags.is_stack(), flags.is_data());

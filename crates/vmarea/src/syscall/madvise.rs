@@ -179,10 +179,10 @@ impl<E: Environment> Space<E> {
             .is_local()
             .then(|| self.write_part_around(mm, range, growth));
         let result = match part.flatten() {
-            Some(mut w) => w.madvise(range, advice, &mut holes),
+            Some(mut w) => w.madvise_walk(range, advice, &mut holes),
             None => {
                 let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-                w.madvise(range, advice, &mut holes)
+                w.madvise_walk(range, advice, &mut holes)
             }
         };
         for hole in holes {
@@ -194,18 +194,6 @@ impl<E: Environment> Space<E> {
 }
 
 impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
-    fn madvise(
-        &mut self,
-        range: VmRange,
-        advice: Advice,
-        holes: &mut SmallVec<[Hole; 1]>,
-    ) -> Result<(), Errno> {
-        let result = self.madvise_walk(range, advice, holes);
-        let state = self.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
-        result
-    }
-
     #[doc(alias = "madvise_walk_vmas")]
     fn madvise_walk(
         &mut self,
@@ -254,6 +242,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
         self.call = CallKind::Madvise;
         let modified = self.modify(vma, range, VmaBody { flags, ..vma.body });
+        self.note_peak();
         modified.map_err(|e| if e == Errno::ENOMEM { Errno::EAGAIN } else { e })?;
         Ok(())
     }

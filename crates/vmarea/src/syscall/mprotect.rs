@@ -181,8 +181,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             let _ = self.populate_vma(&vma, range);
         }
         self.stat_change(old, flags, pages);
-        let state = self.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        self.note_peak();
         Ok(self.space.vma(id).end())
     }
 }

@@ -258,11 +258,6 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         Ok(resized.is_ok().then_some((r.addr, populate)))
     }
 
-    fn note_peak(&mut self) {
-        let state = self.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
-    }
-
     /// Checks whether the request can resize or move this VMA.
     #[doc(alias = "check_prep_vma")]
     fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {

@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 40 lines of 80 columns.
+//! Text summary of a report, at most 42 lines of 80 columns.
 
 use super::plan::Stage;
 use super::recorded::OLDER;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 40;
+pub const MAX_LINES: usize = 42;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
 const FINDINGS: usize = 2;

@@ -24,7 +24,11 @@ impl Target {
     /// Starts a merge, and sends it the signal as soon as it has begun its journal. Returns `None`
     /// if the merge ended before the signal came.
     fn interrupted(&self, signal: Signal, more: &[&str]) -> Option<Output> {
-        let mut merge = self.merging(more);
+        // A shell starts its background jobs with SIGINT ignored, and so it would stay.
+        let mut merge = Command::new("env");
+        merge
+            .args(["--default-signal", VMAREA])
+            .args(self.merge(more));
         let merge = merge.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut merge = Leashed::start(merge).expect("it was built");
         while self.left_journals() == 0 {

@@ -5,7 +5,6 @@ use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::{MapName, MapsEntry, letters_of};
 use vmarea_process::{Mapping, Reason};
-use vmarea_trace::event::Perms;
 
 /// Returns the most frequent variant of a reason among the boundaries `all`, with its count.
 ///
@@ -88,22 +87,8 @@ pub fn fresh_mapping_lacks(flags: VmFlags) -> String {
     )
 }
 
-/// Returns permissions as four letters, as in `/proc/PID/maps`.
-pub fn letters(perms: Perms) -> String {
-    let letter = |set, yes, no| if set { yes } else { no };
-    [
-        letter(perms.read, 'r', '-'),
-        letter(perms.write, 'w', '-'),
-        letter(perms.exec, 'x', '-'),
-        letter(perms.shared, 's', 'p'),
-    ]
-    .iter()
-    .collect()
-}
-
 fn protection(a: &Mapping, b: &Mapping) -> Option<String> {
-    let (a, b) = (letters(a.entry.perms), letters(b.entry.perms));
-    Some(format!("{a} {b}"))
+    Some(format!("{} {}", a.entry.perms, b.entry.perms))
 }
 
 fn file(a: &Mapping, b: &Mapping) -> Option<String> {

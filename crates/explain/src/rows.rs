@@ -1,6 +1,5 @@
 //! Rows that describe the mappings, and tables as text, CSV and Markdown.
 
-use super::detail::letters;
 use serde::Serialize;
 use std::io::{self, Write};
 use vmarea::vma::merge::Refusal;
@@ -55,7 +54,7 @@ fn row(mapping: &Mapping, before: Option<&Boundary>) -> MappingRow {
         address: format!("{:012x}", entry.start),
         size: mapping.range().len_bytes(),
         rss: mapping.resident.map(|Resident { rss, .. }| rss),
-        perm: letters(entry.perms),
+        perm: entry.perms.to_string(),
         offset: offset.unwrap_or(entry.offset),
         inode: entry.ino,
         flags: mapping.flags.map(letters_of),

@@ -11,11 +11,12 @@
 
 use super::Replayer;
 use super::files::Files;
+use super::verify::perms;
 use super::world::World;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use vmarea::lookup::{Change, Observer, Vmas};
-use vmarea::types::{FileKind, MmId, VmFlags, VmRange, VmaId};
+use vmarea::types::{FileKind, MmId, VmRange, VmaId};
 use vmarea::vma::VmaView;
 use vmarea_trace::event::{InodeId, MmId as TraceMm, Perms};
 
@@ -236,7 +237,6 @@ impl Tenant {
         let VmaView {
             range, pgoff, body, ..
         } = self.first;
-        let has = |flag| body.flags.contains(flag);
         let file = body.file.filter(|file| file.kind != FileKind::Special);
         Lifetime {
             policy,
@@ -246,12 +246,7 @@ impl Tenant {
             ended,
             first: range,
             last: self.last,
-            perms: Perms {
-                read: has(VmFlags::READ),
-                write: has(VmFlags::WRITE),
-                exec: has(VmFlags::EXEC),
-                shared: has(VmFlags::MAYSHARE),
-            },
+            perms: perms(&self.first),
             offset: pgoff.0 << 12,
             inode: file.and_then(|file| files.recorded(file.inode)),
         }

@@ -359,7 +359,7 @@ impl Comparison<'_> {
                 "{:x}-{:x} {} pgoff {:#x} {faulted}",
                 v.range.start,
                 v.range.end,
-                letters(perms(v)),
+                perms(v),
                 v.pgoff.0
             )
         };
@@ -371,10 +371,7 @@ impl Comparison<'_> {
             };
             format!(
                 "{:x}-{:x} {} offset {:#x}{faulted}",
-                v.start,
-                v.end,
-                letters(v.perms),
-                v.offset
+                v.start, v.end, v.perms, v.offset
             )
         };
         self.outcome.differences.push(Difference {
@@ -389,20 +386,8 @@ impl Comparison<'_> {
     }
 }
 
-fn letters(p: Perms) -> String {
-    let letter = |set: bool, c: char| if set { c } else { '-' };
-    let sharing = if p.shared { 's' } else { 'p' };
-    [
-        letter(p.read, 'r'),
-        letter(p.write, 'w'),
-        letter(p.exec, 'x'),
-        sharing,
-    ]
-    .into_iter()
-    .collect()
-}
-
-fn perms(vma: &VmaView) -> Perms {
+/// Returns the permissions of a VMA as the kernel lists them.
+pub(super) fn perms(vma: &VmaView) -> Perms {
     let flags = vma.body.flags;
     Perms {
         read: flags.contains(VmFlags::READ),

@@ -8,7 +8,6 @@ use super::shown::Shown;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use vmarea_explain::detail;
 use vmarea_explain::rows::{Table, printable};
 use vmarea_process::view::ViewVma;
 use vmarea_process::{Mapping, Source};
@@ -194,7 +193,7 @@ fn row(mapping: &Mapping, numbers: &mut Numbers) -> MapsRow {
         end: format!("{:012x}", entry.end),
         size: mapping.range().len_bytes(),
         rss: mapping.resident.map(|resident| resident.rss),
-        perm: detail::letters(entry.perms),
+        perm: entry.perms.to_string(),
         offset: entry.offset,
         mapping: entry.name.text(),
         flags: mapping.flags.map(flags::names),

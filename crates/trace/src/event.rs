@@ -12,6 +12,7 @@
 //!     mm by [`MmStart`], a task by [`Event::TaskStart`].
 //! E3  A complete trace ends with [`Event::End`]; one without it was cut off.
 
+pub use crate::perms::Perms;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -428,20 +429,6 @@ pub struct SnapVma {
     pub kind: SnapKind,
     /// The kernel's own data, if it could be read.
     pub kernel: Option<KernelVma>,
-}
-
-/// The four letters of `/proc/PID/maps`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Perms {
-    /// `r`
-    pub read: bool,
-    /// `w`
-    pub write: bool,
-    /// `x`
-    pub exec: bool,
-    /// `s` rather than `p`
-    pub shared: bool,
 }
 
 /// Name of a mapping that is not backed by a named file.

@@ -21,6 +21,7 @@ mod error;
 pub mod event;
 pub mod import;
 pub mod names;
+mod perms;
 mod rare_events;
 pub mod reader;
 mod record;

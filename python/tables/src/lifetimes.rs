@@ -7,7 +7,7 @@ use arrow_array::builder::{StringViewBuilder, UInt32Builder, UInt64Builder};
 use arrow_schema::{DataType, SchemaRef};
 use vmarea_replay::Replayer;
 use vmarea_replay::lifetimes::{Lifetime, Lifetimes as Following, Moment};
-use vmarea_trace::event::{MmId, Perms};
+use vmarea_trace::event::MmId;
 
 pub(crate) const COLUMNS: [Column; 14] = [
     Column::always(
@@ -182,7 +182,7 @@ impl Rows {
             start.append_value(range.start);
             end.append_value(range.end);
         }
-        self.perm.append_value(letters(*perms));
+        self.perm.append_value(perms.to_string());
         self.offset.append_value(*offset);
         self.inode.append_option(inode.map(|inode| inode.0));
         self.count += 1;
@@ -214,21 +214,4 @@ impl Rows {
             ],
         )
     }
-}
-
-/// Returns permissions as `/proc/PID/maps` writes them.
-fn letters(perms: Perms) -> String {
-    let Perms {
-        read,
-        write,
-        exec,
-        shared,
-    } = perms;
-    let letters = [
-        if read { 'r' } else { '-' },
-        if write { 'w' } else { '-' },
-        if exec { 'x' } else { '-' },
-        if shared { 's' } else { 'p' },
-    ];
-    letters.into_iter().collect()
 }

@@ -293,7 +293,7 @@ fn parts(shown: &Shown, program: Option<&Program>, fold: Fold) -> Vec<Part> {
             first,
             apart: Vec::new(),
             name: entry.name.text(),
-            perms: [vmarea_explain::detail::letters(entry.perms)].into(),
+            perms: [entry.perms.to_string()].into(),
             flags: mapping
                 .flags
                 .into_iter()

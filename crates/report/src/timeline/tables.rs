@@ -128,7 +128,7 @@ impl Look {
     pub fn of(mapping: &Mapping) -> Look {
         Look {
             kind: Kind::of(mapping),
-            perms: perms(mapping.entry.perms),
+            perms: mapping.entry.perms.to_string(),
             name: mapping.entry.name.text(),
         }
     }
@@ -154,23 +154,10 @@ impl Look {
         };
         Look {
             kind,
-            perms: perms(access),
+            perms: access.to_string(),
             name: vma.name.clone(),
         }
     }
-}
-
-/// Returns permissions as in `/proc/PID/maps`.
-fn perms(perms: Perms) -> String {
-    let letter = |set: bool, letter: char| if set { letter } else { '-' };
-    [
-        letter(perms.read, 'r'),
-        letter(perms.write, 'w'),
-        letter(perms.exec, 'x'),
-        if perms.shared { 's' } else { 'p' },
-    ]
-    .iter()
-    .collect()
 }
 
 /// Number of the pseudo-reason of the first mapping, which has no neighbour below it.

@@ -252,14 +252,7 @@ impl<W: Write> Printer<W> {
             kind,
             kernel,
         } = vma;
-        let letter = |set, letter| if set { letter } else { '-' };
-        let mut text = format!(
-            "map {start:08x}-{end:08x} {}{}{}{} {offset:08x}",
-            letter(perms.read, 'r'),
-            letter(perms.write, 'w'),
-            letter(perms.exec, 'x'),
-            if perms.shared { 's' } else { 'p' },
-        );
+        let mut text = format!("map {start:08x}-{end:08x} {perms} {offset:08x}");
         let file = inode.as_ref().map(|id| (id, self.inodes.get(id)));
         // Writing to a string cannot fail.
         let _ = match file {

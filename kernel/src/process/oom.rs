@@ -8,12 +8,9 @@ use super::{INIT, Process, all, current};
 use crate::say;
 use crate::scheduler;
 use crate::space::mm::Usage;
-use crate::space::shortage::Victim;
+use crate::space::shortage::{PATIENCE, Victim};
 use alloc::sync::Arc;
 use core::fmt;
-
-/// Maximum number of times that a thread yields its CPU to wait for the memory of killed processes.
-const PATIENCE: u32 = 4000;
 
 /// Kills a process because memory is full.
 ///

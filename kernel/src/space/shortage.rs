@@ -10,7 +10,7 @@ use core::fmt;
 use spin::Once;
 
 /// Maximum number of times that a thread yields its CPU to wait for a killed process's memory.
-const PATIENCE: u32 = 4000;
+pub const PATIENCE: u32 = 4000;
 
 /// The process to kill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

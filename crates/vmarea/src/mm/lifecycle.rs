@@ -137,8 +137,8 @@ impl<E: Environment> Space<E> {
         w.link(id);
         let pages = vma.range.pages() as i64;
         w.stat_account(vma.body.flags, pages);
+        w.note_peak();
         let state = w.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
         if vma.body.flags.contains(VmFlags::LOCKED) {
             state.locked_vm += vma.range.pages();
         }

@@ -117,8 +117,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
             at = end;
         }
-        let state = self.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        self.note_peak();
         Ok(())
     }
 }

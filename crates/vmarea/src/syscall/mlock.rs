@@ -252,7 +252,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             (true, false) => state.locked_vm -= pages,
             _ => {}
         }
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        self.note_peak();
         Ok(())
     }
 }

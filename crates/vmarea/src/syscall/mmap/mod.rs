@@ -472,8 +472,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 self.state_mut().locked_vm += range.pages();
             }
         }
-        let state = self.state_mut();
-        state.peak_map_count = state.peak_map_count.max(state.map_count);
+        self.note_peak();
     }
 }
 

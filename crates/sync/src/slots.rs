@@ -34,7 +34,7 @@ use core::num::NonZeroU32;
 /// Number of slots in the first chunk; each later chunk has twice as many as the one before it.
 const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
 const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
-/// Number of lanes. Lane 0 serves callers that name no lane, and keeps their indices dense.
+/// Number of lanes. Lane 0 serves callers that name no lane; if all do, the indices are dense.
 const LANES: usize = if cfg!(loom) { 2 } else { 33 };
 /// Generation after which a slot is never used again. Tests use a small value.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
@@ -396,18 +396,18 @@ impl<T: Default> Slots<T> {
             *unused = (next + 1, end);
             return Ok(next);
         }
-        // Slots of others are on cache lines that others use. Lane 0 has no slots of its own.
-        let had_own = end != 0 || number == 0;
+        // Slots of others are on cache lines that others use.
+        let had_own = end != 0;
         // While this thread waited, a slot may have been freed to this lane or to another lane.
         if had_own && let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
             return Ok(index);
         }
-        let (first, end) = self.grow(if number == 0 { 1 } else { Self::BATCH })?;
+        let (first, end) = self.grow(Self::BATCH)?;
         *unused = (first + 1, end);
         Ok(first)
     }
 
-    /// Number of new slots that a named lane takes at a time: about a page of them.
+    /// Number of new slots that a lane takes at a time: about a page of them.
     const BATCH: u32 = if cfg!(any(test, loom)) {
         2
     } else if Self::SLOT_BYTES < 4096 / 32 {

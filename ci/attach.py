@@ -86,7 +86,7 @@ PROGRAMS = {
     "qemu": Program(
         ["sh", "-c", f"timeout -s KILL {LASTS} qemu-system-x86_64 -accel tcg -display none -m 64; test $? = 137"],
         "qemu-system-x86", ["qemu-system-x86"]),
-    "stress-mmap": Program(["stress-ng", "-q", "--mmap", "1", "--mmap-bytes", "16m", "--timeout", f"{LASTS}s"], "stress-ng-mmap"),
+    "stress-mmap": Program(["stress-ng", "-q", "--mmap", "1", "--mmap-bytes", "16m", "--timeout", f"{LASTS}s"], "stress-ng-mmap", newest=True),
 }
 
 

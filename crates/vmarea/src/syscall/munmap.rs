@@ -16,7 +16,7 @@ use crate::page::range::Zap;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
-use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, MmId, PAGE_MASK, PMD_SIZE, VmFlags, VmRange, VmaId, page_align};
 use crate::vma::VmaView;
 use smallvec::SmallVec;
 
@@ -60,8 +60,8 @@ impl<E: Environment> Space<E> {
     pub fn munmap(&self, mm: MmId, addr: u64, len: u64) -> Result<(), Errno> {
         // A range of which only the ends remain has one more VMA.
         let growth = Growth { vmas: 2, pages: 0 };
-        // At least the range that is unmapped; the arguments are checked under the lock.
-        let end = addr.saturating_add(len | !PAGE_MASK);
+        // The arguments are checked under the lock.
+        let end = page_align(len).map_or(u64::MAX, |len| addr.saturating_add(len));
         let unmapped = match self.write_part_around(mm, VmRange::new(addr, end), growth) {
             Some(mut w) => w.munmap(addr, len),
             None => self

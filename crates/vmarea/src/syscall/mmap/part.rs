@@ -111,8 +111,11 @@ fn needs_all(request: &MmapRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::Access;
     use crate::mm::{Layout, Limits};
     use crate::policy::Policy;
+    use crate::syscall::madvise::Advice;
+    use crate::syscall::mremap::MremapRequest;
     use crate::types::writers::Regions;
     use crate::types::{NoBytes, PAGE_SIZE, System, WithVmaLock};
     use crate::vma::lock::VmaLock;
@@ -120,8 +123,9 @@ mod tests {
 
     type Machine = Space<WithVmaLock<VmaLock, Regions>>;
 
-    #[test]
-    fn a_mapping_at_the_end_of_an_arena_takes_one_part() {
+    /// Returns a machine, an address space with a first mapping in arena 0, which puts the part to
+    /// use, and a request for a mapping at the end of this arena.
+    fn arena() -> (Machine, MmId, MmapRequest) {
         let system = System::default();
         let layout = Layout {
             mmap_base: system.task_size - (1 << 32),
@@ -130,7 +134,6 @@ mod tests {
         let space = Machine::in_environment(Policy::LINUX, system, Box::new(NoBytes));
         let mm = space.mm_create(layout, Limits::default());
         let mm = mm.expect("an address space");
-        // The first mapping puts the part to use.
         let first = MmapRequest {
             addr: Regions::arena(0).start + (1 << 30),
             flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
@@ -141,12 +144,42 @@ mod tests {
             placement: Placement::Arena(0),
             ..MmapRequest::anonymous(4 * PAGE_SIZE)
         };
+        (space, mm, request)
+    }
+
+    #[test]
+    fn a_mapping_at_the_end_of_an_arena_takes_one_part() {
+        let (space, mm, request) = arena();
         for _ in 0..3 {
             let mapped = space.mmap_in_part(mm, &request).expect("one part");
             let (range, _) = mapped.expect("a mapping");
             let arena = Regions::arena(0);
             assert!(arena.start < range.start && range.end < arena.end);
         }
+        space.validate_all().expect("valid");
+    }
+
+    #[test]
+    fn calls_on_a_mapping_at_the_end_of_an_arena_take_one_part() {
+        let (space, mm, request) = arena();
+        let all = space.mms.get(mm.0).expect("the mm").mmap_lock.whole();
+        let before = all.speculate().expect("no writer");
+        let addr = space.mmap(mm, &request).expect("a mapping");
+        let len = request.len;
+        space.fault(mm, addr, Access::Write).expect("a fault");
+        (space.mprotect(mm, addr, len, Prot::READ, None)).expect("a protection");
+        (space.madvise(mm, addr, len, Advice::DontNeed)).expect("an advice");
+        let mut resize = MremapRequest {
+            addr,
+            old_len: len,
+            new_len: len - PAGE_SIZE,
+            ..MremapRequest::default()
+        };
+        space.mremap(mm, &resize).expect("a smaller size");
+        (resize.old_len, resize.new_len) = (resize.new_len, resize.old_len);
+        space.mremap(mm, &resize).expect("a larger size");
+        space.munmap(mm, addr, len).expect("no mapping");
+        assert!(all.unchanged(before), "a call took all parts");
         space.validate_all().expect("valid");
     }
 }

@@ -9,9 +9,10 @@ mod rng;
 
 use rng::Rng;
 use std::collections::HashSet;
+use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
@@ -234,6 +235,21 @@ fn explained(threads: &[Vec<Done>], last: &[(u64, u64, u64)], limit: u32) -> boo
     false
 }
 
+/// Waits until all threads wait, without sleeping: a thread that has to be woken would often begin
+/// after the others have ended.
+fn start_together(absent: &AtomicU64) {
+    absent.fetch_sub(1, Ordering::SeqCst);
+    let mut rounds = 0;
+    while absent.load(Ordering::SeqCst) > 0 {
+        rounds += 1;
+        match rounds % 1000 {
+            // There can be more threads than processors.
+            0 => thread::yield_now(),
+            _ => spin_loop(),
+        }
+    }
+}
+
 fn history(seed: u64) {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let threads = 2 + rng.below(3) as usize;
@@ -251,12 +267,12 @@ fn history(seed: u64) {
             (0..3).map(|_| random_call(&mut rng, part)).collect()
         })
         .collect();
-    let (clock, start) = (AtomicU64::new(0), Barrier::new(threads));
+    let (clock, absent) = (AtomicU64::new(0), AtomicU64::new(threads as u64));
     let done: Vec<Vec<Done>> = thread::scope(|scope| {
         let run = |calls: Vec<Call>| {
-            let (space, clock, start) = (&space, &clock, &start);
+            let (space, clock, absent) = (&space, &clock, &absent);
             scope.spawn(move || {
-                start.wait();
+                start_together(absent);
                 let one = |call| {
                     let begun = clock.fetch_add(1, Ordering::SeqCst);
                     let result = apply(space, mm, call);

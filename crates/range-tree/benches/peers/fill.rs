@@ -67,6 +67,16 @@ impl<'m, M: Map> Fill<'m, M> {
         &self.maps[..count]
     }
 
+    /// Returns `count` randomly chosen ranges, each at most once.
+    pub fn choose(&mut self, count: usize) -> Vec<Entry> {
+        let n = self.ranges.len();
+        for i in 0..count {
+            let other = i + self.random.below((n - i) as u64) as usize;
+            self.ranges.swap(i, other);
+        }
+        self.ranges[..count].to_vec()
+    }
+
     /// Returns `count` randomly chosen ranges, some of them more than once.
     pub fn pick(&mut self, count: usize) -> Vec<Entry> {
         let n = self.ranges.len() as u64;

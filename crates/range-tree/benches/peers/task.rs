@@ -82,17 +82,22 @@ impl Task {
     }
 
     /// Measures insertions or removals. Small maps are repeated, so that a batch takes long enough.
+    ///
+    /// Each map and each round has other ranges; else the processor would learn the branches of the
+    /// searches by heart.
     fn change<M: Map>(
         self,
         fill: &mut Fill<'_, M>,
         mut measure: impl FnMut(&mut dyn FnMut()),
     ) -> usize {
         let each = (fill.ranges.len() / 4).clamp(1, BATCH);
-        let picked = fill.ranges[..each].to_vec();
-        let maps = fill.maps(BATCH.div_ceil(each));
+        let count = BATCH.div_ceil(each);
+        let picked: Vec<_> = (0..count).map(|_| fill.choose(each)).collect();
+        let maps = fill.maps(count);
         let all = |f: fn(&M, Entry)| {
-            let each_map = |map| picked.iter().for_each(|e| f(map, *e));
-            maps.iter().for_each(each_map);
+            for (map, picked) in maps.iter().zip(&picked) {
+                picked.iter().for_each(|e| f(map, *e));
+            }
         };
         if self == Task::Insert {
             all(M::remove);

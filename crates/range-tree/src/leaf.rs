@@ -16,7 +16,7 @@
 //! reverse.
 
 use crate::Entry;
-use crate::node::{Versioned, copy_word, rank, shift_down, shift_up};
+use crate::node::{Versioned, rank, shift_down, shift_up};
 use vmarea_sync::primitive::{AtomicU64, Ordering};
 
 /// Number of ranges in a leaf; small in tests, so that splits and merges are common. One less than
@@ -229,7 +229,7 @@ impl Leaf {
     /// Inserts a range, which then has the given rank, into a leaf that has the given order.
     #[inline]
     pub fn insert(&self, order: Order, rank: usize, e: Entry) {
-        shift_up(&self.ends[rank + 1..order.len() + 2], copy_word);
+        shift_up(&self.ends[rank + 1..order.len() + 2]);
         let (order, slot) = order.inserted(rank);
         let [start, value] = &self.rows[slot];
         start.store(e.start, Ordering::Relaxed);
@@ -249,7 +249,7 @@ impl Leaf {
     #[inline]
     pub fn remove(&self, order: Order, rank: usize) {
         let len = order.len();
-        shift_down(&self.ends[rank + 1..len + 1], copy_word);
+        shift_down(&self.ends[rank + 1..len + 1]);
         self.ends[len & LEAF].store(u64::MAX, Ordering::Relaxed);
         self.set_order(order.removed(rank));
     }

@@ -363,6 +363,8 @@ int main(int argc, char **argv)
 	rounds = flushes ? 16 : 64;
 	if (flushes)
 		begin_tracing();
+	/* The shell may not have begun to wait yet, and would run in the middle of a row. */
+	usleep(50000);
 	calls();
 	faults();
 	at = map(SPAN);

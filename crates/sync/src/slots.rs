@@ -5,7 +5,7 @@
 //! that was removed and inserted again (ABA).
 //!
 //! Threads that use different lanes never write to the same cache line: each lane has its own free
-//! list, and takes about a page of unused slots at a time from the table. A lane that runs out of
+//! list, and takes a page of unused slots at a time from the table. A lane that runs out of
 //! slots after its first page takes those freed to other lanes before the table grows. The memory
 //! of a chunk is not touched until its slots are needed. The lane that takes slots initializes them
 //! without a lock, in parallel with other lanes; a lane waits for other lanes only because `ready`
@@ -407,13 +407,11 @@ impl<T: Default> Slots<T> {
         Ok(first)
     }
 
-    /// Number of new slots that a lane takes at a time: about a page of them.
-    const BATCH: u32 = if cfg!(any(test, loom)) {
-        2
-    } else if Self::SLOT_BYTES < 4096 / 32 {
-        (4096 / Self::SLOT_BYTES) as u32
-    } else {
-        32
+    /// Number of new slots that a lane takes at a time: a page of them, or one if a slot is larger.
+    const BATCH: u32 = match 4096 / Self::SLOT_BYTES {
+        _ if cfg!(any(test, loom)) => 2,
+        0 => 1,
+        batch => batch as u32,
     };
 
     /// Initializes up to `count` new slots in one chunk, and returns the range of their indices.

@@ -95,18 +95,20 @@ impl Treap {
         };
         self.len += 1;
         if self.linked {
-            self.link(at);
+            self.links().link(at);
         } else if self.nodes.len() > FEW {
             // The vector grows only if no position is free.
             self.linked = true;
-            (0..self.nodes.len() as u32).for_each(|at| self.link(at));
+            let positions = 0..self.nodes.len() as u32;
+            let mut links = self.links();
+            positions.for_each(|at| links.link(at));
         }
         at
     }
 
     pub(super) fn remove(&mut self, at: u32) {
         if self.linked {
-            self.unlink(at);
+            self.links().unlink(at);
         }
         let node = &mut self.nodes[at as usize];
         (node.first, node.last) = (1, 0);
@@ -121,15 +123,16 @@ impl Treap {
             (node.first, node.last) = (first, last);
             return;
         }
-        if self.nodes[at as usize].first == first {
-            let path = self.path_to(at);
-            self.nodes[at as usize].last = last;
-            self.refresh(at);
-            self.refresh_up(&path);
+        let mut links = self.links();
+        if links.nodes[at as usize].first == first {
+            let path = links.path_to(at);
+            links.nodes[at as usize].last = last;
+            links.refresh(at);
+            links.refresh_up(&path);
             return;
         }
-        self.unlink(at);
-        let node = &mut self.nodes[at as usize];
+        links.unlink(at);
+        let node = &mut links.nodes[at as usize];
         *node = Node {
             first,
             last,
@@ -138,13 +141,21 @@ impl Treap {
             left: NIL,
             right: NIL,
         };
-        self.link(at);
+        links.link(at);
+    }
+
+    /// Returns the nodes, of which some are linked or are about to be.
+    fn links(&mut self) -> Links<'_> {
+        Links {
+            nodes: &mut self.nodes,
+            root: &mut self.root,
+        }
     }
 
     /// Calls `f` with every VMA that contains a page in `first..=last`, in order of first page.
     pub(super) fn for_each_overlapping(&self, first: u64, last: u64, f: &mut impl FnMut(VmaId)) {
         if self.linked {
-            return self.visit(self.root, first, last, f);
+            return visit(&self.nodes, self.root, (first, last), f);
         }
         let nodes = self.nodes.iter().enumerate();
         let overlaps =
@@ -157,22 +168,34 @@ impl Treap {
         found.iter().for_each(|&(_, at)| f(self.nodes[at].vma));
     }
 
-    fn visit(&self, at: u32, first: u64, last: u64, f: &mut impl FnMut(VmaId)) {
-        let Some(node) = self.nodes.get(at as usize) else {
-            return;
-        };
-        if node.max_last < first {
-            return;
-        }
-        self.visit(node.left, first, last, f);
-        if node.first <= last {
-            if node.last >= first {
-                f(node.vma);
+    /// Checks T1, T2 and T3.
+    pub(super) fn validate(&self) -> Result<(), &'static str> {
+        let mut count = 0;
+        if self.linked {
+            check(&self.nodes, self.root, &mut None, &mut count)?;
+        } else {
+            let used = self.nodes.iter().filter(|node| node.first <= node.last);
+            count = used.count() as u32;
+            if self.nodes.len() > FEW || self.root != NIL {
+                return Err("T3: interval tree not linked");
             }
-            self.visit(node.right, first, last, f);
+        }
+        match count == self.len {
+            true => Ok(()),
+            false => Err("T1: interval tree counts wrong"),
         }
     }
+}
 
+/// The nodes of a treap that is linked, or is being linked.
+///
+/// A slice is found once; each access to the vector would ask again where the vector's nodes are.
+struct Links<'t> {
+    nodes: &'t mut [Node],
+    root: &'t mut u32,
+}
+
+impl Links<'_> {
     fn key(&self, at: u32) -> (u64, u32) {
         (self.nodes[at as usize].first, at)
     }
@@ -180,7 +203,7 @@ impl Treap {
     fn link(&mut self, at: u32) {
         let (key, rank) = (self.key(at), priority(at));
         let last = self.nodes[at as usize].last;
-        let (mut parent, mut below) = (NIL, self.root);
+        let (mut parent, mut below) = (NIL, *self.root);
         while below != NIL && priority(below) > rank {
             let before = key < self.key(below);
             let node = &mut self.nodes[below as usize];
@@ -206,7 +229,7 @@ impl Treap {
     /// Replaces the child `was` of `parent` by `now`; replaces the root if there is no parent.
     fn replace(&mut self, parent: u32, was: u32, now: u32) {
         let Some(node) = self.nodes.get_mut(parent as usize) else {
-            self.root = now;
+            *self.root = now;
             return;
         };
         // If the replaced child is empty, the key determines the side.
@@ -227,7 +250,7 @@ impl Treap {
     fn path_to(&self, at: u32) -> Path {
         let key = self.key(at);
         let mut path = Path::new();
-        let mut above = self.root;
+        let mut above = *self.root;
         while above != at {
             path.push(above);
             let node = &self.nodes[above as usize];
@@ -296,44 +319,45 @@ impl Treap {
         let below = |i: u32| self.nodes.get(i as usize).map_or(0, |n| n.max_last);
         self.nodes[at as usize].max_last = node.last.max(below(node.left)).max(below(node.right));
     }
+}
 
-    /// Checks T1, T2 and T3.
-    pub(super) fn validate(&self) -> Result<(), &'static str> {
-        let mut count = 0;
-        if self.linked {
-            self.check(self.root, &mut None, &mut count)?;
-        } else {
-            let used = self.nodes.iter().filter(|node| node.first <= node.last);
-            count = used.count() as u32;
-            if self.nodes.len() > FEW || self.root != NIL {
-                return Err("T3: interval tree not linked");
-            }
-        }
-        match count == self.len {
-            true => Ok(()),
-            false => Err("T1: interval tree counts wrong"),
-        }
+/// Visits a subtree; see [`Treap::for_each_overlapping`].
+fn visit(nodes: &[Node], at: u32, (first, last): (u64, u64), f: &mut impl FnMut(VmaId)) {
+    let Some(node) = nodes.get(at as usize) else {
+        return;
+    };
+    if node.max_last < first {
+        return;
     }
+    visit(nodes, node.left, (first, last), f);
+    if node.first <= last {
+        if node.last >= first {
+            f(node.vma);
+        }
+        visit(nodes, node.right, (first, last), f);
+    }
+}
 
-    fn check(
-        &self,
-        at: u32,
-        last: &mut Option<(u64, u32)>,
-        count: &mut u32,
-    ) -> Result<u64, &'static str> {
-        let Some(node) = self.nodes.get(at as usize) else {
-            return Ok(0);
-        };
-        let left = self.check(node.left, last, count)?;
-        if last.is_some_and(|k| k >= self.key(at)) {
-            return Err("T1: interval tree out of order");
-        }
-        *last = Some(self.key(at));
-        *count += 1;
-        let right = self.check(node.right, last, count)?;
-        if node.max_last != node.last.max(left).max(right) {
-            return Err("T2: interval tree maximum wrong");
-        }
-        Ok(node.max_last)
+/// Checks a subtree, and returns the highest `last` in it. `last` is the key of the node before it.
+fn check(
+    nodes: &[Node],
+    at: u32,
+    last: &mut Option<(u64, u32)>,
+    count: &mut u32,
+) -> Result<u64, &'static str> {
+    let Some(node) = nodes.get(at as usize) else {
+        return Ok(0);
+    };
+    let left = check(nodes, node.left, last, count)?;
+    let key = (node.first, at);
+    if last.is_some_and(|before| before >= key) {
+        return Err("T1: interval tree out of order");
     }
+    *last = Some(key);
+    *count += 1;
+    let right = check(nodes, node.right, last, count)?;
+    if node.max_last != node.last.max(left).max(right) {
+        return Err("T2: interval tree maximum wrong");
+    }
+    Ok(node.max_last)
 }

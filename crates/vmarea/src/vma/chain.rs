@@ -55,6 +55,7 @@ type Links = SmallVec<[Link; 2]>;
 impl Deref for Chain {
     type Target = [Link];
 
+    #[inline]
     fn deref(&self) -> &[Link] {
         match self {
             Chain::Empty => &[],

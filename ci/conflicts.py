@@ -23,10 +23,11 @@ Two calls that do not share a cache line, or only read those that they share, ca
 each other. `ci/conflicts.sh` makes each pair of the calls below, and prints this page. One thread makes the first call
 and then another thread the second, on ranges that are gigabytes apart in one address space, or in two address spaces of
 one machine. valgrind logs each access to memory. A *conflict* is a line of 64 bytes that both calls use and at least one
-writes. Each thread has made its call twice before, so the log lacks what only a first call allocates. Two `brk` calls in
-one address space, and two `mmap` calls that search the same range for the highest free place, do not commute and are
-left out. The method is that of COMMUTER (Clements et al.: *The Scalable Commutativity Rule*, SOSP 2013), which found
-conflicts in the kernel; there, 68 % of Linux's tests had none, of other calls than these.
+writes. Each thread has made its call twice before, so the log lacks what only a first call allocates. `munmap-found`
+unmaps what a search has placed, in an arena at its end; `munmap` unmaps a range far from the ends of a part. Two `brk`
+calls in one address space, and two calls of which each maps or unmaps at the highest free place of the same part, do not
+commute and are left out. The method is that of COMMUTER (Clements et al.: *The Scalable Commutativity Rule*, SOSP 2013),
+which found conflicts in the kernel; there, 68 % of Linux's tests had none, of other calls than these.
 
 [Writers in parallel](writers.md) explains *one writer*, *parts* and *arenas*.
 """

@@ -53,6 +53,7 @@ enum Call {
     MmapSearch,
     MmapFixed,
     Munmap,
+    MunmapFound,
     MprotectSplit,
     MprotectMerge,
     MadviseFlags,
@@ -66,10 +67,11 @@ enum Call {
 use Call::*;
 
 /// The calls with their names in the table.
-const CALLS: [(Call, &str); 12] = [
+const CALLS: [(Call, &str); 13] = [
     (MmapSearch, "mmap"),
     (MmapFixed, "mmap-fixed"),
     (Munmap, "munmap"),
+    (MunmapFound, "munmap-found"),
     (MprotectSplit, "mprotect-split"),
     (MprotectMerge, "mprotect-merge"),
     (MadviseFlags, "madvise-flags"),
@@ -81,12 +83,12 @@ const CALLS: [(Call, &str); 12] = [
     (ReadFault, "read-fault"),
 ];
 
-/// Two calls on one address space commute unless both move the break, or both search the same part
-/// for the highest free range.
+/// Two calls on one address space commute unless both move the break, or both concern what a search
+/// of the same part for the highest free range finds.
 fn commute(a: Call, b: Call, placement: Placed) -> bool {
     match (a, b) {
         (Brk, Brk) => false,
-        (MmapSearch, MmapSearch) => placement == Placed::Arena,
+        (MmapSearch | MunmapFound, MmapSearch | MunmapFound) => placement == Placed::Arena,
         _ => true,
     }
 }
@@ -108,18 +110,31 @@ struct Caller {
     addr: u64,
     /// Arena of a search; `None` for exact placement.
     arena: Option<usize>,
+    heap_end: u64,
+    /// Start of the mapping for which the call found a place.
+    found: u64,
 }
 
 impl Caller {
+    /// Maps where a search finds room.
+    fn search<K: Writers>(&self, space: &Machine<K>) -> Result<u64, Errno> {
+        let request = MmapRequest {
+            placement: self.arena.map_or(Placement::Search, Placement::Arena),
+            ..MmapRequest::anonymous(PAGES * PAGE_SIZE)
+        };
+        space.mmap(self.mm, &request)
+    }
+
     /// Puts the address space into the state that the call needs.
-    fn prepare<K: Writers>(&self, space: &Machine<K>) -> Result<(), Errno> {
+    fn prepare<K: Writers>(&mut self, space: &Machine<K>) -> Result<(), Errno> {
         let len = PAGES * PAGE_SIZE;
         let middle = self.addr + 4 * PAGE_SIZE;
         space.munmap(self.mm, self.addr, 2 * len)?;
-        if !matches!(self.call, MmapFixed | MmapSearch | Brk) {
+        if !matches!(self.call, MmapFixed | MmapSearch | MunmapFound | Brk) {
             map_at(space, self.mm, self.addr, len)?;
         }
         match self.call {
+            MunmapFound => self.found = self.search(space)?,
             MprotectMerge => space.mprotect(self.mm, middle, PAGE_SIZE, Prot::READ, None)?,
             MadviseDontneed => drop(space.fault(self.mm, middle, Access::Write)?),
             WriteFault | ReadFault => {
@@ -131,20 +146,14 @@ impl Caller {
         Ok(())
     }
 
-    fn make<K: Writers>(&self, space: &Machine<K>, heap_end: &mut u64) -> Result<(), Errno> {
+    fn make<K: Writers>(&mut self, space: &Machine<K>) -> Result<(), Errno> {
         let (mm, addr, len) = (self.mm, self.addr, PAGES * PAGE_SIZE);
         let middle = addr + 4 * PAGE_SIZE;
         match self.call {
-            MmapSearch => {
-                let placement = self.arena.map_or(Placement::Search, Placement::Arena);
-                let request = MmapRequest {
-                    placement,
-                    ..MmapRequest::anonymous(len)
-                };
-                space.mmap(mm, &request).map(drop)
-            }
+            MmapSearch => self.search(space).map(drop),
             MmapFixed => map_at(space, mm, addr, len),
             Munmap => space.munmap(mm, addr, len),
+            MunmapFound => space.munmap(mm, self.found, len),
             MprotectSplit => space.mprotect(mm, middle, PAGE_SIZE, Prot::READ, None),
             MprotectMerge => space.mprotect(mm, middle, PAGE_SIZE, Prot::READ | Prot::WRITE, None),
             MadviseFlags => space.madvise(mm, middle, PAGE_SIZE, Advice::DontFork),
@@ -152,8 +161,8 @@ impl Caller {
             MremapGrow => remap(space, mm, addr, PAGES, PAGES + 1),
             MremapShrink => remap(space, mm, addr, PAGES, PAGES - 1),
             Brk => {
-                *heap_end += PAGE_SIZE;
-                space.brk(mm, *heap_end).map(drop)
+                self.heap_end += PAGE_SIZE;
+                space.brk(mm, self.heap_end).map(drop)
             }
             WriteFault => space.fault(mm, middle, Access::Write).map(drop),
             ReadFault => space.fault(mm, middle, Access::Read).map(drop),
@@ -217,11 +226,10 @@ fn address_space<K: Writers>(space: &Machine<K>) -> Result<MmId, Errno> {
 fn serve<K: Writers>(
     space: &Machine<K>,
     number: usize,
-    caller: Caller,
+    mut caller: Caller,
     asked: &Receiver<bool>,
     done: &Sender<Result<(), Errno>>,
 ) {
-    let mut heap_end = heap_start() + PAGE_SIZE * (1 + number as u64);
     for measured in asked {
         let made = caller.prepare(space).and_then(|()| {
             if measured {
@@ -229,7 +237,7 @@ fn serve<K: Writers>(
                 std::thread::sleep(Duration::from_millis(5));
                 mark(2 * number);
             }
-            let made = caller.make(space, &mut heap_end);
+            let made = caller.make(space);
             if measured {
                 mark(2 * number + 1);
             }
@@ -248,6 +256,8 @@ fn pair<K: Writers>(calls: [Call; 2], placed: Placed, same: bool) -> Result<(), 
         mm: [first, second][number],
         addr: Regions::arena(number).start + INSIDE,
         arena: (placed == Placed::Arena).then_some(number),
+        heap_end: heap_start() + PAGE_SIZE * (1 + number as u64),
+        found: 0,
     });
     std::thread::scope(|scope| {
         let (done, answers) = channel();

@@ -443,12 +443,12 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         vma.body.attach(self.guard_at(to));
     }
 
-    /// Takes a slot for a VMA that starts at `addr`; each part has slots of its own.
+    /// Takes a slot for a VMA that starts at `addr`, from the lane of its part.
     #[inline]
     pub(crate) fn vma_slot(&self, addr: u64) -> Result<Key, OutOfMemory> {
         match E::Writers::PARTS {
             0 => self.space.vmas.insert(),
-            _ => self.space.vmas.insert_in(self.part_of(addr)),
+            _ => self.space.vmas.insert_in(self.lane(addr)),
         }
     }
 
@@ -457,14 +457,17 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn free_vma_slot(&self, id: VmaId, addr: u64) {
         match E::Writers::PARTS {
             0 => self.space.vmas.remove(id.0),
-            _ => self.space.vmas.remove_in(id.0, self.part_of(addr)),
+            _ => self.space.vmas.remove_in(id.0, self.lane(addr)),
         };
     }
 
+    /// Returns the lane of slots for VMAs that start in the part with `addr`. The same part of
+    /// another address space has another lane, because exact placement fills the same part in each.
     #[inline]
-    fn part_of(&self, addr: u64) -> usize {
+    fn lane(&self, addr: u64) -> usize {
         let only = T::only(self.token.map_only(|part| part));
-        only.unwrap_or_else(|| E::Writers::part_of(addr))
+        let part = only.unwrap_or_else(|| E::Writers::part_of(addr));
+        part + 11 * self.id.0.index() as usize
     }
 
     /// Puts all parts out of use, at the end of the address space.

@@ -19,6 +19,14 @@ impl Random {
     }
 }
 
+/// Moves `count` randomly chosen ranges to the end, in random order.
+fn shuffle(ranges: &mut [Entry], count: usize, random: &mut Random) {
+    let n = ranges.len();
+    for i in ((n - count).max(1)..n).rev() {
+        ranges.swap(i, random.below(i as u64 + 1) as usize);
+    }
+}
+
 /// Maps of one kind, all filled with the same ranges.
 pub struct Fill<'m, M> {
     pub maps: Vec<M>,
@@ -44,9 +52,7 @@ impl<'m, M: Map> Fill<'m, M> {
                 }
             })
             .collect();
-        for i in (1..n).rev() {
-            ranges.swap(i, random.below(i as u64 + 1) as usize);
-        }
+        shuffle(&mut ranges, n, &mut random);
         Fill {
             maps: Vec::new(),
             prototype,
@@ -69,12 +75,8 @@ impl<'m, M: Map> Fill<'m, M> {
 
     /// Returns `count` randomly chosen ranges, each at most once.
     pub fn choose(&mut self, count: usize) -> Vec<Entry> {
-        let n = self.ranges.len();
-        for i in 0..count {
-            let other = i + self.random.below((n - i) as u64) as usize;
-            self.ranges.swap(i, other);
-        }
-        self.ranges[..count].to_vec()
+        shuffle(&mut self.ranges, count, &mut self.random);
+        self.ranges[self.ranges.len() - count..].to_vec()
     }
 
     /// Returns `count` randomly chosen ranges, some of them more than once.

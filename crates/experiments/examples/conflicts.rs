@@ -110,6 +110,7 @@ struct Caller {
     addr: u64,
     /// Arena of a search; `None` for exact placement.
     arena: Option<usize>,
+    /// End of the heap, which only `brk` moves.
     heap_end: u64,
     /// Start of the mapping for which the call found a place.
     found: u64,

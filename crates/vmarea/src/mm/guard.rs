@@ -462,7 +462,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     /// Returns the lane of slots for VMAs that start in the part with `addr`. The same part of
-    /// another address space has another lane, because exact placement fills the same part in each.
+    /// another address space has another lane, because exact placement fills the same part in each. Nearby parts
+    /// of address spaces with adjacent numbers have different lanes, too.
     #[inline]
     fn lane(&self, addr: u64) -> usize {
         let only = T::only(self.token.map_only(|part| part));

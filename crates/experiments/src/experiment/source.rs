@@ -143,11 +143,12 @@ pub(super) fn linux(context: &Context<'_>) -> Result<PathBuf, String> {
         ("bc", "bc"),
         ("xz", "xz-utils"),
     ])?;
-    unpacked(context, Path::new("/usr/src"))
+    unpacked(context, Path::new("/usr/src"), 3)
 }
 
-/// Returns the unpacked source of the newest `linux-source-*.tar.xz` in a directory.
-fn unpacked(context: &Context<'_>, archives: &Path) -> Result<PathBuf, String> {
+/// Returns the unpacked source of the newest `linux-source-*.tar.xz` in a directory, which takes
+/// `gib` GiB.
+fn unpacked(context: &Context<'_>, archives: &Path, gib: u64) -> Result<PathBuf, String> {
     let missing = || "there is no kernel source: apt-get install linux-source".to_owned();
     let archives = fs::read_dir(archives).map_err(|_| missing())?;
     let mut archives: Vec<PathBuf> = archives
@@ -163,7 +164,7 @@ fn unpacked(context: &Context<'_>, archives: &Path) -> Result<PathBuf, String> {
     let package = name.trim_end_matches(".tar.xz");
     let folder = context.cache.join(package);
     if !folder.exists() {
-        room(context, 3)?;
+        room(context, gib)?;
         context
             .host
             .note(&format!("unpacking {}", archive.display()));
@@ -300,11 +301,11 @@ mod tests {
     fn an_unreadable_archive_is_one_line_and_leaves_nothing_behind() {
         let [archives, cache] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let context = context(cache.path());
-        let none = unpacked(&context, archives.path()).unwrap_err();
+        let none = unpacked(&context, archives.path(), 0).unwrap_err();
         assert!(none.contains("apt-get install linux-source"), "{none}");
         let broken = archives.path().join("linux-source-9.9.tar.xz");
         fs::write(&broken, "no archive").unwrap();
-        let why = unpacked(&context, archives.path()).unwrap_err();
+        let why = unpacked(&context, archives.path(), 0).unwrap_err();
         assert!(
             why.contains(broken.to_str().unwrap())
                 && why.ends_with(": apt-get install --reinstall linux-source-9.9")

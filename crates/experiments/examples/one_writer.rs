@@ -15,6 +15,7 @@
 //! cargo run --release -p vmarea-experiments --example one_writer -- protect parts 1000
 //! ```
 
+use std::hint::black_box;
 use std::process::ExitCode;
 use vmarea::mm::{Layout, Limits};
 use vmarea::policy::Policy;
@@ -95,19 +96,21 @@ fn map<E: Environment>(space: &Space<E>, mm: MmId, addr: u64) -> Result<(), Errn
         flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
         ..MmapRequest::anonymous(PAGES * PAGE_SIZE)
     };
-    space.mmap(mm, &request).map(|_| ())
+    space.mmap(mm, black_box(&request)).map(|_| ())
 }
 
 fn once<E: Environment>(space: &Space<E>, mm: MmId, work: &str, addr: u64) -> Result<(), Errno> {
     match work {
         "map" => {
             map(space, mm, addr)?;
-            space.munmap(mm, addr, PAGES * PAGE_SIZE)
+            space.munmap(mm, black_box(addr), PAGES * PAGE_SIZE)
         }
         "protect" => {
             let middle = addr + PAGE_SIZE;
-            space.mprotect(mm, middle, PAGE_SIZE, Prot::READ, None)?;
-            space.mprotect(mm, middle, PAGE_SIZE, Prot::READ | Prot::WRITE, None)
+            for prot in [Prot::READ, Prot::READ | Prot::WRITE] {
+                space.mprotect(mm, middle, PAGE_SIZE, black_box(prot), None)?;
+            }
+            Ok(())
         }
         _ => {
             for (old, new) in [(PAGES, PAGES + 1), (PAGES + 1, PAGES)] {
@@ -117,7 +120,7 @@ fn once<E: Environment>(space: &Space<E>, mm: MmId, work: &str, addr: u64) -> Re
                     new_len: new * PAGE_SIZE,
                     ..MremapRequest::default()
                 };
-                space.mremap(mm, &request)?;
+                space.mremap(mm, black_box(&request))?;
             }
             Ok(())
         }

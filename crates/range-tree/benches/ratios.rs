@@ -4,7 +4,10 @@
 //! ratio. The two maps are measured in alternating rounds and the median round of each is reported,
 //! so a disturbance affects both.
 
+mod ranges;
+
 use parking_lot::RwLock;
+use ranges::{PAGE, Random};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,40 +18,6 @@ type Map = RwLock<BTreeMap<u64, (u64, u64)>>;
 
 const ROUNDS: usize = 9;
 const SIZES: [usize; 6] = [10, 100, 1_000, 10_000, 65_000, 1_000_000];
-const PAGE: u64 = 4096;
-
-/// Pseudo-random number generator (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        ((u128::from(self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)) * u128::from(bound)) >> 64) as u64
-    }
-}
-
-/// Returns `n` ranges of 1 to 8 pages in random order, with gaps of 0 to 3 pages between them.
-fn ranges(n: usize) -> Vec<Entry> {
-    let mut random = Random(7);
-    let mut at = 1 << 20;
-    let mut all: Vec<_> = (0..n as u64)
-        .map(|value| {
-            let start = at + random.below(4) * PAGE;
-            at = start + (1 + random.below(8)) * PAGE;
-            Entry {
-                start,
-                end: at,
-                value,
-            }
-        })
-        .collect();
-    for i in (1..n).rev() {
-        all.swap(i, random.below(i as u64 + 1) as usize);
-    }
-    all
-}
 
 fn filled(all: &[Entry]) -> (RangeTree, Map) {
     let (tree, map) = (RangeTree::new(), Map::default());
@@ -290,7 +259,7 @@ fn main() {
     );
     let mut base = 0.0;
     for n in SIZES {
-        let all = ranges(n);
+        let all = Random(7).ranges(n);
         let (tree, map) = filled(&all);
         println!(
             "{:<34} {n:>9}  {:>9.1}",

@@ -13,7 +13,7 @@ use super::clock::clock;
 use super::clone_untraced::{CLONE_UNTRACED, Untraced};
 use super::files::{MappedAt, Opened, inode_key};
 use super::filter::OUR_ARCH;
-use super::mapping_calls::{is_error, mapping_at};
+use super::mapping_calls::{is_error, is_restarted, mapping_at};
 use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
 use super::tasks::{Inside, Mode, Pending, Resumption, UNRECORDED};
@@ -28,9 +28,6 @@ use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
-
-/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
-const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
 impl Tracer<'_> {
     /// Lets a thread enter the call at which it is stopped.
@@ -217,7 +214,7 @@ impl Tracer<'_> {
             .spaces
             .get_mut(&mm)
             .is_some_and(|space| space.leave_call(tid));
-        if mm == UNRECORDED || RESTARTS.contains(&ret) {
+        if mm == UNRECORDED || is_restarted(ret) {
             self.call_discarded(tid, now);
         } else {
             self.record_call(tid, pid, mm, call, ret, now);

@@ -20,6 +20,12 @@ pub(super) fn is_error(ret: i64) -> bool {
     (-4095..0).contains(&ret)
 }
 
+/// True for the results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is
+/// restarted.
+pub(super) fn is_restarted(ret: i64) -> bool {
+    (-516..=-512).contains(&ret)
+}
+
 /// Returns the mapping at an address in a stopped thread's memory.
 pub(super) fn mapping_at(tid: i32, addr: u64) -> Option<MapsEntry> {
     let holds = |m: &MapsEntry| m.start <= addr && addr < m.end;

@@ -25,6 +25,7 @@ use super::call_queue::{Entered, Next, ObservedCalls};
 use super::call_range::CallRange;
 use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_table;
+use super::mapping_calls::is_restarted;
 use super::residence::Place;
 use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
@@ -32,8 +33,6 @@ use super::{CallStack, Progress, Stacks};
 use crate::clock::clock;
 use vmarea_trace::event::{Call, Event, MmId, Nanos, Order, Tid};
 
-/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
-const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 /// Time after which the handling of records is interrupted, to empty the rings again.
 const SLICE: Nanos = 5_000_000;
 /// Number of records between two looks at the clock.
@@ -182,7 +181,7 @@ impl Tracer<'_> {
 
     fn end_observed(&mut self, t: Nanos, tid: i32, call: Entered, ret: i64) {
         let Entered { rule, args, mm, .. } = call;
-        if RESTARTS.contains(&ret) {
+        if is_restarted(ret) {
             return self.act(t, Action::CallDiscarded { tid });
         }
         if self.stacks == Stacks::Copy {

@@ -11,6 +11,8 @@
 mod fill;
 mod map;
 mod maple;
+#[path = "../ranges/mod.rs"]
+mod ranges;
 mod task;
 mod times;
 

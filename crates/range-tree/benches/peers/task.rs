@@ -1,7 +1,8 @@
 //! The tasks that are measured.
 
-use super::fill::{Fill, LOW, PAGE};
+use super::fill::Fill;
 use super::map::Map;
+use super::ranges::{LOW, PAGE};
 use std::hint::black_box;
 use vmarea_range_tree::Entry;
 

@@ -4,7 +4,7 @@ use super::Observer;
 use crate::call_range::CallRange;
 use crate::call_rings::record::UserStack;
 use crate::call_table::{self, CallRule, Data, KernelAccess, Role};
-use crate::mapping_calls::is_error;
+use crate::mapping_calls::{is_error, is_restarted};
 use crate::snapshot;
 use crate::timeline::{Alone, Ended, Flight};
 use crate::{CallStack, Stacks, memory};
@@ -13,8 +13,6 @@ use vmarea_process::maps::MapsEntry;
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileId, FileRef, MmId, Nanos, Order, Tid};
 
-/// Results from `ERESTARTSYS` to `ERESTART_RESTARTBLOCK`: the call had no effect and is restarted.
-const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 /// Length of the first version of `struct clone_args`.
 const CLONE_ARGS: usize = 64;
 
@@ -173,7 +171,7 @@ impl Observer<'_> {
             None => false,
         };
         let nothing = call.rule.role == Role::SetsCapabilities && ret < 0;
-        if !recorded || nothing || RESTARTS.contains(&ret) {
+        if !recorded || nothing || is_restarted(ret) {
             return self.timeline.call_discarded(tid);
         }
         let (mm, alone) = (call.mm, call.alone);

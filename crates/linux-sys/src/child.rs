@@ -5,8 +5,9 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Write, stderr};
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::panic::catch_unwind;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -176,13 +177,20 @@ impl Drop for Child {
 /// Runs `body` in a child process and returns its exit code.
 ///
 /// `body` may allocate and start threads. Returns `None` if the process does not exit within `time`
-/// or is killed by a signal.
+/// or is killed by a signal, and 101 if `body` panics.
 pub fn apart(time: Duration, body: fn() -> i32) -> Option<i32> {
     // SAFETY: the child uses its own copy of the memory, and its C library lets it start threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         die_with_parent();
-        let code = body();
+        // The test harness would catch the panic, and this process would exit with 0.
+        let code = catch_unwind(body).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(panic.downcast_ref::<&str>().copied());
+            // The harness would keep what is written by a macro.
+            let _ = writeln!(stderr(), "panic: {}", text.unwrap_or_default());
+            101
+        });
         // SAFETY: the call ends this process at once.
         unsafe { libc::_exit(code) }
     }

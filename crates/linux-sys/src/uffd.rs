@@ -34,12 +34,14 @@ const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
 const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
 const UFFDIO_COPY: u64 = request(3, 0x03, 40);
 const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
+const UFFDIO_CONTINUE: u64 = request(3, 0x07, 32);
 /// `UFFDIO_MOVE`.
 pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 
 const MODE_MISSING: u64 = 1;
 const DONT_WAKE: u64 = 1;
+const CONTINUE_WRITE_PROTECTED: u64 = 2;
 const ALLOW_HOLES: u64 = 2;
 const MESSAGE_BYTES: usize = 32;
 
@@ -92,7 +94,7 @@ pub fn is_changing(fd: i32) -> bool {
 
 /// Checks whether `fd` watches the mapping at `page`.
 ///
-/// `empty` is an empty page in a mapping with the same permissions.
+/// `empty` is an empty page in a mapping whose permissions `page` has most likely, too.
 ///
 /// # Errors
 /// `EAGAIN` if the mappings that `fd` watches are changing; other errors if the check failed.
@@ -102,7 +104,30 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
     calls::run(&mut probe);
     match probe.errno() {
         0 | libc::EEXIST => Ok(true),
-        libc::ENOENT | libc::EINVAL => Ok(false),
+        libc::ENOENT => Ok(false),
+        libc::EINVAL => watches_other_permissions(fd, page),
+        errno => Err(errno),
+    }
+}
+
+/// Checks whether `fd` watches the anonymous mapping at `page`, whatever its permissions are.
+fn watches_other_permissions(fd: i32, page: u64) -> Result<bool, i32> {
+    // The kernel rejects the probe in any case: with ENOENT if no userfaultfd watches the mapping,
+    // otherwise because its pages are not in a file, or are not watched for writes.
+    let mode = CONTINUE_WRITE_PROTECTED | DONT_WAKE;
+    let mut probe = Call::ioctl(0, fd, UFFDIO_CONTINUE, &[page, super::PAGE, mode, 0]);
+    calls::run(&mut probe);
+    match probe.errno() {
+        libc::ENOENT => return Ok(false),
+        0 | libc::EINVAL => {}
+        errno => return Err(errno),
+    }
+    // Only now is this without effect, unless another userfaultfd watches the mapping.
+    let mut again = register(0, fd, page, super::PAGE);
+    calls::run(&mut again);
+    match again.errno() {
+        0 => Ok(true),
+        libc::EBUSY | libc::EINVAL => Ok(false),
         errno => Err(errno),
     }
 }

@@ -36,7 +36,8 @@ pub(super) const TABLE_PARTS: usize = MOST_CALLS - 40;
 /// scheduled before it can stop.
 const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The userfaultfd events for all operations that can affect pages while they are moved.
-const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
+pub(super) const EVENTS: u64 =
+    uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
 /// Executor that replaces pieces while the other threads run.
 #[derive(Debug)]
@@ -258,7 +259,7 @@ fn access(flags: VmFlags) -> u64 {
     set.map(|(_, bit)| bit).sum()
 }
 
-fn open(events: u64) -> Result<Uffd, RepairError> {
+pub(super) fn open(events: u64) -> Result<Uffd, RepairError> {
     Uffd::open(uffd::FEATURE_MOVE | events).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => RepairError::Userfaultfd,
         Some(libc::EINVAL | libc::ENOSYS) => RepairError::TooOld,

@@ -11,7 +11,8 @@
 //! fork_gate    blocks forks by the C library until the piece is complete
 //! work         pages out, swap, pages back; moves are made under the lock of `shared`
 //!   watch        handles events in parallel, by the table in `phase`: completes `children`,
-//!                records where pages belong (`page_locations`)
+//!                records where pages belong (`page_locations`) and where memory was moved
+//!                (`places`)
 //! move_back    moves each page back to its address, whether the piece was joined or not
 //! unwatch      ends the watch of mappings that the program changed during the piece
 //! ```
@@ -32,6 +33,7 @@ mod futex_lock;
 mod move_back;
 mod page_locations;
 mod phase;
+mod places;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -79,25 +79,6 @@ impl PageLocations {
         });
     }
 
-    /// True if a page belongs to an address in `range`.
-    pub(super) fn any_within(&self, piece: VmRange, range: std::ops::Range<u64>) -> bool {
-        let mut offs = (0..piece.len_bytes()).step_by(PAGE as usize);
-        offs.any(|off| {
-            self.of(piece, off)
-                .is_some_and(|home| range.contains(&home))
-        })
-    }
-
-    /// Calls `each` with the new address of every page of `piece` that the program has moved. This
-    /// includes pages that the program has moved back to their original addresses.
-    pub(super) fn moved_to(&self, piece: VmRange, each: impl FnMut(u64)) {
-        let words = self.words[..piece.pages() as usize].iter();
-        words
-            .map(|word| word.load(UNDER_LOCK))
-            .filter(|home| ![STAYED, NOWHERE].contains(home))
-            .for_each(each);
-    }
-
     /// Records that the pages that belonged to `start..end` have been unmapped or discarded.
     pub(super) fn dropped(&self, piece: VmRange, start: u64, end: u64) {
         self.change(piece, start..end, |_| NOWHERE);
@@ -139,11 +120,6 @@ mod tests {
         let child = &child.get()[0];
         child.dropped(PIECE, 16 * PAGE, 18 * PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
-        assert!(child.any_within(PIECE, 40 * PAGE..41 * PAGE));
-        assert!(!child.any_within(PIECE, 16 * PAGE..18 * PAGE));
-        let mut moved = Vec::new();
-        child.moved_to(PIECE, |home| moved.push(home / PAGE));
-        assert_eq!(moved, [40]);
         // A mapping created there later contains other pages.
         child.moved(PIECE, 17 * PAGE, 50 * PAGE, PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);

@@ -18,6 +18,7 @@ use vmarea_merge::types::VmRange;
 use super::futex_lock::{FutexLock, Held};
 use super::page_locations::PageLocations;
 use super::phase::{Phase, Progress};
+use super::places::Places;
 use crate::piece::{self, Room};
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Plain};
@@ -135,6 +136,8 @@ pub(super) struct Shared {
     forks: AtomicU64,
     /// Id of the watcher's thread; 0 until the thread runs.
     thread: AtomicI32,
+    /// The places to which the program has moved watched memory during the piece.
+    places: Places,
     /// The addresses to which the pages of the piece belong.
     locations: PageLocations,
 }
@@ -170,6 +173,7 @@ impl Shared {
     pub(super) fn begin(&self, site: Site) {
         let locked = self.lock();
         locked.keep_spare();
+        locked.places.clear();
         self.site.set(site);
         self.progress.begin();
     }
@@ -317,6 +321,11 @@ impl Locked<'_> {
         self.progress.is_disturbed()
     }
 
+    /// Returns the places to which the program has moved watched memory.
+    pub(super) fn places(&self) -> &Places {
+        &self.shared.places
+    }
+
     /// Returns the table of the addresses to which the pages of the piece belong.
     pub(super) fn locations(&self) -> &PageLocations {
         &self.shared.locations
@@ -388,11 +397,6 @@ impl Locked<'_> {
         {
             self.spare.keep(fd);
         }
-    }
-
-    /// Unregisters `start..start + len` from the userfaultfd of this process.
-    pub(super) fn cease(&self, start: u64, len: u64) {
-        self.cease_by(self.descriptors.home, start, len);
     }
 
     /// Unregisters a range from the userfaultfd `fd`; retries unless the process of `fd` has ended.

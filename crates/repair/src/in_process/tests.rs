@@ -166,7 +166,7 @@ fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }
 
-fn all_is_well(body: fn() -> i32) {
+pub(super) fn all_is_well(body: fn() -> i32) {
     if let Err(error) = can_repair_itself() {
         eprintln!("skipped: {error}");
         return;

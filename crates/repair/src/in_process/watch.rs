@@ -36,6 +36,7 @@ fn watch(shared: &Shared) {
 }
 
 fn answer(locked: &Locked<'_>, meaning: Meaning) {
+    locked.places().note(meaning);
     match meaning {
         Meaning::Nothing => {}
         Meaning::Child(fd) => {
@@ -44,7 +45,7 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
         }
         Meaning::Moved { from, to, len } => {
             locked.disturb();
-            moved(locked, from, to, len);
+            locked.locations().moved(locked.piece(), from, to, len);
         }
         Meaning::Unmapped { start, end } => {
             locked.disturb();
@@ -63,22 +64,6 @@ fn answer(locked: &Locked<'_>, meaning: Meaning) {
             }
             dropped(locked, start, end);
         }
-    }
-}
-
-/// Records that the program has moved mappings. The pages of the piece in these mappings now belong
-/// to new addresses.
-fn moved(locked: &Locked<'_>, from: u64, to: u64, len: u64) {
-    let piece = locked.piece();
-    locked.locations().moved(piece, from, to, len);
-    // Memory before the piece and memory by which the piece has grown are watched as well, but none
-    // of their pages is moved out.
-    let before = match piece.start.saturating_sub(from) {
-        0 => len,
-        before => before.min(len),
-    };
-    if !locked.locations().any_within(piece, to..to + before) {
-        locked.cease(to, before);
     }
 }
 

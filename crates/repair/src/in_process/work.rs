@@ -156,18 +156,14 @@ impl Work<'_> {
     /// Unregisters mappings that other threads may have moved or extended during the piece. Returns
     /// false if the kernel cannot unregister them yet.
     fn cease(&self, locked: &Locked<'_>) -> bool {
-        if self.stopper.is_none() {
+        let is_disturbed = locked.is_disturbed();
+        if self.stopper.is_none() && !is_disturbed {
             return true;
         }
-        let (watched, Site { piece, left, .. }) = (self.watched(), self.site);
-        // The last mapping may have grown, which raises no event.
-        let mut all = watched.cease_at(piece.end);
-        if locked.is_disturbed() {
-            all &= watched.cease_between(piece.start - left, piece.end);
-            let moved_to = |home| all &= watched.cease_at(home);
-            locked.locations().moved_to(locked.piece(), moved_to);
-        }
-        all
+        let Site { piece, left, .. } = self.site;
+        let range = VmRange::new(piece.start - left, piece.end);
+        let places = is_disturbed.then(|| locked.places());
+        self.watched().cease_all(range, places)
     }
 
     fn watched(&self) -> Watched {

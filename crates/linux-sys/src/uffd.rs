@@ -112,22 +112,23 @@ pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
 
 /// Checks whether `fd` watches the anonymous mapping at `page`, whatever its permissions are.
 fn watches_other_permissions(fd: i32, page: u64) -> Result<bool, i32> {
-    // The kernel rejects the probe in any case: with ENOENT if no userfaultfd watches the mapping,
-    // otherwise because its pages are not in a file, or are not watched for writes.
+    // The kernel rejects the probe with ENOENT if no userfaultfd watches the mapping, otherwise
+    // because it is anonymous, or is not watched for writes.
     let mode = CONTINUE_WRITE_PROTECTED | DONT_WAKE;
     let mut probe = Call::ioctl(0, fd, UFFDIO_CONTINUE, &[page, super::PAGE, mode, 0]);
     calls::run(&mut probe);
     match probe.errno() {
         libc::ENOENT => return Ok(false),
-        0 | libc::EINVAL => {}
-        errno => return Err(errno),
+        errno @ (libc::EAGAIN | libc::EBADF | libc::EINTR | libc::ENOMEM) => return Err(errno),
+        _ => {}
     }
-    // Only now is this without effect, unless another userfaultfd watches the mapping.
+    // The kernel rejects this with EBUSY if another userfaultfd watches the mapping. Otherwise it
+    // changes nothing.
     let mut again = register(0, fd, page, super::PAGE);
     calls::run(&mut again);
     match again.errno() {
         0 => Ok(true),
-        libc::EBUSY | libc::EINVAL => Ok(false),
+        libc::EBUSY | libc::EINVAL | libc::EPERM => Ok(false),
         errno => Err(errno),
     }
 }

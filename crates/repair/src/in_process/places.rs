@@ -13,8 +13,8 @@ use vmarea_merge::types::VmRange;
 
 use super::phase::Meaning;
 
-/// Number of places in the table. If there are more, the last entry contains the others and all
-/// that lies between them.
+/// Number of entries in the table. If there are more places, each further place is added to the
+/// nearest entry, together with all that lies between them.
 const MOST: usize = 256;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
@@ -60,7 +60,14 @@ impl Places {
                 self.set(count, start, end);
                 self.count.store(count as u32 + 1, UNDER_LOCK);
             }
-            None => self.extend(MOST - 1, start, end),
+            None => {
+                let distance = |n: &usize| {
+                    let known = self.get(*n);
+                    known.start.saturating_sub(end) + start.saturating_sub(known.end)
+                };
+                let nearest = (0..MOST).min_by_key(distance);
+                self.extend(nearest.unwrap_or_default(), start, end);
+            }
         }
     }
 
@@ -110,8 +117,9 @@ mod tests {
             places.add(100 * n, 100 * n + 1);
         }
         places.add(5, 6);
-        let last = (5, 100 * (MOST as u64 + 2) + 1);
+        let last = (100 * (MOST as u64 - 1), 100 * (MOST as u64 + 2) + 1);
         assert_eq!((all(places).len(), all(places).pop()), (MOST, Some(last)));
+        assert_eq!(all(places)[0], (5, 40));
         places.clear();
         assert_eq!(all(places), []);
     }

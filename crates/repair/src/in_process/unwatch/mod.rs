@@ -27,6 +27,9 @@ pub(super) struct Watched {
     pub(super) empty: u64,
 }
 
+/// Maximum number of bytes that are unregistered page by page.
+const MOST_BYTES: u64 = 1 << 34;
+
 impl Watched {
     /// Unregisters all that the program may have moved or extended: the mappings of `range`, which
     /// were watched from the beginning, unless the program has changed none of them (`places` is
@@ -87,6 +90,8 @@ impl Watched {
     fn cease_pages(&self, start: u64, end: Option<u64>) -> bool {
         let mut at = start;
         let mut all = true;
+        // A place that contains what lies between many others may have any length.
+        let end = end.map(|end| end.min(start.saturating_add(MOST_BYTES)));
         while end.is_none_or(|end| at < end) {
             match self.cease(at, VmRange::new(at, at + PAGE)) {
                 Ceased::Before if end.is_none() => break,

@@ -5,6 +5,7 @@
 #   large     a heap of 1 GiB in 256 regions, by -p, from within and under LD_PRELOAD
 #   writers   100 merges by -p under four writers
 #   mappers   ROUNDS merges (1,000) in each form while threads map, touch and unmap other memory
+#   moves     RUNS programs (20) in each form that move, enlarge, split and drop the memory that is merged
 #   arena     RUNS programs (500) in each form that map chunk after chunk while they are merged
 #   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
 #   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
@@ -159,6 +160,32 @@ mappers() {
     LASTS=1800 start_target mappers "$rounds" 400 3
     merge_until_it_ends "mappers by -p" --max-pause 1s
     echo "live: $rounds merges by -p: $(value mapped "$work/out") mappings made meanwhile"
+}
+
+# Four programs run at once, so that each moves more memory during a merge. One that waits for a page forever is killed.
+moves() {
+    local runs=${RUNS:-20} run form n children before=$failures
+    for run in $(seq "$runs"); do
+        for form in within preload; do
+            children=()
+            for n in 1 2 3 4; do
+                case $form in
+                within) bounded 60 "$work/heap" churn 500 3 1 2 ;;
+                preload) bounded 60 "$vmarea" run --keep-merged=50 -- "$work/heap" churn 500 3 0 2 ;;
+                esac >"$work/out.$n" 2>&1 &
+                children+=("$!")
+            done
+            for n in 1 2 3 4; do
+                wait "${children[n - 1]}" || fail "moves $form, run $run: exit $?: $(tr '\n' ' ' <"$work/out.$n")"
+            done
+        done
+        bounded 60 "$work/heap" churn 500 3 0 2 >"$work/out" 2>&1 &
+        child=$!
+        sleep 0.1
+        pid=$(pgrep -P "$child" || true)
+        merge_until_it_ends "moves by -p, run $run" --max-pause 1s
+    done
+    echo "live: $runs programs that move memory while they are merged, in each form: $((failures - before)) failures"
 }
 
 # The programs are short, so that the first merges happen at a different point of each.
@@ -380,10 +407,10 @@ JAVA
     fi
 }
 
-(($#)) || set -- speed large writers mappers arena ends kill refusals programs
+(($#)) || set -- speed large writers mappers moves arena ends kill refusals programs
 for part in "$@"; do
     case $part in
-    speed | large | writers | mappers | arena | ends | refusals | programs) "$part" ;;
+    speed | large | writers | mappers | moves | arena | ends | refusals | programs) "$part" ;;
     kill) kill_steps ;;
     *) fail "no such part: $part" ;;
     esac

@@ -122,7 +122,8 @@ fn end_after(changes: Changes, maps: &File) -> Vec<u64> {
     };
     let range = VmRange::new(area.start, area.at(PAGES));
     assert!(watched.cease_all(range, Some(places)));
-    assert_eq!(area.watched(), [], "{between:?}");
+    let afterwards = area.watched();
+    assert!(afterwards.is_empty(), "{between:?} to {afterwards:?}");
     between
 }
 

@@ -16,6 +16,9 @@ use vmarea_linux_sys::calls;
 use vmarea_linux_sys::procmap;
 use vmarea_linux_sys::uffd;
 
+/// Maximum length in bytes of a range that is searched page by page.
+const MOST_SEARCHED: u64 = 1 << 34;
+
 /// The descriptors, and an empty page for queries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watched {
@@ -27,14 +30,11 @@ pub(super) struct Watched {
     pub(super) empty: u64,
 }
 
-/// Maximum number of bytes that are unregistered page by page.
-const MOST_BYTES: u64 = 1 << 34;
-
 impl Watched {
-    /// Unregisters all that the program may have moved or extended: the mappings of `range`, which
-    /// were watched from the beginning, unless the program has changed none of them (`places` is
-    /// `None`), and the mappings at all `places`. Returns false if some mappings may still be
-    /// registered, because a change is pending or the kernel cannot unregister them yet.
+    /// Unregisters what the program may have extended or moved: the mappings that continue `range`,
+    /// which was watched from the beginning, and if there are `places`, the mappings in `range` and
+    /// at these places. Returns false if some mappings may still be registered, because a change is
+    /// pending or the kernel cannot unregister them yet.
     pub(super) fn cease_all(&self, range: VmRange, places: Option<&Places>) -> bool {
         // The last mapping may have grown, which raises no event.
         let mut all = self.cease_from(range.end);
@@ -85,13 +85,14 @@ impl Watched {
         }
     }
 
-    /// Does the same page by page, where the kernel supports no query (before 6.11). Without an
-    /// end, continues up to the first page that is not registered.
+    /// Does the work of [`cease_between`](Self::cease_between) page by page, where the kernel
+    /// supports no query (before 6.11). Without an end, does that of
+    /// [`cease_from`](Self::cease_from).
     fn cease_pages(&self, start: u64, end: Option<u64>) -> bool {
         let mut at = start;
         let mut all = true;
         // A place that contains what lies between many others may have any length.
-        let end = end.map(|end| end.min(start.saturating_add(MOST_BYTES)));
+        let end = end.map(|end| end.min(start.saturating_add(MOST_SEARCHED)));
         while end.is_none_or(|end| at < end) {
             match self.cease(at, VmRange::new(at, at + PAGE)) {
                 Ceased::Before if end.is_none() => break,

@@ -1,11 +1,8 @@
-//! System calls made by a stopped thread of another process.
+//! The state of stopped threads of another process: registers, signal mask, stops.
 //!
-//! There are two methods of making such calls. The first makes one call at a time through a
-//! `syscall` instruction that the process already contains; it is slow but needs no preparation.
-//! The second executes a table of calls ([`Call`]) with an *agent*: a few instructions on a
-//! separate page. The agent uses no stack, stops at the first failing call, and finally stops the
-//! process. The caller restores the registers and the signal mask at a signal stop, where the
-//! kernel can still restart the interrupted call.
+//! A tracer stops a thread, directs it to a stub ([`agent`](super::agent)), and gives it back its own
+//! registers. At a trap stop the kernel then restarts the interrupted call, or lets it fail with
+//! `EINTR`, as if nobody had stopped the thread.
 //!
 //! # Linux
 //! `ptrace(2)`: `PTRACE_SEIZE`, `PTRACE_GETREGSET`, `PTRACE_SETSIGMASK`. x86-64 and aarch64.
@@ -15,6 +12,7 @@ use std::ptr;
 use std::slice;
 use std::time::{Duration, Instant};
 
+use super::agent::Dispatch;
 use super::calls::Call;
 use super::syscall_restart::Waited;
 
@@ -22,6 +20,8 @@ const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
+const PTRACE_SET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4210;
+const PTRACE_GET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4211;
 const NT_PRSTATUS: usize = 1;
 const EVENT_STOP: i32 = 128;
 const MOST_WORDS: usize = 34;
@@ -39,21 +39,43 @@ pub struct Registers {
 mod arch {
     use crate::syscall_restart::{Waited, restarted};
 
-    /// Machine code of `syscall`.
-    pub const SYSCALL: &[u8] = &[0x0f, 0x05];
     /// Index of the instruction pointer in `user_regs_struct`, in words.
     pub const PC: usize = 16;
     pub const SP: usize = 19;
     pub const FP: usize = 4;
     pub const CALL: usize = ORIG_RAX;
-    pub const NR: usize = 10;
     pub const RESULT: usize = 10;
     pub const ARGS: [usize; 6] = [14, 13, 12, 7, 9, 8];
-    /// Indices of r12 to r15, the registers that the agent uses.
-    pub const AGENT: [usize; 4] = [3, 2, 1, 0];
+    /// Indices of rax, rcx and r11.
+    pub const CHANGED: [usize; 3] = [10, 11, 6];
+    pub const FLAGS: usize = 18;
     const ORIG_RAX: usize = 15;
     const CS: usize = 17;
     const CS_64: u64 = 0x33;
+    const SYSCALL_BYTES: u64 = 2;
+    const ERESTARTSYS: i64 = -512;
+    const ERESTARTNOINTR: i64 = -513;
+    const ERESTARTNOHAND: i64 = -514;
+    const ERESTART_RESTARTBLOCK: i64 = -516;
+
+    pub fn resume(words: &mut [u64]) {
+        if words[ORIG_RAX].cast_signed() >= 0 {
+            let again = match words[RESULT].cast_signed() {
+                ERESTARTSYS | ERESTARTNOINTR => Some(words[ORIG_RAX]),
+                ERESTART_RESTARTBLOCK => Some(libc::SYS_restart_syscall.cast_unsigned()),
+                ERESTARTNOHAND => {
+                    words[RESULT] = (-i64::from(libc::EINTR)).cast_unsigned();
+                    None
+                }
+                _ => None,
+            };
+            if let Some(nr) = again {
+                words[RESULT] = nr;
+                words[PC] -= SYSCALL_BYTES;
+            }
+        }
+        forget_call(words);
+    }
 
     pub fn forget_call(words: &mut [u64]) {
         words[ORIG_RAX] = u64::MAX;
@@ -74,43 +96,10 @@ mod arch {
         }
         result.is_some()
     }
-
-    core::arch::global_asm!(
-        ".pushsection .rodata",
-        ".globl vmarea_agent_begin, vmarea_agent_end",
-        ".hidden vmarea_agent_begin",
-        ".hidden vmarea_agent_end",
-        "vmarea_agent_begin:",
-        "2: cmp r12, r13",
-        "jae 3f",
-        "mov rax, [r12]",
-        "mov rdi, [r12 + 8]",
-        "mov rsi, [r12 + 16]",
-        "mov rdx, [r12 + 24]",
-        "mov r10, [r12 + 32]",
-        "mov r8, [r12 + 40]",
-        "mov r9, [r12 + 48]",
-        "syscall",
-        "mov [r12 + 56], rax",
-        "cmp rax, -4095",
-        "jae 3f",
-        "add r12, 128",
-        "jmp 2b",
-        "3: mov eax, 234", // tgkill(pid, tid, SIGSTOP)
-        "mov rdi, r14",
-        "mov rsi, r15",
-        "mov edx, 19",
-        "syscall",
-        "jmp 3b",
-        "vmarea_agent_end:",
-        ".popsection",
-    );
 }
 
 #[cfg(target_arch = "aarch64")]
 mod arch {
-    /// Machine code of `svc #0`.
-    pub const SYSCALL: &[u8] = &[0x01, 0x00, 0x00, 0xd4];
     pub const PC: usize = 32;
     pub const SP: usize = 31;
     pub const FP: usize = 29;
@@ -118,8 +107,12 @@ mod arch {
     pub const NR: usize = 8;
     pub const RESULT: usize = 0;
     pub const ARGS: [usize; 6] = [0, 1, 2, 3, 4, 5];
-    /// Indices of x19 to x22, the registers that the agent uses.
-    pub const AGENT: [usize; 4] = [19, 20, 21, 22];
+
+    pub const CHANGED: [usize; 3] = [0, 1, 2];
+    pub const FLAGS: usize = 33;
+
+    /// Does nothing: the kernel prepares the restart before a tracer reads the registers.
+    pub fn resume(_: &mut [u64]) {}
 
     /// Does nothing: the kernel prepares the restart before a tracer reads the registers.
     pub fn forget_call(_: &mut [u64]) {}
@@ -132,52 +125,6 @@ mod arch {
     pub fn make_again(_: &mut [u64], _: crate::syscall_restart::Waited) -> bool {
         false
     }
-
-    core::arch::global_asm!(
-        ".pushsection .rodata",
-        ".balign 4",
-        ".globl vmarea_agent_begin, vmarea_agent_end",
-        ".hidden vmarea_agent_begin",
-        ".hidden vmarea_agent_end",
-        "vmarea_agent_begin:",
-        "2: cmp x19, x20",
-        "b.hs 3f",
-        "ldr x8, [x19]",
-        "ldp x0, x1, [x19, #8]",
-        "ldp x2, x3, [x19, #24]",
-        "ldp x4, x5, [x19, #40]",
-        "svc #0",
-        "str x0, [x19, #56]",
-        "cmn x0, #4095",
-        "b.hs 3f",
-        "add x19, x19, #128",
-        "b 2b",
-        "3: mov x8, #131", // tgkill(pid, tid, SIGSTOP)
-        "mov x0, x21",
-        "mov x1, x22",
-        "mov x2, #19",
-        "svc #0",
-        "b 3b",
-        "vmarea_agent_end:",
-        ".popsection",
-    );
-}
-
-unsafe extern "C" {
-    static vmarea_agent_begin: u8;
-    static vmarea_agent_end: u8;
-}
-
-/// Returns the agent's machine code.
-pub fn agent_code() -> &'static [u8] {
-    let (begin, end) = (&raw const vmarea_agent_begin, &raw const vmarea_agent_end);
-    // SAFETY: both labels are in one section, in this order, with the agent's bytes between them.
-    unsafe { slice::from_raw_parts(begin, end.offset_from(begin) as usize) }
-}
-
-/// Returns the machine code of a system-call instruction.
-pub fn syscall_instruction() -> &'static [u8] {
-    arch::SYSCALL
 }
 
 impl Registers {
@@ -206,16 +153,37 @@ impl Registers {
         [arch::PC, arch::SP, arch::FP].map(|register| self.words[register])
     }
 
-    /// Returns a copy of these registers, changed to make `call` with the system-call instruction
-    /// at `place`.
-    pub fn calling(mut self, place: u64, call: &Call) -> Registers {
+    /// Returns a copy of these registers with which the thread continues at `place`. The kernel
+    /// restarts no call.
+    #[must_use]
+    pub fn at(mut self, place: u64) -> Registers {
         arch::forget_call(&mut self.words);
-        self.words[arch::NR] = call.nr as u64;
-        for (register, value) in arch::ARGS.iter().zip(call.args) {
-            self.words[*register] = value;
-        }
         self.words[arch::PC] = place;
         self
+    }
+
+    /// Returns the registers with which the thread would continue the program by itself. The kernel
+    /// makes the same change when a stopped thread resumes, except that it knows which signals
+    /// arrive: a call that only a handler may interrupt fails with `EINTR` here.
+    #[must_use]
+    pub fn as_resumed(mut self) -> Registers {
+        arch::resume(&mut self.words);
+        self
+    }
+
+    /// Returns the arithmetic and direction flags.
+    pub fn flags(&self) -> u64 {
+        self.words[arch::FLAGS]
+    }
+
+    /// Returns the registers that hold the arguments of a system call.
+    pub fn arguments(&self) -> [u64; 6] {
+        arch::ARGS.map(|register| self.words[register])
+    }
+
+    /// Returns the registers that a system call changes, the one with the result first.
+    pub fn changed_by_calls(&self) -> [u64; 3] {
+        arch::CHANGED.map(|register| self.words[register])
     }
 
     /// Returns a copy of these registers, changed to skip the call being entered and to return
@@ -240,18 +208,6 @@ impl Registers {
     /// Returns the result of the system call.
     pub fn result(&self) -> i64 {
         self.words[arch::RESULT].cast_signed()
-    }
-
-    /// Returns a copy of these registers, changed to execute a table of calls with the agent at
-    /// `code`.
-    pub fn agent(mut self, code: u64, table: (u64, u64), ids: (i32, i32)) -> Registers {
-        arch::forget_call(&mut self.words);
-        let values = [table.0, table.1, ids.0 as u64, ids.1 as u64];
-        for (register, value) in arch::AGENT.iter().zip(values) {
-            self.words[*register] = value;
-        }
-        self.words[arch::PC] = code;
-        self
     }
 }
 
@@ -278,16 +234,35 @@ pub enum Seccomp {
     Suspend,
 }
 
+impl Seccomp {
+    fn option(self) -> usize {
+        match self {
+            Seccomp::None => 0,
+            Seccomp::Suspend => PTRACE_O_SUSPEND_SECCOMP,
+        }
+    }
+}
+
 /// Begins to trace a thread without stopping it.
 ///
 /// # Errors
 /// `EPERM` if tracing is not permitted, or if the thread is already traced; `ESRCH`.
 pub fn seize(tid: i32, seccomp: Seccomp) -> io::Result<()> {
-    let options = match seccomp {
-        Seccomp::None => 0,
-        Seccomp::Suspend => PTRACE_O_SUSPEND_SECCOMP,
-    };
-    request(libc::PTRACE_SEIZE, tid, 0, options)
+    request(libc::PTRACE_SEIZE, tid, 0, seccomp.option())
+}
+
+/// Lets a stopped thread report its system calls and the threads that it starts, which are then
+/// traced as well, and if `exit` is set also that it is about to end.
+///
+/// # Errors
+/// `ESRCH`.
+pub fn report_calls(tid: i32, seccomp: Seccomp, exit: bool) -> io::Result<()> {
+    let mut options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE;
+    if exit {
+        options |= libc::PTRACE_O_TRACEEXIT;
+    }
+    let options = options as usize | seccomp.option();
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options)
 }
 
 /// Asks a traced thread to stop.
@@ -323,6 +298,10 @@ pub enum Wait {
     Signal(i32),
     /// Stopped at a system call.
     Syscall,
+    /// Stopped after it has started another thread.
+    Clone,
+    /// Stopped at its end, before it has closed its files.
+    Ending,
     /// Exited or killed.
     Ended,
 }
@@ -332,23 +311,8 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
     let until = Instant::now() + timeout;
     let mut rounds = 0u32;
     loop {
-        let mut status = 0;
-        // SAFETY: the status lives across the call.
-        let got = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
-        if got == tid {
-            if !libc::WIFSTOPPED(status) {
-                return Some(Wait::Ended);
-            }
-            let signal = libc::WSTOPSIG(status);
-            return Some(match (status >> 16, signal) {
-                (EVENT_STOP, libc::SIGTRAP) => Wait::Trap,
-                (EVENT_STOP, _) => Wait::GroupStop,
-                (0, signal) if signal == libc::SIGTRAP | 0x80 => Wait::Syscall,
-                (_, signal) => Wait::Signal(signal),
-            });
-        }
-        if got < 0 {
-            return Some(Wait::Ended);
+        if let Some(stop) = look(tid) {
+            return Some(stop);
         }
         rounds += 1;
         if rounds < 200 {
@@ -358,6 +322,28 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
         } else {
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+}
+
+/// Returns the stop of a thread that has not been reported yet; `None` if the thread runs.
+pub fn look(tid: i32) -> Option<Wait> {
+    let mut status = 0;
+    // SAFETY: the status lives across the call.
+    let got = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
+    match got {
+        0 => None,
+        got if got == tid && libc::WIFSTOPPED(status) => {
+            let signal = libc::WSTOPSIG(status);
+            Some(match (status >> 16, signal) {
+                (EVENT_STOP, libc::SIGTRAP) => Wait::Trap,
+                (EVENT_STOP, _) => Wait::GroupStop,
+                (0, signal) if signal == libc::SIGTRAP | 0x80 => Wait::Syscall,
+                (libc::PTRACE_EVENT_CLONE, _) => Wait::Clone,
+                (libc::PTRACE_EVENT_EXIT, _) => Wait::Ending,
+                (_, signal) => Wait::Signal(signal),
+            })
+        }
+        _ => Some(Wait::Ended),
     }
 }
 
@@ -408,6 +394,27 @@ pub fn mask(tid: i32) -> io::Result<u64> {
 /// `ESRCH`.
 pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
+}
+
+/// Returns a stopped thread's Syscall User Dispatch; `mode` is 0 before Linux 6.4, which cannot tell.
+pub fn dispatch(tid: i32) -> Dispatch {
+    let mut found = Dispatch::default();
+    let address = ptr::from_mut(&mut found) as usize;
+    let size = size_of::<Dispatch>();
+    match request(PTRACE_GET_SYSCALL_USER_DISPATCH, tid, size, address) {
+        Ok(()) => found,
+        Err(_) => Dispatch::default(),
+    }
+}
+
+/// Sets a stopped thread's Syscall User Dispatch.
+///
+/// # Errors
+/// `ESRCH`; `EIO` before Linux 6.4.
+pub fn set_dispatch(tid: i32, dispatch: &Dispatch) -> io::Result<()> {
+    let address = ptr::from_ref(dispatch) as usize;
+    let size = size_of::<Dispatch>();
+    request(PTRACE_SET_SYSCALL_USER_DISPATCH, tid, size, address)
 }
 
 /// `struct ptrace_rseq_configuration`.

@@ -3,13 +3,15 @@
 //! This crate, `capi` and the C interface of `preload` contain all `unsafe` code above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
 //! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
-//! queries one mapping, and `inject` makes calls in another process. The modules define the
+//! queries one mapping, `inject` accesses stopped threads, and `agent` is code that runs in another
+//! process. The modules define the
 //! constants and data layouts of the kernel's ABI; higher-level crates interpret the results.
 
 /// Page size in bytes. Addresses and lengths passed to this crate's system calls are multiples of
 /// the page size.
 pub const PAGE: u64 = 4096;
 
+pub mod agent;
 pub mod bpf;
 pub mod btf;
 pub mod call_trace;
@@ -20,6 +22,7 @@ pub mod inject;
 pub mod marked;
 pub mod oracle;
 pub mod own_process;
+pub mod own_session;
 pub mod perf;
 pub mod procmap;
 pub mod ptrace;

@@ -32,7 +32,8 @@ pub const UFFDIO_API: u64 = request(3, 0x3f, 24);
 const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
 const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
 const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
-const UFFDIO_COPY: u64 = request(3, 0x03, 40);
+/// `UFFDIO_COPY`.
+pub const UFFDIO_COPY: u64 = request(3, 0x03, 40);
 const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
 const UFFDIO_CONTINUE: u64 = request(3, 0x07, 32);
 /// `UFFDIO_MOVE`.
@@ -40,9 +41,11 @@ pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 
 const MODE_MISSING: u64 = 1;
+const MODE_WRITE_PROTECT: u64 = 2;
 const DONT_WAKE: u64 = 1;
 const CONTINUE_WRITE_PROTECTED: u64 = 2;
-const ALLOW_HOLES: u64 = 2;
+/// Mode of `UFFDIO_MOVE` that skips pages that are missing.
+pub const ALLOW_HOLES: u64 = 2;
 const MESSAGE_BYTES: usize = 32;
 
 const fn request(direction: u64, number: u64, bytes: u64) -> u64 {
@@ -52,6 +55,13 @@ const fn request(direction: u64, number: u64, bytes: u64) -> u64 {
 /// Creates the call that registers a range for missing-page faults.
 pub fn register(what: u64, fd: i32, start: u64, len: u64) -> Call {
     Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, MODE_MISSING])
+}
+
+/// Creates the call that registers a range for write-protection faults as well. No page is
+/// write-protected by it, but the kernel joins equal neighbours.
+pub fn register_anew(what: u64, fd: i32, start: u64, len: u64) -> Call {
+    let mode = MODE_MISSING | MODE_WRITE_PROTECT;
+    Call::ioctl(what, fd, UFFDIO_REGISTER, &[start, len, mode])
 }
 
 /// Creates the call that unregisters a range and wakes the threads that wait in it.

@@ -85,12 +85,17 @@ impl Mapping {
         self.kernel.is_some_and(|vma| vma.is_forked())
     }
 
-    /// Returns true if the mapping's page offset already follows from its address. The next mapping
-    /// can then join it without moving its pages.
+    /// Returns true if the mapping's page offset already follows from its address, and it has an
+    /// anon_vma that others can use. The next mapping can then join it without moving its pages.
     pub fn is_anchor(&self) -> bool {
-        self.kernel.is_some_and(|vma| {
-            vma.anon_vma != 0 && vma.chain_singular && Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start)
-        })
+        let has_anon_vma = |vma: ViewVma| vma.anon_vma != 0 && vma.chain_singular;
+        self.kernel.is_some_and(has_anon_vma) && self.offset_follows()
+    }
+
+    /// Returns true if the mapping's page offset is known to follow from its address.
+    pub fn offset_follows(&self) -> bool {
+        let follows = |vma: ViewVma| Pgoff(vma.pgoff) == Pgoff::of_addr(vma.start);
+        self.kernel.is_some_and(follows)
     }
 }
 

@@ -159,6 +159,7 @@ mod tests {
             parts: (first..last).map(page).collect(),
             flags,
             left: 0,
+            in_place: false,
         };
         let (plain, other) = (
             VmFlags::READ | VmFlags::WRITE,

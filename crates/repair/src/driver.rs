@@ -28,11 +28,13 @@ use super::{Kept, KeptReason, RepairError, Report};
 const MOST_REFUSALS: u32 = 4;
 
 /// The result of one piece.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Done {
     /// Reason why the piece was left unchanged, and the address of the obstacle; `None` if the
     /// piece was joined.
     pub(super) refused: Option<(KeptReason, u64)>,
+    /// What remains separate in a piece that was joined.
+    pub(super) kept: Kept,
     /// Number of pages copied.
     pub(super) copied: u64,
     /// Number of copied pages that were shared.
@@ -187,6 +189,9 @@ impl<E: PieceExecutor> Driver<'_, E> {
         self.seen += piece.parts.len() as u64;
         self.show();
         let report = &mut *self.report;
+        for (reason, n) in done.kept.by_reason {
+            *report.kept.by_reason.entry(reason).or_default() += n;
+        }
         let bytes = piece.range.len_bytes();
         match done.refused {
             Some((reason, _)) => {
@@ -240,5 +245,6 @@ fn piece_before(piece: &Piece, end: u64) -> Piece {
         parts: parts.copied().collect(),
         flags: piece.flags,
         left: piece.left,
+        in_place: piece.in_place,
     }
 }

@@ -110,9 +110,15 @@ pub enum RepairError {
         /// Id of the thread that does not stop.
         tid: i32,
     },
-    /// No system-call instruction was found in the process.
-    #[error("process {0} has no instruction that makes a system call")]
-    NoSyscall(i32),
+    /// The process has no vDSO with unused bytes, in which vmarea's first instructions would run.
+    #[error("process {0} has no place for a first instruction: its vDSO is missing or full")]
+    NoSlack(i32),
+    /// The process runs with a shadow stack.
+    #[error("process {0} runs with a shadow stack (CET), with which this was never tried")]
+    ShadowStack(i32),
+    /// There is no agent for this processor.
+    #[error("live processes can be merged on x86-64 only")]
+    Unsupported,
     /// The process has no permission to use userfaultfd.
     #[error("process {0} may not use userfaultfd (a sandbox or SELinux forbids it)")]
     TargetUserfaultfd(i32),
@@ -122,11 +128,20 @@ pub enum RepairError {
          by 16, or its RLIMIT_AS"
     )]
     NoRoom(i32),
-    /// An earlier repair of the process was not finished.
+    /// The process cannot have one more thread.
     #[error(
-        "an earlier repair of process {0} was left in the middle: vmarea merge --resume -p {0}"
+        "process {pid} cannot have the thread that does the work: {cause}; raise its pids.max (cgroup) or \
+         its RLIMIT_NPROC by 2"
     )]
-    Unfinished(i32),
+    NoThread {
+        /// Id of the process.
+        pid: i32,
+        /// The error of `clone`.
+        cause: io::Error,
+    },
+    /// The process may not have new executable memory.
+    #[error("process {0} may not map executable memory (SELinux execmem, or a sandbox)")]
+    NoCode(i32),
     /// Another repair of the process is running.
     #[error("another merge{} is at work on process {pid}", by.map_or(String::new(), |by| format!(", pid {by},")))]
     AtWork {
@@ -135,37 +150,10 @@ pub enum RepairError {
         /// Id of the process that runs the other repair, if known.
         by: Option<i32>,
     },
-    /// The process contains the agent of another repair, but the journal of that repair was not
-    /// found.
+    /// The process is running and its memory is complete, but memory of the repair remains in it.
     #[error(
-        "process {0} holds the tools of another merge, the journal of which is elsewhere: one is at work, or \
-         was ended in the middle (vmarea merge --resume -p {0} --journal FOLDER)"
-    )]
-    AgentThere(i32),
-    /// The journal contains data that no repair would have written.
-    #[error("the journal {path} is not followed: {why}")]
-    Journal {
-        /// Path of the journal.
-        path: String,
-        /// The reason for rejecting the journal.
-        why: String,
-    },
-    /// The process is left stopped, because it must not run in its current state.
-    #[error(
-        "process {pid} is left stopped: {what}: {cause}; vmarea merge --resume -p {pid} tries again"
-    )]
-    LeftStopped {
-        /// Id of the process.
-        pid: i32,
-        /// Description of the failure and of the current location of the pages.
-        what: String,
-        /// The error that the kernel returned.
-        cause: io::Error,
-    },
-    /// The process is running and its memory is complete, but resources of the repair remain in it.
-    #[error(
-        "process {pid} is whole and runs on, but the kernel would not take out what the repair had put \
-         into it: {cause}; vmarea merge --resume -p {pid} tries again"
+        "process {pid} is whole and runs on, but the kernel would not unmap what the merge had mapped in \
+         it: {cause}; vmarea merge --resume -p {pid} tries again"
     )]
     LeftBehind {
         /// Id of the process.
@@ -173,6 +161,22 @@ pub enum RepairError {
         /// The error that the kernel returned.
         cause: io::Error,
     },
+    /// A guard page was made accessible, and neither call that would guard it again succeeded.
+    #[error("process {pid} runs on, but its guard page at {guard:#x} is accessible: {cause}")]
+    GuardOpen {
+        /// Id of the process.
+        pid: i32,
+        /// Address of the guard page.
+        guard: u64,
+        /// The error that the kernel returned.
+        cause: io::Error,
+    },
+    /// The process that traces for this one was killed.
+    #[error(
+        "the process that traced process {0} for this one was killed; process {0} is whole and runs on, \
+         and the same command goes on"
+    )]
+    Tracer(i32),
 }
 
 impl RepairError {
@@ -184,6 +188,7 @@ impl RepairError {
             | RepairError::Forbidden(_)
             | RepairError::Traced { .. }
             | RepairError::Seccomp(_)
+            | RepairError::NoCode(_)
             | RepairError::TargetUserfaultfd(_) => true,
             RepairError::Maps { cause, .. } | RepairError::System { cause, .. } => {
                 matches!(cause.raw_os_error(), Some(libc::EPERM | libc::EACCES))

@@ -146,17 +146,6 @@ pub(super) struct Steps {
     pub(super) apart: u64,
 }
 
-impl Step {
-    /// Returns the guard page that one of the calls makes accessible and a later call marks as a
-    /// guard.
-    pub(super) fn guard(&self) -> Option<VmRange> {
-        match self.change {
-            Some(Change::Mark { range, .. }) => Some(range),
-            _ => None,
-        }
-    }
-}
-
 /// Returns the steps of `fix` for a process with these mappings.
 ///
 /// [`vmarea_process::plan`] decides which places a repair changes.
@@ -201,8 +190,7 @@ fn step(change: &Change) -> Step {
             Step {
                 // Installing the marker in a separate mapping would create a separate anon_vma for
                 // it, and the mapping could then never merge with its neighbours. Therefore,
-                // `mprotect` merges it first. No thread runs in between, and the journal records
-                // the guard.
+                // `mprotect` merges it first. No thread runs in between.
                 take_back: Some(protect(libc::PROT_NONE as u64)),
                 ..of(vec![protect(prot), mark(range)])
             }
@@ -233,7 +221,7 @@ fn step(change: &Change) -> Step {
 }
 
 /// Returns the call that marks empty pages as guards.
-pub(super) fn mark(range: VmRange) -> Call {
+fn mark(range: VmRange) -> Call {
     let arguments = [range.start, range.len_bytes(), MADV_GUARD_INSTALL];
     Call::plain(0, libc::SYS_madvise, &arguments)
 }

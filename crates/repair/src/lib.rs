@@ -47,7 +47,6 @@ mod driver;
 mod error;
 mod fixes;
 mod in_process;
-mod journal;
 mod pace;
 mod piece;
 mod plan;

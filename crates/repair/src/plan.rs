@@ -46,6 +46,8 @@ pub(super) struct Run {
     pub(super) flags: VmFlags,
     /// True if the first part stays in place and the following parts join it.
     pub(super) anchored: bool,
+    /// True if the page offsets of all parts are known to follow from their addresses.
+    pub(super) in_place: bool,
 }
 
 /// The part of a run that is joined in one step.
@@ -60,6 +62,8 @@ pub(super) struct Piece {
     /// Number of bytes directly before the piece that will be in the same mapping after the join;
     /// at most one huge page is counted.
     pub(super) left: u64,
+    /// True if the page offsets of all parts are known to follow from their addresses.
+    pub(super) in_place: bool,
 }
 
 /// Limits on the size of a piece.
@@ -162,6 +166,7 @@ fn finish(current: &mut Vec<Part<'_>>, within: &Range<u64>, runs: &mut Vec<Run>)
             range: VmRange::new(first.start, last.end),
             flags: current[0].mapping.flags(),
             anchored: current[0].mapping.is_anchor() && whole,
+            in_place: current.iter().all(|part| part.mapping.offset_follows()),
             parts,
         });
     }
@@ -225,6 +230,7 @@ impl Run {
             parts,
             flags: self.flags,
             left,
+            in_place: self.in_place,
         }
     }
 }
@@ -263,6 +269,7 @@ mod tests {
             parts,
             flags: VmFlags::READ | VmFlags::WRITE,
             anchored: false,
+            in_place: false,
         }
     }
 

@@ -5,11 +5,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
-
-use rustix::process::Signal;
 
 use super::RepairError;
 use vmarea_linux_sys::ptrace;
@@ -50,55 +48,6 @@ pub(super) fn process_of(tid: i32) -> i32 {
     group
         .and_then(|group| group.trim().parse().ok())
         .unwrap_or(tid)
-}
-
-/// The users and privileges of a process.
-pub(super) struct Rights {
-    /// The real, effective, saved and filesystem user, and the owner of the process's `/proc`
-    /// folder. That folder belongs to root if the process is not dumpable.
-    pub(super) users: [u32; 5],
-    /// True if the process has a capability although not all of its users are root.
-    pub(super) is_privileged: bool,
-    pub(super) seccomp: bool,
-}
-
-/// Reads the users and privileges of process `pid`; `None` if they cannot be read.
-pub(super) fn rights(pid: i32) -> Option<Rights> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-    let mut users = [fs::metadata(format!("/proc/{pid}")).ok()?.uid(); 5];
-    let mut ids = value("Uid:")?.split_ascii_whitespace();
-    for user in &mut users[..4] {
-        *user = ids.next()?.parse().ok()?;
-    }
-    let has = |name| u64::from_str_radix(value(name)?.trim(), 16).ok();
-    Some(Rights {
-        is_privileged: users != [0; 5] && has("CapPrm:")? | has("CapAmb:").unwrap_or(0) != 0,
-        users,
-        seccomp: value("Seccomp:").is_some_and(|mode| mode.trim() != "0"),
-    })
-}
-
-/// Returns the time for which a thread has run on a processor; `None` if the kernel does not count it.
-pub(super) fn cpu_time(pid: i32, tid: i32) -> Option<Duration> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    let nanoseconds = text.split(' ').next()?.parse().ok()?;
-    Some(Duration::from_nanos(nanoseconds))
-}
-
-/// Returns the pending stop signals of a process that is already stopped.
-///
-/// Sending `SIGCONT` would discard these signals. The result is empty if they cannot be read.
-/// Signals pending for a single thread are not included: the repair itself sends such signals, and
-/// one may remain pending from an interrupted repair.
-pub(super) fn pending_stops(pid: i32) -> Vec<Signal> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    let pending = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    let pending = pending.unwrap_or(0);
-    let stops = [Signal::STOP, Signal::TSTP, Signal::TTIN, Signal::TTOU];
-    let is_pending = |signal: &Signal| pending >> (signal.as_raw() - 1) & 1 != 0;
-    stops.into_iter().filter(is_pending).collect()
 }
 
 /// Returns [`RepairError::Ended`] if the process has ended or will end soon, otherwise `error`.
@@ -231,15 +180,28 @@ pub(super) fn last_process() -> i32 {
     last.and_then(|last| last.parse().ok()).unwrap_or(i32::MAX)
 }
 
-/// Returns the ids of a process and one of its threads in the process's own pid namespace.
-pub(super) fn inner_ids(pid: i32, tid: i32) -> (i32, i32) {
-    let read = |name: &str| -> Option<i32> {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next_back()?.parse().ok()
-    };
-    (
-        read("NStgid:").unwrap_or(pid),
-        read("NSpid:").unwrap_or(tid),
-    )
+/// Returns the id of the process to which `pid` belongs, in that process's own pid namespace.
+pub(super) fn inner_id(pid: i32) -> i32 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("NStgid:"));
+    let inner = line.and_then(|line| line.split_ascii_whitespace().next_back());
+    inner.and_then(|id| id.parse().ok()).unwrap_or(pid)
+}
+
+/// True if a thread of the process uses a shadow stack.
+pub(super) fn has_shadow_stack(pid: i32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut lines = text.lines();
+    lines.any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk"))
+}
+
+/// True if a thread works for the kernel only (a worker of an io_uring). It cannot be traced.
+pub(super) fn is_worker(pid: i32, tid: i32) -> bool {
+    /// `PF_IO_WORKER` and `PF_USER_WORKER`.
+    const WORKER: u64 = 0x10 | 0x4000;
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let flags = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u64| flags & WORKER != 0)
 }

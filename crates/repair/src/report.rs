@@ -42,6 +42,22 @@ pub enum KeptReason {
 }
 
 impl KeptReason {
+    /// All reasons except [`KeptReason::Differ`].
+    pub(crate) const PLAIN: [KeptReason; 12] = [
+        KeptReason::Shared,
+        KeptReason::Pinned,
+        KeptReason::Locked,
+        KeptReason::Guard,
+        KeptReason::Userfaultfd,
+        KeptReason::NotWritable,
+        KeptReason::NotAnonymous,
+        KeptReason::Special,
+        KeptReason::InUse,
+        KeptReason::Changed,
+        KeptReason::CannotStop,
+        KeptReason::NoRoom,
+    ];
+
     /// Returns the short name that reports use.
     pub fn name(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@
 //!
 //! # Picture
 //! ```text
-//! entry (128 bytes):  nr | six arguments | result | payload, five words | what | unused
+//! entry (128 bytes):  nr | six arguments | result | payload, five words | what | for the agent
 //!                           argument 2 of an ioctl ──────▲
 //! ```
 
@@ -20,8 +20,8 @@ pub const PAYLOAD_WORDS: usize = 5;
 /// Size of a table entry in bytes, hard-coded in the agent's assembly code.
 pub const ENTRY_BYTES: u64 = 128;
 /// Byte offset of the result in a table entry, hard-coded in the agent's assembly code.
-#[cfg(any(test, feature = "testing"))]
-pub const RESULT_OFFSET: usize = 56;
+#[cfg(test)]
+const RESULT_OFFSET: usize = 56;
 const PAYLOAD_OFFSET: u64 = 64;
 
 /// One system call in a table.
@@ -38,7 +38,8 @@ pub struct Call {
     pub payload: [u64; PAYLOAD_WORDS],
     /// Purpose of the call: a number that the creator of the table chooses.
     pub what: u64,
-    unused: [u64; 2],
+    /// Instructions for the agent: see [`Call::then`].
+    pub(super) for_agent: [u64; 2],
 }
 
 const _: () = assert!(size_of::<Call>() as u64 == ENTRY_BYTES);
@@ -62,15 +63,24 @@ impl Call {
         call
     }
 
-    /// True if the call's third argument points to its own payload.
-    fn points_at_itself(&self) -> bool {
-        self.nr == libc::SYS_ioctl
+    /// Creates the `clock_gettime` of `clock` that stores the time in its own payload.
+    pub fn time_of(clock: libc::clockid_t) -> Call {
+        Call::plain(0, libc::SYS_clock_gettime, &[clock as u64])
+    }
+
+    /// Returns the argument that points to the call's own payload, if there is one.
+    fn points_at_itself(&mut self) -> Option<&mut u64> {
+        match self.nr {
+            libc::SYS_ioctl => Some(&mut self.args[2]),
+            libc::SYS_clock_gettime => Some(&mut self.args[1]),
+            _ => None,
+        }
     }
 
     /// Returns the call as it must be stored at `address`, with the payload pointer adjusted.
     pub fn at(mut self, address: u64) -> Call {
-        if self.points_at_itself() {
-            self.args[2] = address + PAYLOAD_OFFSET;
+        if let Some(argument) = self.points_at_itself() {
+            *argument = address + PAYLOAD_OFFSET;
         }
         self
     }
@@ -87,8 +97,9 @@ impl Call {
 
 /// Executes a call and stores the result in it.
 pub fn run(call: &mut Call) {
-    if call.points_at_itself() {
-        call.args[2] = ptr::from_mut(&mut call.payload) as u64;
+    let payload = ptr::from_mut(&mut call.payload) as u64;
+    if let Some(argument) = call.points_at_itself() {
+        *argument = payload;
     }
     // SAFETY: `repair` builds the tables. It names only ranges that it was asked to repair and its
     // own memory. The contents of the repaired ranges do not change.

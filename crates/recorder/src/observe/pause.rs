@@ -83,8 +83,8 @@ fn stop_running(pids: &BTreeSet<i32>, held: &mut BTreeMap<i32, i32>) -> io::Resu
             }
             match inject::wait(tid, until.saturating_duration_since(Instant::now())) {
                 Some(Wait::Signal(signal)) => drop(held.insert(tid, signal)),
-                Some(Wait::Trap | Wait::GroupStop | Wait::Syscall) => drop(held.insert(tid, 0)),
                 Some(Wait::Ended) => {}
+                Some(_) => drop(held.insert(tid, 0)),
                 None => return Err(io::ErrorKind::TimedOut.into()),
             }
         }

@@ -212,6 +212,7 @@ impl PieceExecutor for InProcess {
             shared: copied,
             pause,
             work: pause,
+            ..Done::default()
         })
     }
 

@@ -1,264 +1,314 @@
-//! Injects the resources of a repair into a process, and removes them again.
+//! Runs calls and the agent in a stopped process.
 //!
-//! The resources are a page with the agent's code, a table of calls in shared memory, a scratch
-//! area for the pages of a piece, and a userfaultfd. The process itself opens the userfaultfd,
-//! because the kernel does not move or copy pages on behalf of another process.
+//! One thread is borrowed for a single call at a time, through the call stub. Its first use maps the
+//! scratch area; later it starts the agent. While pages are out, every thread is parked: if this
+//! process is killed, the threads wait in their stubs until the agent has finished.
+//!
+//! # Picture
+//! ```text
+//! borrowed ─▶ call stub: clone ─▶ own registers      agent (stopped)
+//! all threads ─▶ park stubs                          go ─▶ runs ─▶ ends
+//! all threads ◀─ own registers
+//! ```
 
-use vmarea_merge::types::VmRange;
+use std::time::{Duration, Instant};
 
-use super::descriptor;
-use super::injector::Injector;
-use super::stop::stop_patiently;
+use vmarea_linux_sys::agent::{self, CLONE_FLAGS, Restored};
+use vmarea_linux_sys::inject::{self, Wait};
+use vmarea_linux_sys::own_process;
+use vmarea_linux_sys::ptrace::{self, Resume, SyscallStop};
+
+use super::program::{self, Program};
+use super::scratch::Scratch;
+use super::stop::{Stopped, Thread, WORK_TIMEOUT};
 use super::target::Target;
-use crate::journal::{self, Agent, Journal};
-use crate::piece::Room;
-use crate::plan::PAGE;
-use crate::{RepairError, Way};
-use vmarea_linux_sys::calls::{Call, ENTRY_BYTES};
-use vmarea_linux_sys::uffd;
+use crate::RepairError;
 
-/// Capacity of the table of calls in the process.
-pub(super) const MOST_CALLS: usize = 1_200;
-/// Size of the largest piece, in bytes.
-pub(super) const MOST_BYTES: u64 = 256 << 20;
-/// Size of the table, in bytes.
-pub(super) const TABLE_BYTES: u64 = MOST_CALLS as u64 * ENTRY_BYTES;
-const O_NONBLOCK_CLOEXEC: u64 = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
-const UFFD_USER_MODE_ONLY: u64 = 1;
+/// Number of looks at a running agent without a rest in between, and the rest after them.
+const LOOKS: u32 = 200;
+const REST: Duration = Duration::from_micros(20);
+/// Time after which a `clone` that has not started a thread may have failed.
+const FAILS_AFTER: Duration = Duration::from_millis(20);
 
-/// Maps the agent, its table and the scratch area, and opens a userfaultfd, all in the process. If
-/// one of these steps fails, the results of the others are removed.
-pub(super) fn make_agent(
-    target: &Target,
-    held: &impl Injector,
-    journal: &mut Journal,
-    way: Option<Way>,
-) -> Result<Agent, RepairError> {
-    let mut agent = Agent {
-        code: 0,
-        table: 0,
-        room: VmRange::new(0, 0),
-        fd: -1,
-        inode: None,
-        way: way.unwrap_or(Way::Move),
-    };
-    let made = fill(target, held, journal, &mut agent).and_then(|()| {
-        held.settle()?;
-        agent.way = begin_to_use(held, &agent, way)?;
-        journal.agent(&agent).map_err(journal::failed)?;
-        journal.made().map_err(journal::failed)
-    });
-    match made {
-        Ok(()) => Ok(agent),
-        Err(error) => {
-            take_out(held, journal, agent)?;
-            Err(error)
-        }
-    }
-}
+/// Results with which the kernel repeats a call.
+const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
-/// Creates the parts of the agent one by one, and records each part immediately. If this run is
-/// interrupted, another run can then remove the parts.
-fn fill(
-    target: &Target,
-    held: &impl Injector,
-    journal: &mut Journal,
-    agent: &mut Agent,
-) -> Result<(), RepairError> {
-    let make = |what, nr, args: &[u64]| {
-        let result = held.call(&Call::plain(0, nr, args))?;
-        if result < 0 {
-            return Err(failed(target.pid, what, -result as i32));
-        }
-        Ok(result as u64)
-    };
-    let (none, rw, rx) = (
-        libc::PROT_NONE as u64,
-        (libc::PROT_READ | libc::PROT_WRITE) as u64,
-        (libc::PROT_READ | libc::PROT_EXEC) as u64,
-    );
-    let anonymous = libc::MAP_ANONYMOUS as u64;
-    let private = anonymous | libc::MAP_PRIVATE as u64;
-    let map =
-        |what, len, prot, kind| make(what, libc::SYS_mmap, &[0, len, prot, kind, u64::MAX, 0]);
-    agent.code = map("mapping the agent", PAGE, rx, private)?;
-    journal.agent(agent).map_err(journal::failed)?;
-    journal.clearing().map_err(journal::failed)?;
-    target
-        .put_code(agent.code)
-        .map_err(|_| RepairError::Forbidden(target.pid))?;
-    let shared = anonymous | libc::MAP_SHARED as u64;
-    agent.table = map("mapping a table", TABLE_BYTES, rw, shared)?;
-    journal.agent(agent).map_err(journal::failed)?;
-    let reserve = private | libc::MAP_NORESERVE as u64;
-    let mut bytes = MOST_BYTES;
-    agent.room = loop {
-        let len = Room::bytes_for(bytes);
-        match map("reserving room", len, none, reserve) {
-            Ok(start) => break VmRange::new(start, start + len),
-            Err(RepairError::NoRoom(_)) if bytes > 1 << 20 => bytes /= 4,
-            Err(error) => return Err(error),
-        }
-    };
-    journal.agent(agent).map_err(journal::failed)?;
-    open_descriptor(held, journal, agent)
-}
+/// Called at each system-call stop of a running agent; tests change results there.
+pub(super) type AtCall<'a> = &'a mut dyn FnMut(i32);
 
-/// Opens a userfaultfd in the process.
-fn open_descriptor(
-    held: &impl Injector,
-    journal: &mut Journal,
-    agent: &mut Agent,
-) -> Result<(), RepairError> {
-    let open = |flags| {
-        let result = held.call(&Call::plain(0, libc::SYS_userfaultfd, &[flags]))?;
-        match result {
-            0.. => Ok(result as i32),
-            errno => Err(failed(held.pid(), "userfaultfd", -errno as i32)),
-        }
-    };
-    let fd = match open(O_NONBLOCK_CLOEXEC) {
-        // No thread runs while pages are moved out, so faults in kernel mode need not be handled.
-        Err(RepairError::TargetUserfaultfd(_)) => open(O_NONBLOCK_CLOEXEC | UFFD_USER_MODE_ONLY)?,
-        fd => fd?,
-    };
-    let Some(inode) = descriptor::inode(held.pid(), held.tid(), fd) else {
-        // The inode is the only means to distinguish the descriptor from others later.
-        held.call(&Call::plain(0, libc::SYS_close, &[fd as u64]))?;
-        return Err(failed(held.pid(), "looking at a descriptor", libc::EACCES));
-    };
-    (agent.fd, agent.inode) = (fd, Some(inode));
-    journal.agent(agent).map_err(journal::failed)
-}
-
-/// Opens another userfaultfd if the program has closed the agent's userfaultfd.
-///
-/// If the program has opened a file with the same descriptor number, that file is left alone.
-///
-/// # Errors
-/// The errors of opening the first userfaultfd, including `EMFILE`. The agent then has no
-/// userfaultfd.
-pub(super) fn see_to_descriptor(
-    held: &impl Injector,
-    journal: &mut Journal,
-    agent: &mut Agent,
-) -> Result<(), RepairError> {
-    if descriptor::is_ours(held.pid(), held.tid(), agent) {
-        return Ok(());
-    }
-    (agent.fd, agent.inode) = (-1, None);
-    let opened = open_descriptor(held, journal, agent);
-    held.settle()?;
-    opened?;
-    let way = agent.way;
-    begin_to_use(held, agent, Some(way)).map(|_| ())
-}
-
-fn failed(pid: i32, what: &'static str, errno: i32) -> RepairError {
-    match errno {
-        libc::EPERM | libc::EACCES => RepairError::TargetUserfaultfd(pid),
-        libc::ENOSYS => RepairError::TooOld,
-        libc::ENOMEM => RepairError::NoRoom(pid),
-        errno => RepairError::System {
-            what,
-            cause: std::io::Error::from_raw_os_error(errno),
-        },
-    }
-}
-
-/// Initializes the userfaultfd and returns the method (move or copy) that the kernel supports. If
-/// `wanted` is set, only that method is tried. Also prevents forked children from inheriting the
-/// agent.
-fn begin_to_use(
-    held: &impl Injector,
-    agent: &Agent,
-    wanted: Option<Way>,
-) -> Result<Way, RepairError> {
-    let advise = |start, len| {
-        let advice = libc::MADV_DONTFORK as u64;
-        Call::plain(0, libc::SYS_madvise, &[start, len, advice])
-    };
-    // A request for an unknown feature changes nothing, so another request can follow.
-    for (way, features) in [(Way::Move, uffd::FEATURE_MOVE), (Way::Copy, 0)] {
-        if wanted.is_some_and(|wanted| wanted != way) {
-            continue;
-        }
-        let mut calls = [
-            Call::ioctl(0, agent.fd, uffd::UFFDIO_API, &[uffd::API, features, 0]),
-            advise(agent.table, TABLE_BYTES),
-            advise(agent.code, PAGE),
-        ];
-        if held.run(agent, &mut calls, 0)? > 0 {
-            return Ok(way);
-        }
-    }
-    Err(RepairError::TooOld)
-}
-
-/// Maximum number of attempts to remove a part of the agent.
-const TRIES: u32 = 8;
-
-/// Unmaps and closes all parts of the agent. The thread is left in a stop that permits its release.
-///
-/// The removal happens before the process resumes, because later the recorded addresses could
-/// belong to the program. The code page is unmapped last, because its mark shows that the removal
-/// is not complete yet.
-///
-/// # Errors
-/// [`RepairError::LeftBehind`] if the kernel keeps refusing one of the calls. The journal then
-/// records the remaining parts.
-pub(super) fn take_out(
-    held: &impl Injector,
-    journal: &mut Journal,
-    agent: Agent,
-) -> Result<(), RepairError> {
-    let mut agent = descriptor::without_closed(held, agent);
-    let noted = journal.clearing();
-    let mut refused = 0;
-    let mut gone = |nr, args: &[u64]| {
-        for _ in 0..TRIES {
-            match -held.call(&Call::plain(0, nr, args))? {
-                // `EBADF`: the descriptor is closed already.
-                errno if errno <= 0 || errno == i64::from(libc::EBADF) => return Ok(true),
-                errno => refused = errno as i32,
+impl Target {
+    /// Runs a thread through the call stub, up to the exit from call `nr`. Returns the result, and the
+    /// thread that was started.
+    fn result_of(&self, tid: i32, nr: i64) -> Result<(i64, Option<i32>), RepairError> {
+        let (mut inside, mut started) = (false, None);
+        loop {
+            let stop = self.follow(tid, Resume::UntilSyscall, |stop| {
+                matches!(stop, Wait::Syscall | Wait::Clone)
+            })?;
+            if stop == Wait::Clone {
+                started = ptrace::event_message(tid).ok().map(|tid| tid as i32);
+                continue;
+            }
+            let at_stub = inject::registers(tid).is_ok_and(|r| self.is_in_stub(r.pc()));
+            let ended = |_| RepairError::Ended(self.pid);
+            match ptrace::syscall_stop(tid).map_err(ended)?.1 {
+                SyscallStop::Entry { nr: entered, .. } => {
+                    inside = at_stub && entered.cast_signed() == nr;
+                }
+                // The kernel repeats a call that a signal has interrupted.
+                SyscallStop::Exit { ret } if inside && !RESTARTS.contains(&ret) => {
+                    return Ok((ret, started));
+                }
+                _ => {}
             }
         }
-        Ok(false)
-    };
-    if agent.fd >= 0 && gone(libc::SYS_close, &[agent.fd as u64])? {
-        agent.fd = -1;
     }
-    let room = (agent.room.start, agent.room.len_bytes());
-    if room.0 != 0 && gone(libc::SYS_munmap, &[room.0, room.1])? {
-        agent.room = VmRange::new(0, 0);
+
+    /// Runs a thread through the call stub, with a single stop, until it has started another thread.
+    /// `None` if the call has failed; the thread is then at the stub's start again.
+    fn started_by(&self, tid: i32) -> Result<Option<i32>, RepairError> {
+        let ended = |_| RepairError::Ended(self.pid);
+        let mut signal = 0;
+        loop {
+            ptrace::resume(tid, Resume::Continue, signal).map_err(ended)?;
+            signal = 0;
+            let stop = inject::wait(tid, FAILS_AFTER).map_or_else(
+                || {
+                    inject::interrupt(tid).map_err(ended)?;
+                    let pid = self.pid;
+                    inject::wait(tid, WORK_TIMEOUT).ok_or(RepairError::CannotStop { pid, tid })
+                },
+                Ok,
+            );
+            match stop? {
+                Wait::Clone => return Ok(ptrace::event_message(tid).ok().map(|tid| tid as i32)),
+                Wait::Ended => return Err(RepairError::Ended(self.pid)),
+                Wait::Signal(arrived) => signal = arrived,
+                _ => {
+                    let registers = inject::registers(tid).map_err(ended)?;
+                    if !self.is_in_stub(registers.pc()) {
+                        let again = registers.at(self.stub());
+                        inject::set_registers(tid, &again).map_err(ended)?;
+                        return Ok(None);
+                    }
+                }
+            }
+        }
     }
-    if agent.table != 0 && gone(libc::SYS_munmap, &[agent.table, TABLE_BYTES])? {
-        agent.table = 0;
-    }
-    let only_code = agent.fd < 0 && agent.room.start == 0 && agent.table == 0;
-    if only_code && agent.code != 0 && gone(libc::SYS_munmap, &[agent.code, PAGE])? {
-        agent.code = 0;
-    }
-    held.settle()?;
-    if only_code && agent.code == 0 {
-        return noted.and(journal.cleared()).map_err(journal::failed);
-    }
-    // The process resumes with the remaining parts of the agent, so the journal must not contain
-    // the removed parts.
-    noted.and(journal.agent(&agent)).map_err(journal::failed)?;
-    Err(RepairError::LeftBehind {
-        pid: held.pid(),
-        cause: std::io::Error::from_raw_os_error(refused),
-    })
 }
 
-/// Stops the process again and removes the agent from it.
-pub(super) fn clear_up(
-    target: &Target,
-    journal: &mut Journal,
-    agent: Agent,
-) -> Result<(), RepairError> {
-    let held = stop_patiently(target, journal)?;
-    let done = take_out(&held, journal, agent);
-    done.and(held.release(journal))
+impl Stopped<'_> {
+    fn ended(&self) -> RepairError {
+        RepairError::Ended(self.target.pid)
+    }
+
+    /// Returns the thread that makes calls: one that runs 64-bit code, preferably one whose calls are
+    /// not dispatched to the program.
+    fn borrowed(&self) -> Result<usize, RepairError> {
+        let may = |thread: &&Thread| thread.registers.is_64_bit();
+        let plain = |thread: &Thread| thread.dispatch.mode == 0 && may(&thread);
+        let found = self.threads.iter().position(plain);
+        found
+            .or_else(|| self.threads.iter().position(|thread| may(&thread)))
+            .ok_or(RepairError::Bits32(self.target.pid))
+    }
+
+    /// Returns a stopped thread.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`] if there is none.
+    pub(super) fn any_thread(&self) -> Result<i32, RepairError> {
+        let first = self.threads.first().ok_or_else(|| self.ended())?;
+        Ok(first.tid)
+    }
+
+    /// Makes one call in the process, and returns its result.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread does not return from the
+    /// call.
+    pub(super) fn call(&mut self, nr: i64, args: &[u64]) -> Result<i64, RepairError> {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        let stub = |restored: &Restored| agent::call_stub(restored, nr, all, 0, 0);
+        Ok(self.borrow(nr, stub)?.0)
+    }
+
+    /// Starts the agent, which is traced and stopped.
+    fn start_agent(&mut self, scratch: &Scratch) -> Result<i32, RepairError> {
+        let nr = libc::SYS_clone;
+        let args = [CLONE_FLAGS, 0, 0, 0, 0, 0];
+        let (child, table) = (scratch.code.start, scratch.table.start);
+        let stub = |restored: &Restored| agent::call_stub(restored, nr, args, child, table);
+        let (result, started) = self.borrow(nr, stub)?;
+        let Some(tid) = started else {
+            return Err(RepairError::NoThread {
+                pid: self.target.pid,
+                cause: std::io::Error::from_raw_os_error(-result as i32),
+            });
+        };
+        match inject::wait(tid, WORK_TIMEOUT) {
+            Some(Wait::Trap | Wait::GroupStop) => Ok(tid),
+            Some(Wait::Ended) => Err(self.ended()),
+            _ => Err(RepairError::CannotStop {
+                pid: self.target.pid,
+                tid,
+            }),
+        }
+    }
+
+    /// Sends a thread into a call stub, and brings it back to a trap stop when the call is done.
+    /// Returns the result, and the thread that was started.
+    fn borrow(
+        &mut self,
+        nr: i64,
+        stub: impl FnOnce(&Restored) -> Vec<u8>,
+    ) -> Result<(i64, Option<i32>), RepairError> {
+        let (target, index) = (self.target, self.borrowed()?);
+        let ended = |_| RepairError::Ended(target.pid);
+        let thread = &mut self.threads[index];
+        let tid = thread.tid;
+        let restored = thread.restored(target);
+        let written = target.write_code(tid, &stub(&restored), target.stub());
+        written.map_err(|_| {
+            crate::proc_status::ended_or(target.pid, RepairError::Forbidden(target.pid))
+        })?;
+        inject::report_calls(tid, target.seccomp, false).map_err(ended)?;
+        thread.send_to(target.stub()).map_err(ended)?;
+        // The kernel forgets a restartable sequence when the thread runs elsewhere.
+        thread.registers = restored.registers;
+        let found = match nr {
+            libc::SYS_clone => target.started_by(tid),
+            _ => Ok(None),
+        };
+        let (result, started) = match found? {
+            Some(started) => (started.into(), Some(started)),
+            None => target.result_of(tid, nr)?,
+        };
+        // At a trap stop, the kernel can still restart the call that the first stop interrupted.
+        inject::interrupt(tid).map_err(ended)?;
+        let at_stop = |stop| matches!(stop, Wait::Trap | Wait::GroupStop);
+        target.follow(tid, Resume::Continue, at_stop)?;
+        self.threads[index].bring_back().map_err(ended)?;
+        Ok((result, started))
+    }
+
+    /// Parks all threads.
+    fn park(&mut self, scratch: &Scratch) -> Result<(), RepairError> {
+        let (target, free) = (self.target, program::free_word(scratch));
+        let mut bytes = Vec::new();
+        for (index, thread) in self.threads.iter().enumerate() {
+            bytes.resize(index * agent::STUB_BYTES as usize, 0);
+            bytes.extend(agent::park_stub(&thread.restored(target), free));
+        }
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let tid = self.any_thread()?;
+        let written = target.write_code(tid, &bytes, scratch.place(0));
+        written.map_err(|_| self.ended())?;
+        for (index, thread) in self.threads.iter_mut().enumerate() {
+            // A thread in 32-bit code could not leave the stub by itself.
+            if thread.registers.is_64_bit() {
+                let sent = thread.send_to(scratch.place(index));
+                sent.map_err(|_| RepairError::Ended(target.pid))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all parked threads their own state again.
+    fn unpark(&mut self) -> Result<(), RepairError> {
+        let ended = |_| RepairError::Ended(self.target.pid);
+        let away = self.threads.iter_mut().filter(|thread| thread.is_away());
+        away.map(|thread| thread.bring_back().map_err(ended)).collect()
+    }
+
+    /// Runs `program` in a new agent to its end, and reads what it has noted. Returns the time for
+    /// which the agent existed.
+    ///
+    /// # Errors
+    /// [`RepairError::NoThread`], [`RepairError::Ended`], [`RepairError::System`]; nothing has
+    /// happened then, or the process has ended. [`RepairError::CannotStop`] if the agent does not
+    /// come to its end in time: the threads remain parked until it does.
+    pub(super) fn run(
+        &mut self,
+        scratch: &Scratch,
+        program: &mut Program,
+        at_call: Option<AtCall<'_>>,
+    ) -> Result<Duration, RepairError> {
+        program.write(self.target, scratch)?;
+        let tid = self.start_agent(scratch)?;
+        let parked = self
+            .park(scratch)
+            .and_then(|()| program::go(self.target, scratch));
+        let begun = Instant::now();
+        let done = self.follow_agent(tid, at_call);
+        if done.is_err() {
+            self.leave_parked();
+        }
+        done?;
+        self.unpark()?;
+        parked?;
+        program.read(self.target, scratch)?;
+        Ok(begun.elapsed())
+    }
+
+    /// Waits until the agent and its reader have done everything. A signal that stops the process does
+    /// not stop them. They close their files, which takes the longer the more mappings there are,
+    /// while the program runs again.
+    fn follow_agent(&mut self, tid: i32, mut at_call: Option<AtCall<'_>>) -> Result<(), RepairError> {
+        let how = match at_call {
+            Some(_) => Resume::UntilSyscall,
+            None => Resume::Continue,
+        };
+        let go_on = |tid, signal| {
+            // This fails if the thread has been killed, which the next look shows.
+            let _ = ptrace::resume(tid, how, signal);
+        };
+        let until = Instant::now() + WORK_TIMEOUT;
+        let _ = inject::report_calls(tid, self.target.seccomp, true);
+        let mut tids = vec![tid];
+        go_on(tid, 0);
+        let mut looks = 0;
+        while !tids.is_empty() {
+            let mut quiet = true;
+            for at in (0..tids.len()).rev() {
+                let tid = tids[at];
+                let Some(stop) = inject::look(tid) else { continue };
+                quiet = false;
+                match stop {
+                    Wait::Ended => {
+                        tids.swap_remove(at);
+                        continue;
+                    }
+                    Wait::Ending => {
+                        self.ending.push(tids.swap_remove(at));
+                        go_on(tid, 0);
+                        continue;
+                    }
+                    Wait::Clone => {
+                        let started = ptrace::event_message(tid);
+                        tids.extend(started.ok().map(|tid| tid as i32));
+                    }
+                    Wait::Syscall => {
+                        if let Some(at_call) = &mut at_call {
+                            at_call(tid);
+                        }
+                    }
+                    _ => {}
+                }
+                let signal = if let Wait::Signal(signal) = stop { signal } else { 0 };
+                go_on(tid, signal);
+            }
+            if quiet && Instant::now() > until {
+                let pid = self.target.pid;
+                return Err(RepairError::CannotStop { pid, tid });
+            }
+            looks = if quiet { looks + 1 } else { 0 };
+            match looks {
+                ..LOOKS => own_process::breathe(),
+                _ => std::thread::sleep(REST),
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,28 +1,25 @@
 //! The executor for another process, whose pages are moved or copied.
 //!
-//! The executor records each piece in the journal, stops the process, checks that the mappings are
-//! as planned, joins the piece, and then lets the process run for as long as it was stopped.
-//! [`by_move`](super::by_move) and [`by_copy`](super::by_copy) make the system calls.
+//! The executor stops the process, writes a [`Program`] for the piece, lets an agent execute it, and
+//! then lets the process run for as long as it was stopped. What the program has changed since the
+//! plan was made needs no check here: the agent replaces the piece with copies of its own mappings,
+//! and the kernel joins only those that are equal.
 
 use std::time::Instant;
 
-use vmarea_merge::types::{VmFlags, VmRange};
+use vmarea_merge::types::VmRange;
+use vmarea_process::pages::{LivePages, Pages as _};
 
-use super::agent::see_to_descriptor;
-use super::by_copy::copy_piece;
-use super::by_move::run_piece;
-use super::injector::{Injector, StoppedProcess};
-use super::move_back::{move_back, must_stand};
-use super::session::Session;
+use super::agent::AtCall;
+use super::pages::{self, Filled, Pages, reads_as_zeros};
+use super::program::{self, Outcome, Program};
+use super::session::{Session, find_free, unmap};
 use super::stop::{LONGEST_REST, stop_patiently};
+use super::target::Target;
 use crate::driver::{Done, PieceExecutor};
-use crate::journal::{self, Agent};
 use crate::plan::{Piece, Run};
 use crate::proc_status;
 use crate::{Kept, KeptReason, RepairError, Way};
-use vmarea_linux_sys::inject;
-use vmarea_process::maps::{self, MapsEntry, Query};
-use vmarea_process::pages::{LivePages, Pages};
 
 /// Joins the mappings of a piece while the process is stopped.
 pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);
@@ -31,10 +28,16 @@ impl PieceExecutor for RemoteExecutor<'_> {
     const REPLACES_SINGLE: bool = true;
 
     fn join(&mut self, piece: &Piece, copies: u64) -> Result<Done, RepairError> {
-        join_stopped(self.0, piece, |held, agent| match agent.way {
-            Way::Move => run_piece(held, agent, piece, copies),
-            Way::Copy => copy_piece(held, agent, piece, copies),
-        })
+        // Most obstacles are visible before the process is stopped.
+        if let Err(refused) = choose(&self.0.target, self.0.way, piece.range, copies)? {
+            return Ok(refused);
+        }
+        self.0.make_places()?;
+        let begun = Instant::now();
+        let done = join_stopped(self.0, piece, copies, None)?;
+        let pause = begun.elapsed();
+        std::thread::sleep(pause.min(LONGEST_REST));
+        Ok(Done { pause, ..done })
     }
 
     fn retries_before(&self, _: KeptReason) -> bool {
@@ -51,7 +54,7 @@ impl PieceExecutor for RemoteExecutor<'_> {
     ) -> u64 {
         match reason {
             // Every page of the process may be pinned.
-            KeptReason::Pinned if self.0.agent.way == Way::Copy => {
+            KeptReason::Pinned if self.0.way == Way::Copy => {
                 pass_over(run, at, reason, kept, |_| true)
             }
             KeptReason::Shared if copies == 0 => pass_over_shared(self.0, run, at, kept),
@@ -60,87 +63,118 @@ impl PieceExecutor for RemoteExecutor<'_> {
     }
 }
 
-/// Stops the process, calls `join` if the mappings are as planned, and resumes the process.
-fn join_stopped(
+/// Stops the process, joins the piece, and lets the process go.
+pub(super) fn join_stopped(
     session: &mut Session,
     piece: &Piece,
-    join: impl FnOnce(&StoppedProcess<'_>, &Agent) -> Result<Done, RepairError>,
+    copies: u64,
+    at_call: Option<AtCall<'_>>,
 ) -> Result<Done, RepairError> {
-    let changed = session.attributes.changed(piece);
-    if let Some(place) = changed.map_err(RepairError::maps(session.pid))? {
-        return Ok(Done::refused(KeptReason::Changed, place));
+    let Session {
+        pid,
+        target,
+        scratch,
+        way,
+        query,
+        ..
+    } = session;
+    let mut stopped = stop_patiently(target)?;
+    find_free(*pid, scratch, query.as_mut())?;
+    let Choice {
+        pages,
+        copied,
+        shared,
+    } = match choose(target, *way, piece.range, copies)? {
+        Ok(choice) => choice,
+        Err(refused) => return Ok(refused),
+    };
+    let mut program = Program::of_piece(piece, scratch, &pages);
+    stopped.run(scratch, &mut program, at_call)?;
+    if let Some(range) = program.not_unmapped() {
+        unmap(&mut stopped, range)?;
     }
-    let mut query = Query::open(session.pid).ok();
-    let journal = &mut session.journal;
-    journal.piece(piece.range).map_err(journal::failed)?;
-    let begun = Instant::now();
-    let held = stop_patiently(&session.target, journal)?;
-    let (stopped, ran) = (
-        Instant::now(),
-        proc_status::cpu_time(session.pid, held.tid()),
-    );
-    let done = see_to_descriptor(&held, journal, &mut session.agent).and_then(|()| {
-        if !is_as_planned(session.pid, query.as_mut(), piece) {
-            return Ok(Done::refused(KeptReason::Changed, piece.range.start));
+    let done = Done {
+        copied,
+        shared,
+        work: program.time(),
+        ..Done::default()
+    };
+    match program.outcome(target)? {
+        Outcome::Unchanged(reason, place) => Ok(Done {
+            refused: Some((reason, place)),
+            ..done
+        }),
+        Outcome::Joined(apart) => {
+            let pages = Pages::of(*pid)?;
+            let mut kept = Kept::default();
+            for (reason, page) in apart {
+                kept.add(match reason {
+                    KeptReason::Pinned if !pages.is_own(page)? => KeptReason::Shared,
+                    reason => reason,
+                });
+            }
+            Ok(Done { kept, ..done })
         }
-        // The kernel may write to this area while the borrowed thread makes the calls. If the
-        // area's page is moved out at that moment, the thread waits for the page forever.
-        let area = inject::rseq_area(held.tid()).ok().flatten();
-        if let Some(area) = area.filter(|&area| piece.range.contains(area)) {
-            return Ok(Done::refused(KeptReason::InUse, area));
-        }
-        join(&held, &session.agent).or_else(|error| take_back(&held, &session.agent, piece, error))
-    });
-    if let Err(RepairError::LeftStopped { .. } | RepairError::Ended(_)) = done {
-        return done;
-    }
-    // The time for which the borrowed thread waited for a processor says nothing about the piece.
-    let ran = ran.and_then(|before| {
-        let now = proc_status::cpu_time(session.pid, held.tid())?;
-        now.checked_sub(before)
-    });
-    let work = ran.unwrap_or_else(|| stopped.elapsed());
-    let whole = journal.whole().map_err(journal::failed);
-    held.release(journal)?;
-    whole?;
-    let done = done?;
-    let pause = begun.elapsed();
-    std::thread::sleep(pause.min(LONGEST_REST));
-    Ok(Done {
-        pause,
-        work,
-        ..done
-    })
-}
-
-/// Moves pages back after an error, whether the error occurred before or after the swap. Afterwards
-/// all pages are at their addresses, unless the returned error says that the process must not run.
-pub(super) fn take_back(
-    by: &impl Injector,
-    agent: &Agent,
-    piece: &Piece,
-    error: RepairError,
-) -> Result<Done, RepairError> {
-    match must_stand(by.pid(), error) {
-        RepairError::LeftStopped { .. } => {
-            let swapped = move_back(by, agent, piece.range)?;
-            Ok(match swapped || is_joined(by.pid(), piece) {
-                true => Done::default(),
-                false => Done::refused(KeptReason::Changed, piece.range.start),
-            })
-        }
-        error => Err(error),
     }
 }
 
-/// True if the mappings of a piece have become one.
-///
-/// An error can occur after the last call of a piece, when no page remains to be moved back. Such a
-/// piece counts as joined.
-fn is_joined(pid: i32, piece: &Piece) -> bool {
-    let mappings = maps::read(pid).unwrap_or_default();
-    let covers = |m: &MapsEntry| m.start <= piece.range.start && piece.range.end <= m.end;
-    piece.parts.len() > 1 && mappings.iter().any(covers)
+/// How the pages of a piece get into the new mapping.
+struct Choice {
+    pages: program::Pages,
+    /// Number of pages to copy.
+    copied: u64,
+    /// Number of shared pages among them.
+    shared: u64,
+}
+
+/// Chooses what happens to the pages of a range, of which at most `copies` shared ones are copied. The
+/// inner error is the result for a piece that is left unchanged.
+fn choose(
+    target: &Target,
+    way: Way,
+    range: VmRange,
+    copies: u64,
+) -> Result<Result<Choice, Done>, RepairError> {
+    let pages = Pages::of(target.pid)?;
+    if way == Way::Copy && proc_status::may_be_pinned(target.pid) {
+        return Ok(Err(Done::refused(KeptReason::Pinned, range.start)));
+    }
+    let (mut shared, mut extents, mut count) = (Vec::new(), Vec::new(), 0);
+    let mut too_many = None;
+    pages.each(range, |page, filled| {
+        if filled == Filled::Shared {
+            // The kernel moves its zero page, and an address without a page reads as zeros too.
+            if reads_as_zeros(&target.memory, page) {
+                return true;
+            }
+            if shared.len() as u64 == copies {
+                too_many = Some(page);
+                return false;
+            }
+            shared.push(page);
+        }
+        count += 1;
+        pages::extend(&mut extents, page);
+        true
+    })?;
+    if let Some(page) = too_many {
+        return Ok(Err(Done::refused(KeptReason::Shared, page)));
+    }
+    let copied = shared.len() as u64;
+    Ok(Ok(match way {
+        Way::Move => Choice {
+            pages: program::Pages::Move {
+                copied_before: shared,
+            },
+            copied,
+            shared: copied,
+        },
+        Way::Copy => Choice {
+            pages: program::Pages::Copy { extents },
+            copied: count,
+            shared: copied,
+        },
+    }))
 }
 
 /// Skips mappings with shared pages, because stopping the process for each of them would be
@@ -168,33 +202,4 @@ fn pass_over(
         at = part.end;
     }
     at
-}
-
-/// True if the mappings have the planned addresses and protection. Their flags were compared with
-/// the plan before the stop.
-fn is_as_planned(pid: i32, query: Option<&mut Query>, piece: &Piece) -> bool {
-    let fits = |mapping: &MapsEntry, part: &VmRange| {
-        let perms = mapping.perms;
-        mapping.start <= part.start
-            && part.end <= mapping.end
-            && mapping.ino == 0
-            && !perms.shared
-            && perms.read == piece.flags.contains(VmFlags::READ)
-            && perms.write == piece.flags.contains(VmFlags::WRITE)
-            && perms.exec == piece.flags.contains(VmFlags::EXEC)
-    };
-    match query {
-        Some(query) => piece.parts.iter().all(
-            |part| matches!(query.covering_or_next(part.start), Ok(Some(m)) if fits(&m, part)),
-        ),
-        None => {
-            let Ok(mappings) = maps::read(pid) else {
-                return false;
-            };
-            piece.parts.iter().all(|part| {
-                let at = mappings.partition_point(|m| m.end <= part.start);
-                mappings.get(at).is_some_and(|m| fits(m, part))
-            })
-        }
-    }
 }

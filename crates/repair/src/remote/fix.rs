@@ -3,22 +3,20 @@
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
+use vmarea_linux_sys::agent::OnFailure;
+use vmarea_linux_sys::calls::Call;
 use vmarea_merge::types::{VmFlags, VmRange};
 
-use super::injector::{Injector, StoppedProcess};
-use super::move_back::is_writable;
-use super::pages::Pages;
 use super::places::Places;
+use super::program::Program;
+use super::scratch::Scratch;
 use super::session::Session;
-use super::stop::LONGEST_REST;
-use super::stop::stop_patiently;
+use super::stop::{LONGEST_REST, Stopped, stop_patiently};
 use crate::RepairError;
 use crate::attributes::Attributes;
 use crate::driver::Progress;
 use crate::fixes::{self, Fix, Fixed, Step, Steps};
-use crate::journal::{self, Agent, Journal};
 use crate::report::count_mappings;
-use vmarea_process::maps;
 use vmarea_process::pages::LivePages;
 use vmarea_process::plan::Change;
 use vmarea_process::processes::kernel_policy;
@@ -26,7 +24,7 @@ use vmarea_process::view::KernelView;
 use vmarea_process::{Mappings, Smaps};
 
 /// Maximum number of attempts at the call that reverts a step.
-const TRIES: u32 = 60;
+const TRIES: u32 = 10_000;
 
 /// Returns the steps of `fix` in `range` of a process; `kernel` reads the kernel's own data, if
 /// permitted.
@@ -116,133 +114,86 @@ fn make_in_one_stop(
     steps: &[Step],
     done: &mut Fixed,
 ) -> Result<usize, RepairError> {
+    session.make_places()?;
     let mut places = Places::open(session.pid)?;
     let (pace, begun) = (&mut session.pace, Instant::now());
-    let held = stop_patiently(&session.target, &mut session.journal)?;
+    let mut stopped = stop_patiently(&session.target)?;
     let stopping = begun.elapsed();
     let mut made = 0;
-    let changed = places.begin().and_then(|()| {
-        while made < steps.len() {
-            let fits = pace.changes(stopping, begun.elapsed());
-            if made > 0 && fits == 0 {
-                break;
-            }
-            let some = &steps[made..steps.len().min(made + fits.max(1))];
-            made += some.len();
-            let work = Instant::now();
-            let some: Vec<_> = some.iter().filter(|step| places.allow(step)).collect();
-            done.places += make_steps(&held, &session.agent, &mut session.journal, &some)?;
-            pace.changed(some.len(), work.elapsed());
+    places.begin()?;
+    while made < steps.len() {
+        let fits = pace.changes(stopping, begun.elapsed());
+        if made > 0 && fits == 0 {
+            break;
         }
-        Ok(())
-    });
-    if let Err(RepairError::LeftStopped { .. }) = changed {
-        return changed.map(|()| made);
+        let some = &steps[made..steps.len().min(made + fits.max(1))];
+        made += some.len();
+        let work = Instant::now();
+        let some: Vec<_> = some.iter().filter(|step| places.allow(step)).collect();
+        done.places += make_steps(&mut stopped, &session.scratch, &some)?;
+        pace.changed(some.len(), work.elapsed());
     }
-    held.release(&mut session.journal)?;
+    drop(stopped);
     let pause = begun.elapsed();
     done.stops += 1;
     done.longest_pause = done.longest_pause.max(pause);
     done.long_pauses += u64::from(pace.is_too_long(pause));
-    changed?;
     std::thread::sleep(pause.min(LONGEST_REST));
     Ok(made)
 }
 
-/// Executes steps, with as few runs of the agent as possible, because each run sends a signal, which
-/// takes long in a process with thousands of threads. Returns the number of steps all of whose calls
-/// succeeded.
+/// Executes steps in one run of the agent. Returns the number of steps all of whose calls succeeded.
+///
+/// # Errors
+/// Errors of the agent; [`RepairError::GuardOpen`] if a guard page can be neither marked nor made
+/// inaccessible again.
 fn make_steps(
-    held: &StoppedProcess<'_>,
-    agent: &Agent,
-    journal: &mut Journal,
+    stopped: &mut Stopped<'_>,
+    scratch: &Scratch,
     steps: &[&Step],
 ) -> Result<u64, RepairError> {
-    let touched = |step: &&&Step| step.touch.is_none_or(|page| held.target.touch(page));
+    let tid = stopped.any_thread()?;
+    let target = stopped.target;
+    let touched = |step: &&&Step| step.touch.is_none_or(|page| target.touch(tid, page));
     let steps: Vec<&Step> = steps.iter().filter(touched).copied().collect();
-    let guards = || steps.iter().filter_map(|step| step.guard());
-    if guards().next().is_some() {
-        journal.guards(guards()).map_err(journal::failed)?;
+    if steps.is_empty() {
+        return Ok(0);
     }
-    let (mut rest, mut succeeded) = (&steps[..], 0);
-    while !rest.is_empty() {
-        let mut calls: Vec<_> = rest.iter().flat_map(|step| &step.calls).copied().collect();
-        let done = held.run(agent, &mut calls, 0)?;
-        // Calls of the complete steps, and the number of these steps.
-        let (mut first, mut complete) = (0, 0);
-        for step in rest {
-            if first + step.calls.len() > done {
-                break;
-            }
-            (first, complete) = (first + step.calls.len(), complete + 1);
+    let calls = steps.iter().flat_map(|step| calls_of(step)).collect();
+    let mut program = Program::of_calls(calls);
+    stopped.run(scratch, &mut program, None)?;
+    let (mut rest, mut succeeded) = (program.calls(), 0);
+    for step in steps {
+        let (calls, others) = rest.split_at(step.calls.len());
+        let is_done = calls.iter().all(|call| call.errno() == 0);
+        succeeded += u64::from(is_done);
+        let (reverted, others) = others.split_at(usize::from(step.take_back.is_some()));
+        let failed = |call: &&Call| ![0, libc::EINPROGRESS].contains(&call.errno());
+        if let (false, Some(call)) = (is_done, reverted.iter().find(failed)) {
+            return Err(RepairError::GuardOpen {
+                pid: target.pid,
+                guard: call.args[0],
+                cause: std::io::Error::from_raw_os_error(call.errno()),
+            });
         }
-        succeeded += complete as u64;
-        let Some(refused) = rest.get(complete) else {
-            break;
-        };
-        if done > first {
-            take_back(held, agent, refused, calls[done].errno())?;
-        }
-        rest = &rest[complete + 1..];
-    }
-    if guards().next().is_some() {
-        journal.guarded().map_err(journal::failed)?;
+        rest = others;
     }
     Ok(succeeded)
 }
 
-/// Reverts the first call of a step, a later call of which failed with `errno`.
-fn take_back(
-    held: &StoppedProcess<'_>,
-    agent: &Agent,
-    step: &Step,
-    errno: i32,
-) -> Result<(), RepairError> {
-    let Some(call) = step.take_back else {
-        return Ok(());
-    };
-    for _ in 0..TRIES {
-        if held.run(agent, &mut [call], 0)? > 0 {
-            return Ok(());
-        }
-    }
-    let guard = step.guard().unwrap_or_default();
-    Err(RepairError::LeftStopped {
-        pid: held.pid(),
-        what: format!(
-            "the guard at {:#x} can be neither marked nor made again",
-            guard.start
-        ),
-        cause: std::io::Error::from_raw_os_error(errno),
-    })
-}
-
-/// Marks those guard pages that an interrupted run has made accessible.
-pub(super) fn finish_guards(
-    held: &StoppedProcess<'_>,
-    agent: &Agent,
-    guards: &[VmRange],
-) -> Result<(), RepairError> {
-    let pid = held.pid();
-    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
-    for &guard in guards {
-        let mut empty = true;
-        Pages::of(pid)?.each(guard, |_, _| {
-            empty = false;
-            false
-        })?;
-        if !empty || !is_writable(&mappings, guard) {
-            continue;
-        }
-        let mut calls = [fixes::mark(guard)];
-        held.run(agent, &mut calls, 0)?;
-        if calls[0].errno() != 0 {
-            return Err(RepairError::LeftStopped {
-                pid,
-                what: format!("the guard at {:#x} cannot be marked", guard.start),
-                cause: std::io::Error::from_raw_os_error(calls[0].errno()),
-            });
-        }
-    }
-    Ok(())
+/// Returns the calls of a step, of which each needs the one before. The call that reverts the first
+/// is made only if a later one fails.
+fn calls_of(step: &Step) -> impl Iterator<Item = Call> {
+    let all = step.calls.len() as u32;
+    let revert = u32::from(step.take_back.is_some());
+    let calls = step.calls.iter().zip(0..).map(move |(call, n)| {
+        let on_success = if n + 1 == all { revert } else { 0 };
+        let on_failure = match n {
+            0 => all - 1 + revert,
+            n => all - 1 - n,
+        };
+        call.then(on_success, OnFailure::Skip(on_failure), 1)
+    });
+    let reverts = step.take_back.map(|call| call.then(0, OnFailure::Continue, TRIES));
+    calls.chain(reverts)
 }

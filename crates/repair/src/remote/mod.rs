@@ -1,52 +1,50 @@
 //! Repairs another process.
 //!
-//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. While the
-//! process is stopped, no thread accesses its memory, so pages can be moved out and back without a
-//! watcher. An agent in the process makes the calls, because the kernel does not move pages on
-//! behalf of another process. Each step is first recorded in a [`Journal`], so that
-//! [`Remote::resume`] can finish an interrupted repair.
+//! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. The work is done
+//! by a short-lived thread of the process itself, the agent, because the kernel does not move pages
+//! on behalf of another process. While pages are out, whoever touches them waits: threads of the
+//! program are parked, and a userfaultfd holds up everyone else. Whatever is killed meanwhile, the
+//! agent finishes its piece alone.
 //!
 //! # Order of events
 //! ```text
 //! survey    Target::open ─▶ plan ─▶ obstacles
-//! merge     plan ─▶ Session::begin: journal, first stop, agent, a few stops to measure
+//! merge     plan ─▶ tracer: a child in a session of its own
+//!           Session::begin: sweep up, first stop, mark, scratch area, a few stops to measure
 //!           for each piece (executor):
-//!             attributes ─▶ `piece` in the journal ─▶ stop ─▶ `stopped` ─▶ descriptor, mappings
-//!             ─▶ by_move or by_copy; after a refusal move_back ─▶ `whole` ─▶ release, rest
-//!           Session::end: last stop, agent out, journal removed
-//! resume    journal ─▶ trust ─▶ stop_again, trust once more ─▶ move_back ─▶ release ─▶ agent out
+//!             stop ─▶ program ─▶ agent: park, go, end ─▶ own registers ─▶ detach, rest
+//!           Session::end: last stop, scratch area and mark removed
+//! resume    sweep up after a killed repair: scratch area and mark removed
 //! ```
 //!
 //! # Invariants
-//! O1  Pages are moved out only between the lines `piece` and `whole` of the journal, and only
-//!     while the process is in group-stop.
-//! O2  The mappings of the process show whether the swap was done: before it, the fresh mapping is
-//!     at its first address.
+//! O1  Pages are out only while an agent runs, and every thread of the program is parked then.
+//! O2  A thread of the program is changed by one step, setting its registers. Before it, nothing has
+//!     happened; after it, the thread restores itself.
+//! O3  Nothing outside of the process is needed to finish a piece or to sweep up.
 
 mod agent;
-mod by_copy;
-mod by_move;
-mod descriptor;
 mod executor;
 mod fix;
-mod injector;
-mod move_back;
+mod mark;
 mod obstacles;
 mod pages;
 mod places;
-mod retries;
+mod program;
+mod rseq;
+mod scratch;
 mod session;
 mod stop;
 mod target;
-mod trust;
+mod tracer;
+mod vdso;
+mod wire;
 
 use std::ops::{ControlFlow, Range};
-use std::path::PathBuf;
 use std::time::Instant;
 
 use super::driver::{self, Progress};
 use super::fixes::{Fix, Fixed};
-use super::journal::{self, Journal, Journals, State};
 use super::plan::{self, Run};
 use super::proc_status;
 use super::report::count_mappings;
@@ -60,9 +58,7 @@ use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 use vmarea_process::{Mapping, Remedy};
 
-use agent::{clear_up, take_out};
 use executor::RemoteExecutor;
-use move_back::move_back;
 use session::Session;
 
 /// Forecast of what a repair could do to a process.
@@ -98,28 +94,20 @@ pub struct Survey {
 pub struct Remote {
     pid: i32,
     options: Options,
-    journals: Journals,
     kernel: Option<KernelView>,
 }
 
 impl Remote {
-    /// Prepares a repair of process `pid` without changing the process. `journals` is the folder
-    /// for the journal; `None` for the default folder.
+    /// Prepares a repair of process `pid` without changing the process.
     ///
     /// # Errors
     /// A separate error for each reason why the process cannot be repaired, for example because it
     /// does not exist.
-    pub fn new(
-        pid: i32,
-        options: Options,
-        journals: Option<PathBuf>,
-    ) -> Result<Remote, RepairError> {
-        let journals = Journals::of(pid, journals);
-        Target::open(pid)?;
+    pub fn new(pid: i32, options: Options) -> Result<Remote, RepairError> {
+        let target = Target::open(pid)?;
         Ok(Remote {
-            pid,
+            pid: target.pid,
             options,
-            journals,
             kernel: KernelView::open().ok(),
         })
     }
@@ -210,11 +198,10 @@ impl Remote {
     /// Joins as many mappings as possible in the address range `range`.
     ///
     /// # Errors
-    /// [`RepairError::Maps`]; errors from stopping the process and from injecting the agent;
-    /// [`RepairError::Unfinished`] if an earlier repair of the process was interrupted, and
-    /// [`RepairError::AtWork`] or [`RepairError::AgentThere`] if another one is at work;
-    /// [`RepairError::PauseTooShort`]; [`RepairError::LeftStopped`] and
-    /// [`RepairError::LeftBehind`], after which [`Remote::resume`] tries again.
+    /// [`RepairError::Maps`]; errors from stopping the process and from starting the agent;
+    /// [`RepairError::AtWork`] if another repair is at work; [`RepairError::PauseTooShort`];
+    /// [`RepairError::Tracer`] if the tracing process was killed; [`RepairError::LeftBehind`], after
+    /// which [`Remote::resume`] tries again. In all cases the process runs, with all its pages.
     pub fn merge(&self, range: &Range<u64>) -> Result<Report, RepairError> {
         self.merge_with(range, &mut |_| ControlFlow::Continue(()))
     }
@@ -248,11 +235,14 @@ impl Remote {
         if of > 0 && progress(start).is_break() {
             report.left = of;
         } else if of > 0 {
-            let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
-            let (pace, copies) = (session.pace, self.options.copy_pages);
-            let executor = &mut RemoteExecutor(&mut session);
-            let done = driver::merge(executor, &runs, pace, copies, &mut report, progress);
-            session.end(done)?;
+            report = tracer::apart(self.pid, &mut |(_, done)| progress(done), |show| {
+                let mut session = Session::begin(self.pid, &self.options, self.way())?;
+                let (pace, copies) = (session.pace, self.options.copy_pages);
+                let executor = &mut RemoteExecutor(&mut session);
+                let show = &mut |progress| show((None, progress));
+                let done = driver::merge(executor, &runs, pace, copies, &mut report, show);
+                session.end(done.map(|()| report))
+            })?;
             report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
         }
         report.total = begun.elapsed();
@@ -308,101 +298,38 @@ impl Remote {
             };
             return Ok(would.into_iter().map(nothing).collect());
         }
-        let mut session = Session::begin(self.pid, &self.options, &self.journals)?;
-        let fits = session.pace.check();
-        let done = fits.and_then(|()| {
-            let fix = |&fix| {
-                let progress = &mut |done| progress(fix, done);
-                fix::make(&mut session, self.kernel.as_ref(), range, fix, progress)
-            };
-            fixes.iter().map(fix).collect()
-        });
-        session.end(done)
+        let progress = &mut |(fix, done): tracer::Shown| match fix {
+            Some(fix) => progress(fix, done),
+            None => ControlFlow::Continue(()),
+        };
+        tracer::apart(self.pid, progress, |show| {
+            let mut session = Session::begin(self.pid, &self.options, self.way())?;
+            let fits = session.pace.check();
+            let done = fits.and_then(|()| {
+                let fix = |&fix| {
+                    let show = &mut |done| show((Some(fix), done));
+                    fix::make(&mut session, self.kernel.as_ref(), range, fix, show)
+                };
+                fixes.iter().map(fix).collect()
+            });
+            session.end(done)
+        })
     }
 
-    /// Finishes an interrupted repair; returns false if there was none.
+    /// Removes what a killed repair has left in the process; returns false if there is nothing. The
+    /// process runs meanwhile, with all its pages.
     ///
     /// # Errors
-    /// Errors from stopping the process; [`RepairError::LeftStopped`] if pages could not be moved
-    /// back, [`RepairError::LeftBehind`] if the agent could not be removed.
+    /// Errors from stopping the process; [`RepairError::AtWork`] if the repair still runs;
+    /// [`RepairError::LeftBehind`] if the kernel refuses to unmap something.
     pub fn resume(&self) -> Result<bool, RepairError> {
-        let start = proc_status::start_time(self.pid)?;
-        let Some((mut journal, mut state)) = self.journals.open(start)? else {
-            return match Target::open(self.pid)?.has_agent() {
-                true => Err(RepairError::AgentThere(self.pid)),
-                false => Ok(false),
-            };
-        };
-        let target = self.finish(&mut journal, &mut state);
-        let cleared = target.and_then(|target| match state.agent {
-            Some(agent) => clear_up(&target, &mut journal, agent),
-            None => Ok(()),
-        });
-        match cleared {
-            Ok(()) => journal.remove().map_err(journal::failed).map(|()| true),
-            // No part of the repair remains in the process.
-            Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => {
-                journal.remove().map_err(journal::failed)?;
-                Err(error)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Completes the interrupted piece and resumes the process. The agent may remain in the
-    /// process.
-    fn finish(&self, journal: &mut Journal, state: &mut State) -> Result<Target, RepairError> {
-        let (path, owner) = (journal.path().display().to_string(), journal.owner());
-        let doubt = |why: String| {
-            let path = path.clone();
-            proc_status::ended_or(self.pid, RepairError::Journal { path, why })
-        };
-        trust::may_decide(self.pid, owner).map_err(doubt)?;
-        let target = Target::open(self.pid)?;
-        let has = |state: &State| state.agent.is_some_and(|agent| target.has(&agent));
-        if state.agent.is_some() && !has(state) && !state.clearing {
-            // Someone else has resumed the process, which now runs another program.
-            return Err(proc_status::ended_or(
-                self.pid,
-                RepairError::Replaced(self.pid),
-            ));
-        }
-        trust::check(self.pid, state).map_err(doubt)?;
-        let is_gone = state.agent.is_some() && !has(state);
-        if state.stopping.is_none() {
-            return Ok(target);
-        }
-        // The process may have changed or have executed another program since the first check.
-        let check = || {
-            trust::may_decide(self.pid, owner)
-                .and_then(|()| trust::check(self.pid, state))
-                .map_err(doubt)
-        };
-        let held = target.stop_again(state, journal, check)?;
-        if let (Some(agent), Some(piece)) = (state.agent, state.piece) {
-            move_back(&held, &agent, piece)?;
-            journal.whole().map_err(journal::failed)?;
-        }
-        if let (Some(agent), false) = (state.agent, state.guards.is_empty()) {
-            fix::finish_guards(&held, &agent, &state.guards)?;
-            journal.guarded().map_err(journal::failed)?;
-        }
-        let mut cleared = Ok(());
-        if let (Some(agent), true) = (state.agent, state.clearing) {
-            if !is_gone {
-                cleared = take_out(&held, journal, agent);
-            }
-            state.agent = None;
-        }
-        held.release(journal)?;
-        cleared.map(|()| target)
+        let goes_on = &mut |_| ControlFlow::Continue(());
+        tracer::apart(self.pid, goes_on, |_| {
+            session::sweep(&Target::open(self.pid)?)
+        })
     }
 }
 
-#[cfg(test)]
-mod forged_journal;
-#[cfg(test)]
-mod interrupted;
 #[cfg(test)]
 mod test_process;
 #[cfg(test)]

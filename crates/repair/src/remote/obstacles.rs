@@ -59,6 +59,7 @@ fn finish(run: &Run, parts: &mut Vec<VmRange>, left: &mut Vec<Run>) {
                 range: VmRange::new(first.start, last.end),
                 flags: run.flags,
                 anchored,
+                in_place: run.in_place,
                 parts,
             });
         }
@@ -79,6 +80,7 @@ mod tests {
             parts: (0..7).map(part).collect(),
             flags: VmFlags::READ,
             anchored,
+            in_place: false,
         };
         let mut kept = Kept::default();
         let stays = |of: VmRange| {

@@ -72,23 +72,17 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the runs of filled pages in `range` for which `wanted` returns true.
+    /// True if a page is in memory and mapped only once.
     ///
     /// # Errors
     /// The errors of [`Pages::of`].
-    pub(super) fn runs(
-        &self,
-        range: VmRange,
-        mut wanted: impl FnMut(Filled) -> bool,
-    ) -> Result<Vec<VmRange>, RepairError> {
-        let mut runs = Vec::new();
-        self.each(range, |page, filled| {
-            if wanted(filled) {
-                extend(&mut runs, page);
-            }
+    pub(super) fn is_own(&self, page: u64) -> Result<bool, RepairError> {
+        let mut own = false;
+        self.each(VmRange::new(page, page + PAGE), |_, filled| {
+            own = filled == Filled::Own;
             true
         })?;
-        Ok(runs)
+        Ok(own)
     }
 }
 

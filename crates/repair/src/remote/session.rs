@@ -1,80 +1,76 @@
-//! State of a repair of another process, from the first stop of the process to the last.
+//! A repair of a process, from the first stop to the last.
 //!
-//! The agent is injected once and removed at the end. Pieces are handled by
-//! [`executor`](super::executor).
+//! The first stop maps the scratch area and sets the mark; the last one removes both. In between,
+//! nothing of the repair needs to be remembered outside of the process: after each stop, the program
+//! has all of its pages at their addresses.
 
 use std::time::{Duration, Instant};
 
-use super::agent::{MOST_CALLS, clear_up, make_agent};
-use super::stop::LONGEST_REST;
-use super::stop::stop_patiently;
-use super::target::Target;
-use crate::attributes::Attributes;
-use crate::journal::{self, Agent, Journal, Journals};
-use crate::pace::Pace;
-use crate::piece::Room;
-use crate::plan::Limits;
-use crate::proc_status;
-use crate::{Options, RepairError, Way};
+use vmarea_linux_sys::agent;
+use vmarea_merge::types::VmRange;
 use vmarea_process::maps::{self, Query};
 
-/// A repair of a process, from the first stop of the process to the last.
+use super::program::Program;
+use super::scratch::{MOST_EXTENTS, MOST_PARTS, Scratch};
+use super::stop::{LONGEST_REST, Stopped, stop_patiently};
+use super::target::Target;
+use crate::pace::Pace;
+use crate::plan::{Limits, PAGE};
+use crate::proc_status;
+use crate::{Options, RepairError, Way};
+
+/// Lower bound for the time that stopped threads wait for a thread that has not stopped yet.
+const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_millis(20);
+/// Upper bound for the time that stopped threads wait for a thread that has not stopped yet.
+const LONGEST_STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Number of attempts to sweep up after a killed repair, whose agent may still be at work.
+const SWEEP_TRIES: u32 = 400;
+const SWEEP_REST: Duration = Duration::from_millis(25);
+
+/// A repair of a process.
 pub(super) struct Session {
     pub(super) pid: i32,
     pub(super) target: Target,
-    pub(super) journal: Journal,
-    pub(super) agent: Agent,
-    pub(super) attributes: Attributes,
+    pub(super) scratch: Scratch,
+    pub(super) way: Way,
     /// Limits the size of pieces.
     pub(super) pace: Pace,
+    pub(super) query: Option<Query>,
 }
 
 impl Session {
-    /// Begins a journal and injects the agent into the process.
+    /// Sweeps up after a killed repair, maps the scratch area, and measures a stop.
     ///
     /// # Errors
-    /// [`RepairError::Unfinished`], [`RepairError::AtWork`], [`RepairError::AgentThere`], and
-    /// errors from stopping the process. No part of the repair remains in the process, unless the
-    /// error says so.
-    pub(super) fn begin(
-        pid: i32,
-        options: &Options,
-        journals: &Journals,
-    ) -> Result<Session, RepairError> {
+    /// [`RepairError::AtWork`], and errors from stopping the process. Nothing of the repair remains
+    /// in the process.
+    pub(super) fn begin(pid: i32, options: &Options, way: Way) -> Result<Session, RepairError> {
         let target = Target::open(pid)?;
-        let attributes = Attributes::open(&pid.to_string()).map_err(RepairError::maps(pid))?;
-        let mut journal = begin_journal(&target, journals)?;
         if let Some(pause) = options.max_pause {
             target.set_stop_timeout((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
         }
-        let (agent, journal) = match put_in(&target, &mut journal, options.way) {
-            Ok((agent, Ok(()))) => (agent, journal),
-            Ok((agent, Err(error))) => {
-                end_journal(clear_up(&target, &mut journal, agent), journal)?;
-                return Err(error);
-            }
-            Err(error) => {
-                // If parts of the agent remain in the process, the journal is kept.
-                if !matches!(error, RepairError::LeftBehind { .. }) {
-                    let _ = journal.remove();
-                }
-                return Err(error);
-            }
+        sweep(&target)?;
+        let scratch = {
+            let mut stopped = stop_patiently(&target)?;
+            map_scratch(&mut stopped)?
         };
         let most = Limits {
-            parts: MOST_CALLS - 40,
-            bytes: Room { range: agent.room }.piece_bytes(),
+            parts: MOST_PARTS,
+            bytes: match way {
+                Way::Move => scratch.piece_bytes(),
+                Way::Copy => scratch.piece_bytes().min(MOST_EXTENTS as u64 * PAGE),
+            },
             part_bytes: 0,
         };
         let mut session = Session {
             pid,
+            query: Query::open(pid).ok(),
             target,
-            journal,
-            agent,
-            attributes,
-            pace: Pace::new(options.max_pause, most, agent.way, options.copy_pages),
+            scratch,
+            way,
+            pace: Pace::new(options.max_pause, most, way, options.copy_pages),
         };
-        match stop_time(&session.target, &mut session.journal) {
+        match session.stop_time() {
             Ok(time) => {
                 session.pace.set_base(time);
                 Ok(session)
@@ -83,97 +79,206 @@ impl Session {
         }
     }
 
-    /// Removes the agent from the process, unless another run needs it. `done` is the result of the
-    /// repair.
-    pub(super) fn end<T>(mut self, done: Result<T, RepairError>) -> Result<T, RepairError> {
-        let ended = match done {
-            // The process is left for another run, which needs the journal and the agent.
-            Err(RepairError::LeftStopped { .. }) => Ok(()),
-            // The process has ended, and the agent with it.
-            Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-                self.journal.remove().map_err(journal::failed)
-            }
-            _ => {
-                let cleared = clear_up(&self.target, &mut self.journal, self.agent);
-                end_journal(cleared, self.journal)
-            }
+    /// Removes what the repair has mapped. `done` is the result of the repair.
+    pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
+        let is_gone = |error: &RepairError| {
+            matches!(error, RepairError::Ended(_) | RepairError::Replaced(_))
         };
-        match done {
-            // All remaining parts of the repair were removed with the agent.
-            Err(RepairError::LeftBehind { .. }) if ended.is_ok() => {
-                Err(RepairError::NoRoom(self.pid))
+        let ended = match &done {
+            // The process has ended, and the scratch area with it.
+            Err(error) if is_gone(error) => Ok(()),
+            _ => sweep_own(&self.target, self.scratch.range()),
+        };
+        match ended {
+            Err(error) if is_gone(&error) => done,
+            ended => done.and_then(|done| ended.map(|()| done)),
+        }
+    }
+
+    /// Measures how long a stop lasts if an agent does nothing in it.
+    ///
+    /// The result is the shortest of several attempts, because the machine may be busy. A process
+    /// whose stops are long, because it has thousands of threads, is stopped only twice.
+    fn stop_time(&mut self) -> Result<Duration, RepairError> {
+        const TRIES: usize = 5;
+        const MOST: Duration = Duration::from_millis(50);
+        let (mut best, mut all) = (Duration::MAX, Duration::ZERO);
+        for tried in 0..TRIES {
+            if tried >= 2 && all > MOST {
+                break;
             }
-            done => done.and_then(|done| ended.map(|()| done)),
+            let begun = Instant::now();
+            self.stop_once()?;
+            let time = begun.elapsed();
+            (best, all) = (best.min(time), all + time);
+            if all > MOST {
+                std::thread::sleep(time.min(LONGEST_REST));
+            }
         }
+        Ok(best)
     }
-}
 
-/// Begins the journal for a process. Fails if the process contains parts of another repair.
-fn begin_journal(target: &Target, journals: &Journals) -> Result<Journal, RepairError> {
-    let pid = target.pid;
-    let start = proc_status::start_time(pid)?;
-    if journals.open(start)?.is_some() {
-        return Err(RepairError::Unfinished(pid));
+    fn stop_once(&mut self) -> Result<(), RepairError> {
+        self.make_places()?;
+        let mut stopped = stop_patiently(&self.target)?;
+        find_free(self.pid, &mut self.scratch, self.query.as_mut())?;
+        let mut program = Program::of_nothing(self.way);
+        stopped.run(&self.scratch, &mut program, None)?;
+        drop(stopped);
+        program.outcome(&self.target).map(|_| ())
     }
-    let journal = journals.create(start)?;
-    if target.has_agent() {
-        journal.remove().map_err(journal::failed)?;
-        return Err(RepairError::AgentThere(pid));
-    }
-    Ok(journal)
-}
 
-/// Stops the process for the first time and injects the agent. Also returns the result of resuming
-/// the process.
-fn put_in(
-    target: &Target,
-    journal: &mut Journal,
-    way: Option<Way>,
-) -> Result<(Agent, Result<(), RepairError>), RepairError> {
-    let held = stop_patiently(target, journal)?;
-    let made = make_agent(target, &held, journal, way);
-    let released = held.release(journal);
-    made.map(|agent| (agent, released))
-}
-
-/// Removes the journal if nothing remains to be finished.
-fn end_journal(cleared: Result<(), RepairError>, journal: Journal) -> Result<(), RepairError> {
-    match cleared {
-        Ok(()) | Err(RepairError::Ended(_) | RepairError::Replaced(_)) => {
-            journal.remove().map_err(journal::failed).and(cleared)
+    /// Makes sure that the scratch area has places for all threads. It is mapped anew if the program
+    /// has started many.
+    ///
+    /// # Errors
+    /// The errors of [`Session::begin`].
+    pub(super) fn make_places(&mut self) -> Result<(), RepairError> {
+        let threads = proc_status::tasks(self.pid)?.len();
+        if threads + 32 > self.scratch.places() {
+            sweep_own(&self.target, self.scratch.range())?;
+            self.scratch = map_scratch(&mut stop_patiently(&self.target)?)?;
         }
-        error => error,
+        Ok(())
     }
 }
 
-/// Lower bound for the time that stopped threads wait for a thread that has not stopped yet.
-const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_millis(20);
-/// Upper bound for the time that stopped threads wait for a thread that has not stopped yet.
-const LONGEST_STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Measures how long a stop lasts if nothing is done while the process is stopped.
+/// Makes sure that the addresses for pieces are free. All threads must be stopped.
 ///
-/// The measured time includes reading the list of mappings if single mappings cannot be queried.
-/// The result is the shortest of several attempts, because the machine may be busy. A process whose
-/// stops are long, because it has thousands of threads, is stopped only twice.
-fn stop_time(target: &Target, journal: &mut Journal) -> Result<Duration, RepairError> {
-    const TRIES: usize = 10;
-    const MOST: Duration = Duration::from_millis(50);
-    let (mut best, mut all) = (Duration::MAX, Duration::ZERO);
-    for tried in 0..TRIES {
-        if tried >= 2 && all > MOST {
-            break;
-        }
-        let begun = Instant::now();
-        let held = stop_patiently(target, journal)?;
-        if Query::open(target.pid).is_err() {
-            maps::read(target.pid).map_err(RepairError::maps(target.pid))?;
-        }
-        held.release(journal)?;
-        let time = begun.elapsed();
-        (best, all) = (best.min(time), all + time);
-        if all > MOST {
-            std::thread::sleep(time.min(LONGEST_REST));
+/// # Errors
+/// [`RepairError::Maps`].
+pub(super) fn find_free(
+    pid: i32,
+    scratch: &mut Scratch,
+    query: Option<&mut Query>,
+) -> Result<(), RepairError> {
+    let list = || maps::read(pid).map_err(RepairError::maps(pid));
+    let mappings = match query {
+        Some(_) => Vec::new(),
+        None => list()?,
+    };
+    if !scratch.is_free(query, &mappings) {
+        scratch.choose_free(&list()?);
+    }
+    Ok(())
+}
+
+/// Maps the scratch area of a stopped process, after it has been recorded in the mark.
+fn map_scratch(stopped: &mut Stopped<'_>) -> Result<Scratch, RepairError> {
+    let target = stopped.target;
+    let pid = target.pid;
+    if let Some(mark) = target.mark() {
+        let by = mark.at_work().flatten();
+        return Err(RepairError::AtWork { pid, by });
+    }
+    let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
+    let scratch = Scratch::choose(&mappings, stopped.threads.len());
+    let scratch = scratch.ok_or(RepairError::NoRoom(pid))?;
+    let tid = stopped.any_thread()?;
+    let forbidden = |_| proc_status::ended_or(pid, RepairError::Forbidden(pid));
+    target.set_mark(tid, scratch.range()).map_err(forbidden)?;
+    let mapped = map_parts(stopped, &scratch).and_then(|()| {
+        let mut code = agent::agent().to_vec();
+        code.resize(code.len().next_multiple_of(8), 0);
+        let tid = stopped.any_thread()?;
+        target.write_code(tid, &code, scratch.code.start).map_err(forbidden)
+    });
+    if mapped.is_err() {
+        remove(stopped, Some(scratch.range()))?;
+    }
+    mapped.map(|()| scratch)
+}
+
+fn map_parts(stopped: &mut Stopped<'_>, scratch: &Scratch) -> Result<(), RepairError> {
+    let pid = stopped.target.pid;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
+    for (range, prot) in [(scratch.code, read | exec), (scratch.table, read | write)] {
+        let (start, len) = (range.start, range.len_bytes());
+        let args = [start, len, prot as u64, kind as u64, u64::MAX, 0];
+        let at = stopped.call(libc::SYS_mmap, &args)?;
+        if at != start.cast_signed() {
+            return Err(match -at as i32 {
+                libc::ENOMEM | libc::EAGAIN => RepairError::NoRoom(pid),
+                libc::EPERM | libc::EACCES => RepairError::NoCode(pid),
+                errno => RepairError::System {
+                    what: "mapping memory in the process",
+                    cause: std::io::Error::from_raw_os_error(errno),
+                },
+            });
         }
     }
-    Ok(best)
+    let (start, len) = (scratch.range().start, scratch.range().len_bytes());
+    let advice = libc::MADV_DONTFORK as u64;
+    stopped.call(libc::SYS_madvise, &[start, len, advice])?;
+    Ok(())
+}
+
+/// Unmaps a range that the repair has mapped.
+///
+/// # Errors
+/// [`RepairError::LeftBehind`] if the kernel keeps refusing; the errors of [`Stopped::call`].
+pub(super) fn unmap(stopped: &mut Stopped<'_>, range: VmRange) -> Result<(), RepairError> {
+    let mut result = 0;
+    for _ in 0..8 {
+        result = stopped.call(libc::SYS_munmap, &[range.start, range.len_bytes()])?;
+        if result == 0 {
+            return Ok(());
+        }
+    }
+    Err(RepairError::LeftBehind {
+        pid: stopped.target.pid,
+        cause: std::io::Error::from_raw_os_error(-result as i32),
+    })
+}
+
+/// Unmaps a scratch area, if there is one, and removes the mark.
+fn remove(stopped: &mut Stopped<'_>, scratch: Option<VmRange>) -> Result<(), RepairError> {
+    let pid = stopped.target.pid;
+    if let Some(range) = scratch {
+        unmap(stopped, range)?;
+    }
+    let tid = stopped.any_thread()?;
+    let removed = stopped.target.remove_mark(tid);
+    removed.map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))
+}
+
+/// Removes the scratch area of this repair.
+fn sweep_own(target: &Target, range: VmRange) -> Result<(), RepairError> {
+    remove(&mut stop_patiently(target)?, Some(range))
+}
+
+/// Removes what a killed repair has left in the process; returns false if there is nothing. Waits
+/// until an agent that is still at work has finished.
+///
+/// # Errors
+/// [`RepairError::AtWork`] if the repair that left the mark still runs; errors from stopping the
+/// process.
+pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
+    for _ in 0..SWEEP_TRIES {
+        let Some(mark) = target.mark() else {
+            return Ok(false);
+        };
+        if let (Some(by), false) = (mark.at_work(), mark.is_own()) {
+            return Err(RepairError::AtWork {
+                pid: target.pid,
+                by,
+            });
+        }
+        let mut stopped = stop_patiently(target)?;
+        let is_ours = |pc: u64| target.is_in_stub(pc) || mark.scratch.contains(pc);
+        let is_busy = stopped.threads.iter().any(|t| is_ours(t.registers.pc()));
+        if is_busy {
+            drop(stopped);
+            std::thread::sleep(SWEEP_REST);
+            continue;
+        }
+        let mappings = maps::read(target.pid).map_err(RepairError::maps(target.pid))?;
+        let is_mapped = Scratch::is_mapped(mark.scratch, &mappings);
+        return remove(&mut stopped, is_mapped.then_some(mark.scratch)).map(|()| true);
+    }
+    Err(RepairError::AtWork {
+        pid: target.pid,
+        by: None,
+    })
 }

@@ -1,4 +1,4 @@
-//! The process under repair: checks, access to its memory, and the agent's code.
+//! The process under repair: checks before anything is changed, and access to its memory.
 //!
 //! The code that stops the process is in [`stop`](super::stop).
 
@@ -8,32 +8,34 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::RepairError;
-use crate::journal::Agent;
-use crate::plan::PAGE;
-use crate::proc_status::{self, is_32_bit, read_status};
-use vmarea_linux_sys::inject::{self, Seccomp};
-use vmarea_process::maps::{self, MapName};
+use vmarea_linux_sys::agent::{self, STUB_BYTES};
+use vmarea_linux_sys::inject::Seccomp;
+use vmarea_linux_sys::ptrace;
+use vmarea_merge::types::VmRange;
 use vmarea_process::processes;
 
+use super::mark::{self, Mark};
+use super::vdso;
+use crate::RepairError;
+use crate::proc_status::{self, is_32_bit, read_status};
+
 /// Default maximum time for a thread to stop.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Mark at the end of the agent's code page. Every later version must use the same mark.
-const MARK: &[u8; 16] = b"vmarea's agent\0\0";
-const MARK_AT: u64 = PAGE - MARK.len() as u64;
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A process that can be stopped.
 #[derive(Debug)]
 pub(super) struct Target {
+    /// Id of the process, or of one of its threads if its first thread has exited: `/proc` shows the
+    /// memory of any thread that lives.
     pub(super) pid: i32,
     pub(super) seccomp: Seccomp,
     pub(super) memory: File,
-    /// Address of a system-call instruction in the process.
-    pub(super) syscall: u64,
+    /// Unused bytes of the vDSO: the mark, then the stub.
+    slack: VmRange,
     /// Maximum time for a thread to stop. The other threads of the process are stopped meanwhile.
     pub(super) stop_timeout: Cell<Duration>,
     /// Id of the newest process at the time of the last check for processes that share the memory.
-    pub(super) looked_at: Cell<i32>,
+    looked_at: Cell<i32>,
     /// Threads that were asked to stop and did not stop in time. They are still traced, because
     /// only a stopped thread can be detached.
     pub(super) late: RefCell<Vec<i32>>,
@@ -45,6 +47,9 @@ impl Target {
     /// # Errors
     /// A separate error for each reason, which says what to do.
     pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
+        if !agent::IS_SUPPORTED {
+            return Err(RepairError::Unsupported);
+        }
         if !processes::numbers_are_ours() {
             return Err(RepairError::ForeignNumbers(pid));
         }
@@ -64,6 +69,9 @@ impl Target {
         if is_32_bit(pid) {
             return Err(RepairError::Bits32(pid));
         }
+        if proc_status::has_shadow_stack(pid) {
+            return Err(RepairError::ShadowStack(pid));
+        }
         // Read before the check, so that processes started in between are checked again later.
         let looked_at = Cell::new(proc_status::last_process());
         if let Some(other) = proc_status::shares_memory(pid) {
@@ -79,17 +87,16 @@ impl Target {
         } else {
             Seccomp::None
         };
-        let mut target = Target {
+        let slack = find_slack_in_time(pid, &memory)?;
+        Ok(Target {
             pid,
             seccomp,
             memory,
-            syscall: 0,
+            slack,
             stop_timeout: Cell::new(STOP_TIMEOUT),
             looked_at,
             late: RefCell::default(),
-        };
-        target.syscall = target.find_syscall_in_time()?;
-        Ok(target)
+        })
     }
 
     /// Sets the maximum time for a thread to stop.
@@ -97,82 +104,111 @@ impl Target {
         self.stop_timeout.set(stop_timeout);
     }
 
-    /// True if the agent of an earlier run is still in the process.
-    pub(super) fn has(&self, agent: &Agent) -> bool {
-        let mut mark = [0; MARK.len()];
-        let read = self.memory.read_exact_at(&mut mark, agent.code + MARK_AT);
-        read.is_ok() && mark == *MARK
+    /// Returns the address of the stub.
+    pub(super) fn stub(&self) -> u64 {
+        self.slack.start + mark::BYTES
     }
 
-    /// True if the process contains the agent of any repair.
-    pub(super) fn has_agent(&self) -> bool {
-        let mappings = maps::read(self.pid).unwrap_or_default();
-        mappings.iter().any(|m| {
-            let mut mark = [0; MARK.len()];
-            let is_page = m.end - m.start == PAGE && m.ino == 0 && m.perms.exec && !m.perms.write;
-            is_page
-                && self
-                    .memory
-                    .read_exact_at(&mut mark, m.start + MARK_AT)
-                    .is_ok()
-                && mark == *MARK
-        })
+    /// Returns the mark of a repair; `None` if there is none.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        Mark::read(self.pid, &self.memory, self.slack.start)
     }
 
-    /// Writes the agent's code to its page, with the mark at the end of the page.
+    /// Writes the mark of this repair, with which the stub may be used. A thread must be stopped.
     ///
     /// # Errors
-    /// Errors from writing to `/proc/PID/mem`.
-    pub(super) fn put_code(&self, code: u64) -> io::Result<()> {
-        self.write(inject::agent_code(), code)?;
-        self.write(MARK, code + MARK_AT)
+    /// Errors from writing to the process.
+    pub(super) fn set_mark(&self, tid: i32, scratch: VmRange) -> io::Result<()> {
+        let bytes = Mark::of(self.pid, scratch).bytes();
+        self.write_code(tid, &bytes, self.slack.start)
     }
 
-    /// Like [`find_syscall`](Self::find_syscall), but retries: while the kernel is still loading
-    /// the program, some mappings, such as the vDSO, may be missing.
-    fn find_syscall_in_time(&self) -> Result<u64, RepairError> {
-        for _ in 0..100 {
-            match self.find_syscall() {
-                Err(RepairError::NoSyscall(_)) => std::thread::sleep(Duration::from_millis(1)),
-                found => return found,
-            }
-        }
-        self.find_syscall()
+    /// Removes the mark and the stub.
+    ///
+    /// # Errors
+    /// Errors from writing to the process.
+    pub(super) fn remove_mark(&self, tid: i32) -> io::Result<()> {
+        let bytes = [0; (mark::BYTES + STUB_BYTES) as usize];
+        self.write_code(tid, &bytes, self.slack.start)
     }
 
-    /// Returns the address of a system-call instruction in the process.
-    fn find_syscall(&self) -> Result<u64, RepairError> {
-        let wanted = inject::syscall_instruction();
-        let mut mappings = maps::read(self.pid).map_err(|_| RepairError::Ended(self.pid))?;
-        mappings.retain(|m| m.perms.exec && m.perms.read);
-        // The vDSO contains such an instruction, and programs do not change the vDSO.
-        mappings.sort_by_key(|m| !matches!(&m.name, MapName::Special(name) if name == "[vdso]"));
-        let mut readable = false;
-        for mapping in mappings {
-            let len = (mapping.end - mapping.start).min(4 << 20) as usize;
-            let mut bytes = vec![0; len];
-            let got = self.memory.read_at(&mut bytes, mapping.start).unwrap_or(0);
-            readable |= got > 0;
-            let found = bytes[..got].windows(wanted.len()).position(|w| w == wanted);
-            if let Some(at) = found {
-                return Ok(mapping.start + at as u64);
-            }
+    /// True if a thread at `pc` executes the stub.
+    pub(super) fn is_in_stub(&self, pc: u64) -> bool {
+        (self.stub()..self.slack.end).contains(&pc)
+    }
+
+    /// Checks that the process still has the address space that was opened. Also checks that no
+    /// other process shares the address space. All threads must be stopped.
+    ///
+    /// # Errors
+    /// [`RepairError::Replaced`], [`RepairError::SharedMemory`].
+    pub(super) fn is_same(&self) -> Result<(), RepairError> {
+        // The descriptor refers to the address space, and remains open after the process has
+        // replaced it.
+        let read = self.memory.read_at(&mut [0], self.slack.start);
+        if read.unwrap_or(0) == 0 {
+            return Err(RepairError::Replaced(self.pid));
         }
-        // If no memory can be read, the process is about to execute another program or to end.
-        Err(match readable {
-            true => RepairError::NoSyscall(self.pid),
-            false => proc_status::ended_or(self.pid, RepairError::Replaced(self.pid)),
-        })
+        let last = proc_status::last_process();
+        if let Some(other) = proc_status::shares_memory_since(self.pid, self.looked_at.get(), last)
+        {
+            return Err(RepairError::SharedMemory {
+                pid: self.pid,
+                other,
+            });
+        }
+        self.looked_at.set(last);
+        Ok(())
     }
 
     /// Fills an empty page by writing a zero to it; returns false if the kernel does not permit the
     /// write.
-    pub(super) fn touch(&self, page: u64) -> bool {
-        self.write(&[0], page).is_ok()
+    pub(super) fn touch(&self, tid: i32, page: u64) -> bool {
+        self.write_code(tid, &[0; 8], page).is_ok()
     }
 
-    /// Writes to the memory of the process, regardless of the memory's protection.
+    /// Writes to memory that is writable for the process.
+    ///
+    /// # Errors
+    /// Errors from writing to `/proc/PID/mem`.
     pub(super) fn write(&self, bytes: &[u8], address: u64) -> io::Result<()> {
         self.memory.write_all_at(bytes, address)
+    }
+
+    /// Writes to memory regardless of its protection; the number of bytes is a multiple of eight.
+    /// Thread `tid` must be stopped: where the kernel does not let `/proc/PID/mem` ignore the
+    /// protection (`proc_mem.force_override`), `ptrace` writes word by word.
+    ///
+    /// # Errors
+    /// Errors from writing to the process.
+    pub(super) fn write_code(&self, tid: i32, bytes: &[u8], address: u64) -> io::Result<()> {
+        if self.write(bytes, address).is_ok() {
+            return Ok(());
+        }
+        let (words, rest) = bytes.as_chunks::<8>();
+        assert!(rest.is_empty(), "whole words");
+        for (n, word) in words.iter().enumerate() {
+            ptrace::poke(tid, address + 8 * n as u64, u64::from_ne_bytes(*word))?;
+        }
+        Ok(())
+    }
+}
+
+/// Like [`vdso::slack`], but retries: while the kernel is still loading the program, some mappings,
+/// such as the vDSO, may be missing.
+fn find_slack_in_time(pid: i32, memory: &File) -> Result<VmRange, RepairError> {
+    let fits = |slack: &VmRange| slack.len_bytes() >= mark::BYTES + STUB_BYTES;
+    for _ in 0..100 {
+        if let Some(slack) = vdso::slack(pid, memory) {
+            return Some(slack).filter(fits).ok_or(RepairError::NoSlack(pid));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // If no memory can be read, the process is about to execute another program or to end.
+    let mapped = vmarea_process::maps::read(pid).unwrap_or_default();
+    let is_readable = |start: u64| memory.read_at(&mut [0], start).unwrap_or(0) > 0;
+    match mapped.iter().any(|mapping| is_readable(mapping.start)) {
+        true => Err(RepairError::NoSlack(pid)),
+        false => Err(proc_status::ended_or(pid, RepairError::Replaced(pid))),
     }
 }

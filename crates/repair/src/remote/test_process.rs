@@ -5,13 +5,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use vmarea_merge::types::{VmFlags, VmRange};
 
-use super::agent::{make_agent, take_out};
-use super::injector::StoppedProcess;
-use super::target::Target;
-use crate::journal::{Agent, Journal};
+use super::session::Session;
 use crate::plan::{PAGE, Piece};
-use crate::proc_status;
-use crate::{Way, can_repair_itself};
+use crate::{Options, Way, can_repair_itself};
 use vmarea_process::maps;
 
 pub(super) const PARTS: u64 = 6;
@@ -79,6 +75,7 @@ impl Heap {
             parts: (0..PARTS).map(|n| VmRange::new(at(n), at(n + 1))).collect(),
             flags: VmFlags::READ | VmFlags::WRITE | VmFlags::MAYRWX | VmFlags::ACCOUNT,
             left: 0,
+            in_place: false,
         }
     }
 
@@ -105,60 +102,13 @@ impl Drop for Heap {
     }
 }
 
-/// A test process that contains the agent.
-pub(super) struct Bench {
-    pub(super) heap: Heap,
-    pub(super) target: Target,
-    pub(super) journal: Journal,
-    pub(super) folder: tempfile::TempDir,
-}
-
-impl Bench {
-    pub(super) fn new() -> Bench {
-        let heap = Heap::start();
-        let folder = tempfile::tempdir().expect("a folder");
-        let start = proc_status::start_time(heap.pid()).expect("it runs");
-        let journal = Journal::create(folder.path(), heap.pid(), start).expect("a journal");
-        let target = Target::open(heap.pid()).expect("it can be repaired");
-        Bench {
-            heap,
-            target,
-            journal,
-            folder,
-        }
-    }
-
-    pub(super) fn agent(&mut self, way: Way) -> Agent {
-        let held = self.target.stop(&mut self.journal).expect("it stops");
-        let agent = make_agent(&self.target, &held, &mut self.journal, Some(way));
-        held.release(&mut self.journal).expect("it runs on");
-        agent.expect("tools")
-    }
-
-    pub(super) fn take_out(&mut self, agent: Agent) {
-        let held = self.target.stop(&mut self.journal).expect("it stops");
-        take_out(&held, &mut self.journal, agent).expect("nothing stays");
-        held.release(&mut self.journal).expect("it runs on");
-    }
+/// Begins the repair of a test process.
+pub(super) fn begin(heap: &Heap, way: Way) -> Session {
+    Session::begin(heap.pid(), &Options::default(), way).expect("it can be repaired")
 }
 
 pub(super) fn may_repair() -> bool {
     let may = can_repair_itself();
     may.inspect_err(|error| eprintln!("skipped: {error}"))
         .is_ok()
-}
-
-/// Calls `with` while a test process is stopped. The process has created its mappings and contains
-/// an agent that moves pages.
-pub(super) fn while_it_stands(with: impl FnOnce(&Heap, &StoppedProcess<'_>, Agent)) {
-    if !may_repair() {
-        return;
-    }
-    let mut bench = Bench::new();
-    bench.heap.ask("make");
-    let agent = bench.agent(Way::Move);
-    let held = bench.target.stop(&mut bench.journal).expect("it stops");
-    with(&bench.heap, &held, agent);
-    held.release(&mut bench.journal).expect("it runs on");
-    bench.take_out(agent);
 }

@@ -13,7 +13,6 @@ use crate::outputs::{JsonArg, Outputs};
 use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmarea_explain::detail::fresh_mapping_lacks;
 use vmarea_explain::estimate::{Cost, Work, fits, pause_needed_ms};
@@ -30,7 +29,7 @@ const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 /// out, puts a fresh mapping in place, and moves the pages back (before Linux 6.8 it copies them).
 /// The merge is done in steps, and each step stops the process for at most --max-pause. Ctrl-C
 /// (SIGINT), SIGTERM and SIGHUP end the merge after the step at hand. If this command is killed
-/// (SIGKILL) during a step, the process stays stopped until --resume finishes the step.
+/// (SIGKILL) during a step, the step is finished all the same, and the process runs on.
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
@@ -41,8 +40,8 @@ pub struct Merge {
     #[arg(long)]
     apply: bool,
 
-    /// Finish the step in which an earlier merge was killed, let the process run, and say what is
-    /// left to merge
+    /// Remove what a killed merge has left in the process (two small mappings), and say what is left
+    /// to merge. The next merge does the same
     #[arg(long, conflicts_with_all = ["apply", "range", "copy", "fix", "json"])]
     resume: bool,
 
@@ -75,10 +74,6 @@ pub struct Merge {
     #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
     fix: Vec<Fix>,
 
-    /// Folder of the journal (default: /var/tmp/vmarea-UID)
-    #[arg(long, value_name = "FOLDER")]
-    journal: Option<PathBuf>,
-
     #[command(flatten)]
     json: JsonArg,
 }
@@ -92,8 +87,7 @@ impl Merge {
             way: self.by,
             ..Options::default()
         };
-        let remote = Remote::new(self.pid, options, self.journal.clone());
-        let remote = remote.map_err(failure)?;
+        let remote = Remote::new(self.pid, options).map_err(failure)?;
         if self.resume {
             return self.finish(console, &remote);
         }
@@ -229,11 +223,11 @@ impl Merge {
         Ok(fixes)
     }
 
-    /// Finishes the step in which an earlier merge was killed.
+    /// Removes what a killed merge has left in the process.
     fn finish(&self, console: &Console, remote: &Remote) -> Result {
         let pid = self.pid;
         if !remote.resume().map_err(failure)? {
-            let nothing = anyhow!("no merge of process {pid} was interrupted");
+            let nothing = anyhow!("no killed merge has left anything in process {pid}");
             return Err(Failure::new(Status::NothingToDo, nothing));
         }
         let left = match remote.survey(&(0..u64::MAX), &[]) {
@@ -250,7 +244,7 @@ impl Merge {
             Err(error) => error.to_string(),
         };
         console.note(&format!(
-            "the interrupted step is finished, and process {pid} runs; {left}"
+            "what a killed merge had left in process {pid} is removed; {left}"
         ));
         Ok(Exit::Ok)
     }

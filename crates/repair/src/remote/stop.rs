@@ -1,0 +1,328 @@
+//! Stops all threads of another process by trap stops, and lets them go.
+//!
+//! Threads are stopped by `PTRACE_SEIZE` and `PTRACE_INTERRUPT` only. No signal is sent, and none is
+//! believed to come from here: a signal that arrives meanwhile is delivered. A process that was in
+//! group-stop, or that enters it meanwhile, is in group-stop afterwards.
+//!
+//! # Picture
+//! ```text
+//! seize, interrupt all ─▶ again, until there is no new thread ─▶ … ─▶ own registers, mask ─▶ detach
+//! ```
+
+use std::time::{Duration, Instant};
+
+use vmarea_linux_sys::agent::{Dispatch, Restored};
+use vmarea_linux_sys::inject::{self, Registers, Seccomp, Wait};
+use vmarea_linux_sys::own_process::Prompt;
+use vmarea_linux_sys::ptrace::{self, Resume};
+use vmarea_linux_sys::syscall_restart::Waited;
+
+use super::rseq;
+use super::target::Target;
+use crate::RepairError;
+use crate::proc_status::{self, has_ended, tasks};
+
+/// Maximum time for which the process runs between two pieces. Below this limit, the process runs
+/// for as long as it was stopped.
+pub(super) const LONGEST_REST: Duration = Duration::from_millis(500);
+/// Maximum time that one call, or a piece, spends in the kernel.
+pub(super) const WORK_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Maximum number of attempts to seize a thread.
+const SEIZE_TRIES: u32 = 10;
+/// Maximum number of attempts to stop a process, with a pause after each.
+const TRIES: u32 = 60;
+const REST: Duration = Duration::from_millis(25);
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// A thread at a trap stop or in group-stop, and what the program must find unchanged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thread {
+    pub(super) tid: i32,
+    pub(super) registers: Registers,
+    mask: u64,
+    pub(super) dispatch: Dispatch,
+    /// True while the thread's registers lead to a stub.
+    away: bool,
+}
+
+/// A process all of whose threads are stopped. Dropping the value lets it go.
+#[derive(Debug)]
+pub(super) struct Stopped<'a> {
+    pub(super) target: &'a Target,
+    pub(super) threads: Vec<Thread>,
+    /// Agents that have finished, and whose end nobody needs to wait for.
+    pub(super) ending: Vec<i32>,
+    /// Keeps the priority of the repairing thread raised, because the whole stopped process waits
+    /// for that thread.
+    _prompt: Prompt,
+}
+
+/// Stops a process, and retries if a thread does not stop. Such a thread most likely waits in
+/// `vfork` for its child, which will soon execute a program.
+///
+/// # Errors
+/// The errors of [`Target::stop`].
+pub(super) fn stop_patiently(target: &Target) -> Result<Stopped<'_>, RepairError> {
+    let mut tries = 1;
+    loop {
+        match target.stop() {
+            Err(RepairError::CannotStop { .. } | RepairError::SharedMemory { .. })
+                if tries < TRIES =>
+            {
+                tries += 1;
+                target.rest(REST);
+            }
+            held => return held,
+        }
+    }
+}
+
+impl Target {
+    /// Stops every thread, and checks that this is still the process that was opened.
+    ///
+    /// # Errors
+    /// [`RepairError::Forbidden`], [`RepairError::Ended`], [`RepairError::Replaced`],
+    /// [`RepairError::CannotStop`], [`RepairError::SharedMemory`]; nothing is stopped then.
+    pub(super) fn stop(&self) -> Result<Stopped<'_>, RepairError> {
+        let prompt = Prompt::begin();
+        let tids = self.stop_all()?;
+        let threads = tids.iter().filter_map(|&tid| Thread::of(tid)).collect();
+        let stopped = Stopped {
+            target: self,
+            threads,
+            ending: Vec::new(),
+            _prompt: prompt,
+        };
+        self.is_same()?;
+        Ok(stopped)
+    }
+
+    /// Seizes and stops threads until the list of threads contains no new thread.
+    fn stop_all(&self) -> Result<Vec<i32>, RepairError> {
+        let mut threads: Vec<i32> = Vec::new();
+        loop {
+            let mut asked = Vec::new();
+            if let Err(error) = self.stop_others(&mut threads, &mut asked) {
+                let others = asked.iter().filter(|tid| !threads.contains(tid));
+                let all: Vec<i32> = threads.iter().chain(others).copied().collect();
+                self.let_go(&all);
+                return Err(error);
+            }
+            if threads.is_empty() {
+                return Err(RepairError::Ended(self.pid));
+            }
+            if asked.is_empty() {
+                return Ok(threads);
+            }
+        }
+    }
+
+    /// Stops the threads that are not in `threads`, and adds them to `threads`. Every thread that
+    /// was seized is also added to `asked`.
+    ///
+    /// All threads are asked to stop before this function waits for any of them, so they stop in
+    /// parallel.
+    fn stop_others(
+        &self,
+        threads: &mut Vec<i32>,
+        asked: &mut Vec<i32>,
+    ) -> Result<(), RepairError> {
+        for tid in tasks(self.pid)? {
+            if !threads.contains(&tid) && self.ask(tid)? {
+                asked.push(tid);
+            }
+        }
+        for &tid in asked.iter() {
+            if self.wait_for(tid, self.stop_timeout.get())? {
+                threads.push(tid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Detaches threads that were asked to stop. Threads that have not stopped yet, or are running
+    /// again, are recorded as late and detached later.
+    fn let_go(&self, threads: &[i32]) {
+        for &tid in threads {
+            if inject::detach(tid).is_err() && !has_ended(self.pid, tid) {
+                let _ = inject::interrupt(tid);
+                self.late.borrow_mut().push(tid);
+            }
+        }
+    }
+
+    /// Sleeps for `time`, and detaches late threads as soon as they stop.
+    pub(super) fn rest(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let late = self.late.take();
+        for &tid in &late {
+            let left = until.saturating_duration_since(Instant::now());
+            // `let_go` below finds out whether the thread has stopped.
+            let _ = self.wait_for(tid, left);
+        }
+        self.let_go(&late);
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+    }
+
+    /// Seizes one thread and asks it to stop; false if the thread has ended, or works for the kernel
+    /// alone.
+    fn ask(&self, tid: i32) -> Result<bool, RepairError> {
+        let is_late = self.late.borrow().contains(&tid);
+        if is_late {
+            self.late.borrow_mut().retain(|&late| late != tid);
+            return Ok(true);
+        }
+        for _ in 0..SEIZE_TRIES {
+            let Err(error) = inject::seize(tid, self.seccomp) else {
+                return Ok(inject::interrupt(tid).is_ok());
+            };
+            let is_gone = error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid);
+            // A worker of an io_uring runs no code of the program, and waits for a page that is out.
+            if is_gone || proc_status::is_worker(self.pid, tid) {
+                return Ok(false);
+            }
+            // The thread or its tracer is about to exit.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.seccomp == Seccomp::Suspend && inject::seize(tid, Seccomp::None).is_ok() {
+            // The thread is seized now, but continues when this process ends, which is soon.
+            return Err(RepairError::Seccomp(self.pid));
+        }
+        Err(proc_status::ended_or(
+            self.pid,
+            RepairError::Forbidden(self.pid),
+        ))
+    }
+
+    /// Waits until a thread has stopped; false if it has ended.
+    fn wait_for(&self, tid: i32, stop_timeout: Duration) -> Result<bool, RepairError> {
+        loop {
+            match inject::wait(tid, stop_timeout) {
+                Some(Wait::Trap | Wait::GroupStop) => return Ok(true),
+                Some(Wait::Ended) => return Ok(false),
+                // A signal arrived first. It is delivered, and the stop follows.
+                Some(Wait::Signal(signal)) => {
+                    let _ = ptrace::resume(tid, Resume::Continue, signal);
+                }
+                Some(Wait::Syscall | Wait::Clone | Wait::Ending) => {
+                    let _ = ptrace::resume(tid, Resume::Continue, 0);
+                }
+                None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
+            }
+        }
+    }
+
+    /// Runs a stopped thread until a stop that is wanted. A signal that arrives first is delivered.
+    /// If it stops the process, this thread is taken out of the group-stop again.
+    ///
+    /// # Errors
+    /// [`RepairError::Ended`]; [`RepairError::CannotStop`] if the thread stays in the kernel.
+    pub(super) fn follow(
+        &self,
+        tid: i32,
+        how: Resume,
+        wanted: impl Fn(Wait) -> bool,
+    ) -> Result<Wait, RepairError> {
+        let ended = |_| RepairError::Ended(self.pid);
+        let mut signal = 0;
+        loop {
+            ptrace::resume(tid, how, signal).map_err(ended)?;
+            signal = match inject::wait(tid, WORK_TIMEOUT) {
+                Some(stop) if wanted(stop) => return Ok(stop),
+                Some(Wait::Ended) => return Err(RepairError::Ended(self.pid)),
+                Some(Wait::Signal(signal)) => signal,
+                Some(_) => 0,
+                None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
+            };
+        }
+    }
+}
+
+impl Thread {
+    /// Returns the state of a stopped thread; `None` if it has been killed.
+    fn of(tid: i32) -> Option<Thread> {
+        Some(Thread {
+            tid,
+            registers: inject::registers(tid).ok()?,
+            mask: inject::mask(tid).ok()?,
+            dispatch: inject::dispatch(tid),
+            away: false,
+        })
+    }
+
+    /// Returns what a stub must restore. A restartable sequence is aborted, as by a preemption.
+    pub(super) fn restored(&self, target: &Target) -> Restored {
+        let registers = rseq::aborted(self.tid, &target.memory, &self.registers);
+        Restored {
+            registers: registers.unwrap_or(self.registers),
+            mask: self.mask,
+            dispatch: self.dispatch,
+        }
+    }
+
+    /// Directs the thread to the stub at `place`, which restores it by itself. Setting the registers
+    /// is the step that counts: if this process is killed before, nothing has happened, and after
+    /// it the stub does the rest.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread was killed.
+    pub(super) fn send_to(&mut self, place: u64) -> std::io::Result<()> {
+        self.away = true;
+        inject::set_registers(self.tid, &self.registers.at(place))?;
+        inject::set_mask(self.tid, ALL_SIGNALS)?;
+        if self.dispatch.mode != 0 {
+            inject::set_dispatch(self.tid, &Dispatch::default())?;
+        }
+        Ok(())
+    }
+
+    /// Gives the thread, at a trap stop, its own state again, of which `registers` may have changed.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread was killed.
+    pub(super) fn bring_back(&mut self) -> std::io::Result<()> {
+        inject::set_mask(self.tid, self.mask)?;
+        if self.dispatch.mode != 0 {
+            inject::set_dispatch(self.tid, &self.dispatch)?;
+        }
+        inject::set_registers(self.tid, &self.registers)?;
+        self.away = false;
+        Ok(())
+    }
+
+    /// True while the thread's registers lead to a stub.
+    pub(super) fn is_away(&self) -> bool {
+        self.away
+    }
+
+    /// Lets the thread go. A call that only the stop has interrupted is repeated.
+    fn let_go(&mut self) {
+        let repeats = self.registers.make_again(Waited::Perhaps);
+        if self.away || repeats {
+            // This fails only if the thread was killed.
+            let _ = self.bring_back();
+        }
+        let _ = ptrace::detach(self.tid, 0);
+    }
+}
+
+impl Stopped<'_> {
+    /// Leaves the threads in their stubs when they are let go.
+    pub(super) fn leave_parked(&mut self) {
+        for thread in self.threads.drain(..) {
+            let _ = ptrace::detach(thread.tid, 0);
+        }
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.threads.iter_mut().for_each(Thread::let_go);
+        for &tid in &self.ending {
+            while inject::wait(tid, WORK_TIMEOUT).is_some_and(|stop| stop != Wait::Ended) {
+                let _ = ptrace::resume(tid, Resume::Continue, 0);
+            }
+        }
+    }
+}

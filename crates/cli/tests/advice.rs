@@ -22,18 +22,14 @@ fn explained(pid: i32) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON alone")
 }
 
-/// Runs the command as a shell would, with its own journal and a `--max-pause` for busy machines.
+/// Runs the command as a shell would, with a `--max-pause` for busy machines.
 fn run(command: &str) -> std::process::Output {
-    let folder = tempfile::tempdir().unwrap();
     let words = command.strip_prefix("vmarea ").expect("a command of ours");
     let mut shell = Command::new("sh");
     shell
         .arg("-c")
-        .arg(format!(
-            "exec \"$0\" {words} --max-pause 1s --journal \"$1\""
-        ))
-        .arg(VMAREA)
-        .arg(folder.path().join("journal"));
+        .arg(format!("exec \"$0\" {words} --max-pause 1s"))
+        .arg(VMAREA);
     leash::output(&mut shell).unwrap()
 }
 
@@ -164,7 +160,6 @@ fn explain_counts_what_a_merge_plans() {
         false => (AskKernel::Never, Smaps::Always),
     };
     let program = Program::compile();
-    let folder = tempfile::tempdir().unwrap();
     let options = Options {
         copy_pages: u64::MAX,
         ..Options::default()
@@ -181,8 +176,7 @@ fn explain_counts_what_a_merge_plans() {
             let remedy = boundary.remedy;
             remedy.is_some_and(Remedy::takes_pages)
         });
-        let journals = Some(folder.path().to_owned());
-        let remote = match Remote::new(case.pid, options, journals) {
+        let remote = match Remote::new(case.pid, options) {
             Ok(remote) => remote,
             Err(error) => return eprintln!("skipped: {error}"),
         };

@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::heap::{self, Heap, complaint, may_merge};
 use support::leash::{self, Leashed};
+use support::target::left_by_merges;
 use support::{Nobody, VMAREA};
 
 /// Program with 500 mappings that can become one; waits for a line, then checks every byte.
@@ -61,7 +62,7 @@ fn a_dry_run_changes_nothing_and_a_merge_no_byte() {
     assert!(complaint(&again).contains("nothing to merge"));
     let resume = heap.merge(&["--resume"]);
     assert_eq!(resume.status.code(), Some(4), "{resume:?}");
-    assert_eq!(std::fs::read_dir(heap.journals()).unwrap().count(), 0);
+    assert_eq!(left_by_merges(&heap.pid()), 0);
 }
 
 #[test]
@@ -192,8 +193,7 @@ fn a_process_in_a_namespace_of_its_own_is_merged() {
     // The program is the child of `unshare`.
     let children = format!("/proc/{0}/task/{0}/children", heap.pid());
     let pid = std::fs::read_to_string(children).unwrap().trim().to_owned();
-    let journals = heap.journals().display().to_string();
-    let base = ["-p", &pid, "--range", &heap.range, "--journal", &journals];
+    let base = ["-p", &pid, "--range", &heap.range];
     let output = merge(&[&base[..], &["--apply", "--max-pause", "1s"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(heap.ask("look"), "wrong 0");

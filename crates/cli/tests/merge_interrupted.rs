@@ -21,7 +21,7 @@ impl Target {
         command
     }
 
-    /// Starts a merge, and sends it the signal as soon as it has begun its journal. Returns `None`
+    /// Starts a merge, and sends it the signal as soon as it has mapped its scratch area. Returns `None`
     /// if the merge ended before the signal came.
     fn interrupted(&self, signal: Signal, more: &[&str]) -> Option<Output> {
         // A shell starts its background jobs with SIGINT ignored, and so it would stay.
@@ -31,7 +31,7 @@ impl Target {
             .args(self.merge(more));
         let merge = merge.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut merge = Leashed::start(merge).expect("it was built");
-        while self.left_journals() == 0 {
+        while self.left_by_merges() == 0 {
             if merge.try_wait().expect("a child").is_some() {
                 return None;
             }
@@ -81,7 +81,7 @@ fn a_signal_ends_a_merge_after_the_step_and_the_same_command_goes_on() {
                 .count(),
             1
         );
-        assert_eq!(target.left_journals(), 0, "nothing is left to finish");
+        assert_eq!(target.left_by_merges(), 0, "nothing is left to finish");
         let rest = leash::output(&mut target.merging(&["--apply", "--max-pause", "1s"])).unwrap();
         assert_eq!(rest.status.code(), Some(0), "{rest:?}");
         assert!(target.finish().contains("joined 1"));
@@ -128,7 +128,7 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
     let refused = dry(&["--max-pause", "2ms", "--apply"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(text(&refused.stderr).contains("--max-pause"), "{refused:?}");
-    assert_eq!(target.left_journals(), 0);
+    assert_eq!(target.left_by_merges(), 0);
     let forecast = dry(&["--max-pause", "3s", "--json", "-"]);
     let forecast: serde_json::Value = serde_json::from_slice(&forecast.stdout).unwrap();
     assert_eq!(forecast["threads"], 1_001, "{forecast}");

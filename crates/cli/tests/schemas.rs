@@ -362,8 +362,8 @@ fn merges(it: &Subject) {
     let heap = Heap::start(
         "area = make(50, 1, lambda p, i: ctypes.memset(p, i, page))\nsys.stdin.readline()\n",
     );
-    let (pid, journals) = (heap.pid(), heap.journals().display().to_string());
-    let fixed = ["-p", &pid, "--range", &heap.range, "--journal", &journals];
+    let pid = heap.pid();
+    let fixed = ["-p", &pid, "--range", &heap.range];
     it.run(&[&fixed[..], &["--fix", "guards,flags"]].concat());
     let done = it.run(&[&fixed[..], &["--apply", "--fix", "flags"]].concat());
     assert_eq!(done.expect("a result")["applied"], true);

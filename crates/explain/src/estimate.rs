@@ -17,7 +17,7 @@ const PAGE_NS: u64 = 160;
 const COPIED_NS: u64 = 2_400;
 /// Nanoseconds per mapping, for the mapping's share of the setup, swap and teardown of its run.
 const MAPPING_NS: u64 = 10_000;
-/// Nanoseconds between two pieces, for reading the mappings again and writing the journal: 1,000
+/// Nanoseconds between two pieces, for reading the mappings again: 1,000
 /// pieces of a process with one thread took 7.5 s. Each run needs at least one piece.
 const PIECE_NS: u64 = 7_000_000;
 /// Nanoseconds for one change of a repair that moves no pages.

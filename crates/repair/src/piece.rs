@@ -1,8 +1,8 @@
-//! The system calls that replace one piece of a run with one mapping.
+//! The system calls with which a process replaces one piece of a run with one mapping.
 //!
-//! The calls of a piece are executed by a thread of the process itself, or by an agent in a stopped
-//! process. The whole sequence is built before its first call is made: see
-//! [`vmarea_linux_sys::calls`].
+//! The whole sequence is built before its first call is made: see [`vmarea_linux_sys::calls`]. The
+//! other threads of the process run meanwhile. (The repair of another process is in
+//! [`remote`](super::remote).)
 //!
 //! # Picture
 //! ```text
@@ -13,16 +13,14 @@
 //! Back      |abbccc  |             ---------      ---------   pages move back; the watch ends
 //! ```
 //! The fresh mapping has no page when it is moved, so its page offset follows from its new address.
-//! If the range before the piece was already replaced, the fresh mapping joins it. If other threads
-//! run, the old address of the fresh mapping stays mapped (`MREMAP_DONTUNMAP`), because another
-//! thread's `mmap` could otherwise be placed in the hole.
+//! If the range before the piece was already replaced, the fresh mapping joins it. The old address of
+//! the fresh mapping stays mapped (`MREMAP_DONTUNMAP`), because another thread's `mmap` could
+//! otherwise be placed in the hole.
 //!
 //! # Invariants
 //! I1  Between the first call of Out and the last of Back, each page that is moved is either in the
-//!     piece or in the temporary range, never in both or in neither. (If pages are copied, until
-//!     the swap all are in the piece, and from then on all are in the temporary range.)
-//! I2  While other threads run, all of the scratch area ([`Room`]) is mapped. In a stopped process
-//!     the swap leaves a hole, which its last call closes.
+//!     piece or in the temporary range, never in both or in neither.
+//! I2  All of the scratch area ([`Room`]) is mapped.
 //! I3  Reversing Out (its moves from the last to the first, with source and target exchanged)
 //!     restores the previous state.
 
@@ -54,36 +52,17 @@ pub(super) enum What {
     Release,
 }
 
-/// The userfaultfds that watch a piece, and whether other threads run while the piece is replaced.
+/// The userfaultfds that watch a piece while other threads run.
+///
+/// `home` reports forks and changes, and continues to watch a mapping that is moved. It watches
+/// both the piece and the temporary range, so the kernel moves none of their pages, in either
+/// direction, while an event about a change is unread. `silent` reports nothing. Pages that the
+/// program has discarded are moved to a range that `silent` watches, because discarding them
+/// from the temporary range would raise another event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Watch {
-    /// Other threads run.
-    ///
-    /// `home` reports forks and changes, and continues to watch a mapping that is moved. It watches
-    /// both the piece and the temporary range, so the kernel moves none of their pages, in either
-    /// direction, while an event about a change is unread. `silent` reports nothing. Pages that the
-    /// program has discarded are moved to a range that `silent` watches, because discarding them
-    /// from the temporary range would raise another event.
-    Running { home: i32, silent: i32 },
-    /// Other threads are stopped. The kernel stops watching a mapping when the mapping is moved.
-    Stopped(i32),
-}
-
-impl Watch {
-    /// Returns the userfaultfd that watches the piece.
-    pub(super) fn home(self) -> i32 {
-        match self {
-            Watch::Running { home, .. } | Watch::Stopped(home) => home,
-        }
-    }
-
-    /// Returns the number of watched bytes before the piece.
-    fn left(self, left: u64) -> u64 {
-        match self {
-            Watch::Running { .. } => left,
-            Watch::Stopped(_) => 0,
-        }
-    }
+pub(super) struct Watch {
+    pub(super) home: i32,
+    pub(super) silent: i32,
 }
 
 /// The scratch area: address space reserved for the mappings of a piece.
@@ -138,10 +117,8 @@ impl Room {
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Appends the calls that create the fresh mapping and then the temporary mapping.
-///
-/// If the temporary mapping later exists without the fresh mapping, the swap has been done.
-pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
+/// Appends the calls that create the fresh and the temporary mapping, and register both.
+fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
@@ -154,15 +131,13 @@ pub(super) fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call
         [map(range, flags), advise(range, libc::MADV_DONTFORK)]
     };
     calls.extend(apart(temporary));
-    calls.push(register(watch.home(), temporary.start, len));
-    if let Watch::Running { home, silent } = watch {
-        let bin = room.bin(piece.range);
-        calls.extend(apart(bin));
-        calls.push(register(silent, bin.start, PAGE));
-        calls.push(register(home, fresh.start, len));
-        let from = piece.range.start - piece.left;
-        calls.push(register(home, from, len + piece.left));
-    }
+    calls.push(register(watch.home, temporary.start, len));
+    let bin = room.bin(piece.range);
+    calls.extend(apart(bin));
+    calls.push(register(watch.silent, bin.start, PAGE));
+    calls.push(register(watch.home, fresh.start, len));
+    let from = piece.range.start - piece.left;
+    calls.push(register(watch.home, from, len + piece.left));
 }
 
 /// Appends all calls up to and including the last one that moves pages out of the piece.
@@ -172,7 +147,7 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
     calls.extend(piece.parts.iter().map(|part| {
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
-        let mut call = uffd::move_pages(What::Out as u64, watch.home(), to, part.start, len);
+        let mut call = uffd::move_pages(What::Out as u64, watch.home, to, part.start, len);
         // If a move is only partly done, its payload changes, but these two arguments do not.
         (call.args[3], call.args[4]) = (part.start, len);
         call
@@ -180,16 +155,12 @@ pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>
 }
 
 /// Appends the single call that performs the swap.
-pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Call>) {
+pub(super) fn swap(piece: VmRange, room: Room, calls: &mut Vec<Call>) {
     let (len, fresh) = (piece.len_bytes(), room.fresh(piece));
-    let stays = match watch {
-        // Without this flag, the fresh mapping would leave a hole in which another thread could map
-        // memory, and the release of the scratch area would replace that memory.
-        Watch::Running { .. } => libc::MREMAP_DONTUNMAP,
-        // The range that the swap leaves unmapped tells `move_back` that the swap was done.
-        Watch::Stopped(_) => 0,
-    };
-    let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | stays) as u64;
+    // Without the last flag, the fresh mapping would leave a hole in which another thread could map
+    // memory, and the release of the scratch area would replace that memory.
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let flags = flags as u64;
     calls.push(Call::plain(
         What::Swap as u64,
         libc::SYS_mremap,
@@ -200,10 +171,7 @@ pub(super) fn swap(piece: VmRange, room: Room, watch: Watch, calls: &mut Vec<Cal
 /// Appends the calls that follow the swap.
 pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &mut Vec<Call>) {
     let temporary = room.temporary(piece);
-    let (home, start, len) = (watch.home(), piece.start, piece.len_bytes());
-    if matches!(watch, Watch::Stopped(_)) {
-        calls.push(uffd::register(What::Watch as u64, home, start, len));
-    }
+    let (home, start, len) = (watch.home, piece.start, piece.len_bytes());
     calls.push(uffd::move_pages(
         What::Back as u64,
         home,
@@ -216,29 +184,24 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
 }
 
 /// Returns the calls that end the watch after a piece has been joined or undone.
-///
-/// If other threads are stopped, the calls also release the scratch area.
 pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
     room: Room,
     watch: Watch,
 ) -> impl Iterator<Item = Call> {
-    let (home, left, len) = (watch.home(), watch.left(left), piece.len_bytes());
+    let (home, len) = (watch.home, piece.len_bytes());
     let cease = |start, len| uffd::unregister(What::Unwatch as u64, home, start, len);
     let (start, all) = (piece.start - left, len + left);
-    let then = match watch {
-        Watch::Running { .. } => [
-            // Nothing else wakes a thread that waits in a mapping that was created during the
-            // piece.
-            Some(uffd::wake(What::Unwatch as u64, home, start, all)),
-            // Unregistering these ranges raises no event that would have to be read.
-            Some(cease(room.temporary(piece).start, len)),
-            Some(cease(room.fresh(piece).start, len)),
-        ],
-        Watch::Stopped(_) => [Some(reserve(What::Release, room.range)), None, None],
-    };
-    std::iter::once(cease(start, all)).chain(then.into_iter().flatten())
+    [
+        cease(start, all),
+        // Nothing else wakes a thread that waits in a mapping that was created during the piece.
+        uffd::wake(What::Unwatch as u64, home, start, all),
+        // Unregistering these ranges raises no event that would have to be read.
+        cease(room.temporary(piece).start, len),
+        cease(room.fresh(piece).start, len),
+    ]
+    .into_iter()
 }
 
 /// Returns the call that reserves a range by mapping it without access, which uses no memory.
@@ -313,22 +276,10 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
 }
 
 /// Returns the call that copies a page if it is shared, without changing its contents.
-pub(super) fn unshare(page: u64) -> Call {
-    own(VmRange::new(page, page + PAGE))
-}
-
-/// Returns the call that makes filled pages exclusive to the process without changing them.
 ///
-/// The call has the same effect as a write. Pages that are no longer mapped by another process are
+/// The call has the same effect as a write. A page that is no longer mapped by another process is
 /// not copied.
-pub(super) fn own(range: VmRange) -> Call {
+pub(super) fn unshare(page: u64) -> Call {
     const MADV_POPULATE_WRITE: i32 = 23;
-    advise(range, MADV_POPULATE_WRITE)
-}
-
-/// Returns the calls that map memory in an unmapped range; `flags` includes the protection.
-pub(super) fn fill(range: VmRange, flags: VmFlags) -> impl Iterator<Item = Call> {
-    let mut call = map(range, flags);
-    call.args[3] = no_replace(call.args[3]);
-    std::iter::once(call).chain(advice_of(flags).map(move |advice| advise(range, advice)))
+    advise(VmRange::new(page, page + PAGE), MADV_POPULATE_WRITE)
 }

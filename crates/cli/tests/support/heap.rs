@@ -2,9 +2,9 @@
 //! memory.
 
 use super::leash::{self, Leashed};
+use super::target::left_by_merges;
 use super::{VMAREA, text};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Output, Stdio};
 
 /// `make(parts, pages, fill)` creates `parts` adjacent mappings of `pages` pages each, calls
@@ -33,14 +33,13 @@ pub fn python(program: &str) -> [String; 3] {
     ["python3", "-c", &format!("{SETUP}{program}")].map(str::to_owned)
 }
 
-/// A target program, and a folder for the journals of its merges.
+/// A target program.
 pub struct Heap {
     pub child: Leashed,
     out: BufReader<ChildStdout>,
     /// Range of the program's mappings, in the form of `--range`; empty if the program did not
     /// start.
     pub range: String,
-    folder: tempfile::TempDir,
 }
 
 impl Heap {
@@ -59,7 +58,6 @@ impl Heap {
             child,
             out,
             range: range.trim().to_owned(),
-            folder: tempfile::tempdir().expect("a folder"),
         }
     }
 
@@ -87,16 +85,6 @@ impl Heap {
         maps.expect("its list").lines().count()
     }
 
-    /// Returns the folder of the journals.
-    pub fn journals(&self) -> PathBuf {
-        self.folder.path().join("journals")
-    }
-
-    /// Returns the path of the program's journal.
-    pub fn journal(&self) -> PathBuf {
-        self.journals().join(format!("{}.journal", self.pid()))
-    }
-
     /// Returns a `vmarea merge` command for the program, with the additional arguments `more`.
     pub fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(VMAREA);
@@ -106,8 +94,8 @@ impl Heap {
 
     /// Returns the arguments of [`command`](Self::command).
     pub fn arguments(&self, more: &[&str]) -> Vec<String> {
-        let (pid, journals) = (self.pid(), self.journals().display().to_string());
-        let fixed = ["merge", "-p", &pid, "--journal", &journals];
+        let pid = self.pid();
+        let fixed = ["merge", "-p", &pid];
         let all = fixed.iter().chain(more);
         all.map(|&argument| argument.to_owned()).collect()
     }
@@ -131,26 +119,25 @@ impl Heap {
         serde_json::from_slice(&output.stdout).expect("JSON alone")
     }
 
-    /// Starts a merge that injects its agent and waits `seconds` before it moves the first piece.
+    /// Starts a merge that maps its scratch area and waits `seconds` before the first piece.
     ///
     /// Returns as soon as the merge is waiting.
     pub fn merge_slowly(&self, seconds: u32, more: &[&str]) -> Leashed {
         let mut strace = Command::new("strace");
-        let delay = format!("inject=fdatasync:delay_enter={seconds}000000:when=1");
-        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]);
+        // The tracing process tells its parent how far it is before each piece.
+        let delay = format!("inject=sendto:delay_enter={seconds}000000:when=1");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=sendto"]);
         strace.args(["-e", &delay, VMAREA]);
         let fixed = ["--apply", "--range", &self.range, "--max-pause", "1s"];
         strace.args(self.arguments(&[&fixed[..], more].concat()));
         strace.stdout(Stdio::piped()).stderr(Stdio::piped());
         let merge = Leashed::start(&mut strace).expect("strace");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let is_there = || {
-            let said = std::fs::read_to_string(self.journal());
-            said.is_ok_and(|said| said.contains("piece"))
-        };
-        while !is_there() && std::time::Instant::now() < until {
+        while left_by_merges(&self.pid()) == 0 && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
+        // The first stops measure how long a stop takes.
+        std::thread::sleep(std::time::Duration::from_millis(500));
         merge
     }
 }

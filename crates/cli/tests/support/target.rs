@@ -69,20 +69,15 @@ impl Target {
         self.child.id().to_string()
     }
 
-    /// Returns the folder of the journals.
-    pub fn journal(&self) -> PathBuf {
-        self.folder.path().join("journals")
-    }
-
-    /// Returns the number of journals that are left.
-    pub fn left_journals(&self) -> usize {
-        std::fs::read_dir(self.journal()).map_or(0, Iterator::count)
+    /// Returns the number of mappings that merges have left in the program; 0 if it has ended.
+    pub fn left_by_merges(&self) -> usize {
+        left_by_merges(&self.pid())
     }
 
     /// Returns the arguments of a command that merges the program's mappings.
     pub fn merge(&self, more: &[&str]) -> Vec<String> {
-        let (pid, journal) = (self.pid(), self.journal().display().to_string());
-        let fixed = ["merge", "-p", &pid, "--journal", &journal];
+        let pid = self.pid();
+        let fixed = ["merge", "-p", &pid];
         let all = fixed.iter().chain(more);
         all.map(|&argument| argument.to_owned()).collect()
     }
@@ -97,4 +92,12 @@ impl Target {
         assert!(status.success(), "{status:?}: {text}");
         text
     }
+}
+
+/// Returns the number of mappings that merges have left in a process: the agent's code is the only
+/// executable memory of these programs that is no file.
+pub fn left_by_merges(pid: &str) -> usize {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let is_code = |line: &&str| line.contains(" r-xp ") && line.trim_end().ends_with(" 0");
+    maps.lines().filter(is_code).count()
 }

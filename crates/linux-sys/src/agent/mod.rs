@@ -187,10 +187,7 @@ impl Call {
             OnFailure::Skip(calls) => calls,
             OnFailure::EndList => END_LIST,
         };
-        self.for_agent = [
-            u64::from(failed) << 32 | u64::from(skip),
-            u64::from(tries),
-        ];
+        self.for_agent = [u64::from(failed) << 32 | u64::from(skip), u64::from(tries)];
         self
     }
 
@@ -378,11 +375,17 @@ mod code {
     }
 
     pub(super) fn call_stub() -> &'static [u8] {
-        between(&raw const vmarea_call_stub_begin, &raw const vmarea_call_stub_end)
+        between(
+            &raw const vmarea_call_stub_begin,
+            &raw const vmarea_call_stub_end,
+        )
     }
 
     pub(super) fn park_stub() -> &'static [u8] {
-        between(&raw const vmarea_park_stub_begin, &raw const vmarea_park_stub_end)
+        between(
+            &raw const vmarea_park_stub_begin,
+            &raw const vmarea_park_stub_end,
+        )
     }
 
     pub(super) fn agent() -> &'static [u8] {

@@ -36,7 +36,10 @@ fn the_agent_finds_what_it_looks_for() {
         (offset_of!(Extent, error), 16),
         (offset_of!(Extent, done), 24),
     ];
-    assert!(offsets.iter().all(|(is, wanted)| is == wanted), "{offsets:?}");
+    assert!(
+        offsets.iter().all(|(is, wanted)| is == wanted),
+        "{offsets:?}"
+    );
 }
 
 #[test]
@@ -57,9 +60,15 @@ fn the_stubs_find_what_they_look_for() {
         (offset_of!(StubData, backwards), 216),
         (size_of::<StubData>(), 224),
     ];
-    assert!(offsets.iter().all(|(is, wanted)| is == wanted), "{offsets:?}");
+    assert!(
+        offsets.iter().all(|(is, wanted)| is == wanted),
+        "{offsets:?}"
+    );
     let longest = code::call_stub().len().max(code::park_stub().len());
-    assert!((longest + size_of::<StubData>()) as u64 <= STUB_BYTES, "{longest}");
+    assert!(
+        (longest + size_of::<StubData>()) as u64 <= STUB_BYTES,
+        "{longest}"
+    );
 }
 
 #[test]

@@ -117,9 +117,9 @@ global_asm!(
     ".pushsection .rodata",
     ".balign 8",
     "vmarea_agent_begin:",
-    // The tracer has died before it had parked all threads: change nothing.
+    // The tracer has died before it had parked all threads: let those go that it had, change nothing.
     "cmp dword ptr [rbx], 1",
-    "jne 99f",
+    "jne 52f",
     //
     // Prepare: open and register the userfaultfds.
     "mov r12, [rbx + 0x40]",
@@ -348,6 +348,7 @@ global_asm!(
     "jmp 80f",
     "51:",
     "mov dword ptr [rbx + 8], 5",
+    "52:",
     "mov dword ptr [rbx + 4], 1",
     "mov eax, 202",
     "lea rdi, [rbx + 4]",

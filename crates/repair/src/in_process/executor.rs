@@ -145,7 +145,7 @@ impl InProcess {
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
         piece::out(piece, room, watch, &mut list);
         let before = list.len();
-        piece::swap(piece.range, room, watch, &mut list);
+        piece::swap(piece.range, room, &mut list);
         piece::back(piece.range, piece.left, room, watch, &mut list);
         self.table.all()[..list.len()].copy_from_slice(&list);
         (list.len(), before)
@@ -163,7 +163,7 @@ impl PieceExecutor for InProcess {
         if let Some(place) = self.changed(piece)? {
             return Ok(Done::refused(KeptReason::Changed, place));
         }
-        let watch = Watch::Running {
+        let watch = Watch {
             home: self.home.raw(),
             silent: self.silent.raw(),
         };

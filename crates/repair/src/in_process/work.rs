@@ -138,7 +138,7 @@ impl Work<'_> {
     /// Gives up after [`MOST_ATTEMPTS`] attempts to end the watch. Closing the descriptors would
     /// not end it, because a forked child may have copies of them.
     fn answer_all(&self) {
-        let is_changing = || uffd::is_changing(self.watch.home());
+        let is_changing = || uffd::is_changing(self.watch.home);
         for round in 0..u32::MAX {
             let locked = self.shared.lock();
             // Checks again after unregistering: a change in between may have moved a mapping that
@@ -168,7 +168,7 @@ impl Work<'_> {
 
     fn watched(&self) -> Watched {
         Watched {
-            home: self.watch.home(),
+            home: self.watch.home,
             maps: self.files.maps,
             empty: self.site.room.bin(self.site.piece).start,
         }
@@ -232,7 +232,7 @@ impl Work<'_> {
     /// source is checked before each attempt.
     fn move_out(&mut self, n: usize, turn: &mut Turn<'_>) -> i32 {
         let mut tried = u64::MAX;
-        let (home, may_change) = (self.watch.home(), self.stopper.is_some());
+        let (home, may_change) = (self.watch.home, self.stopper.is_some());
         loop {
             let call = &mut self.sequence.calls[n];
             let errno = turn.run(|locked| {
@@ -379,7 +379,7 @@ impl Work<'_> {
             }
             let (start, len) = (call.args[3], call.args[4]);
             let from = temporary + (start - piece.start);
-            let mut home = uffd::move_pages(What::Back as u64, self.watch.home(), start, from, len);
+            let mut home = uffd::move_pages(What::Back as u64, self.watch.home, start, from, len);
             move_run(self.shared, &mut home);
         }
         bring_all(self.shared);

@@ -219,7 +219,8 @@ impl Stopped<'_> {
     fn unpark(&mut self) -> Result<(), RepairError> {
         let ended = |_| RepairError::Ended(self.target.pid);
         let away = self.threads.iter_mut().filter(|thread| thread.is_away());
-        away.map(|thread| thread.bring_back().map_err(ended)).collect()
+        away.map(|thread| thread.bring_back().map_err(ended))
+            .collect()
     }
 
     /// Runs `program` in a new agent to its end, and reads what it has noted. Returns the time for
@@ -255,7 +256,11 @@ impl Stopped<'_> {
     /// Waits until the agent and its reader have done everything. A signal that stops the process does
     /// not stop them. They close their files, which takes the longer the more mappings there are,
     /// while the program runs again.
-    fn follow_agent(&mut self, tid: i32, mut at_call: Option<AtCall<'_>>) -> Result<(), RepairError> {
+    fn follow_agent(
+        &mut self,
+        tid: i32,
+        mut at_call: Option<AtCall<'_>>,
+    ) -> Result<(), RepairError> {
         let how = match at_call {
             Some(_) => Resume::UntilSyscall,
             None => Resume::Continue,
@@ -273,7 +278,9 @@ impl Stopped<'_> {
             let mut quiet = true;
             for at in (0..tids.len()).rev() {
                 let tid = tids[at];
-                let Some(stop) = inject::look(tid) else { continue };
+                let Some(stop) = inject::look(tid) else {
+                    continue;
+                };
                 quiet = false;
                 match stop {
                     Wait::Ended => {
@@ -296,7 +303,11 @@ impl Stopped<'_> {
                     }
                     _ => {}
                 }
-                let signal = if let Wait::Signal(signal) = stop { signal } else { 0 };
+                let signal = if let Wait::Signal(signal) = stop {
+                    signal
+                } else {
+                    0
+                };
                 go_on(tid, signal);
             }
             if quiet && Instant::now() > until {

@@ -33,11 +33,9 @@ impl PieceExecutor for RemoteExecutor<'_> {
             return Ok(refused);
         }
         self.0.make_places()?;
-        let begun = Instant::now();
         let done = join_stopped(self.0, piece, copies, None)?;
-        let pause = begun.elapsed();
-        std::thread::sleep(pause.min(LONGEST_REST));
-        Ok(Done { pause, ..done })
+        std::thread::sleep(done.pause.min(LONGEST_REST));
+        Ok(done)
     }
 
     fn retries_before(&self, _: KeptReason) -> bool {
@@ -78,6 +76,7 @@ pub(super) fn join_stopped(
         query,
         ..
     } = session;
+    let begun = Instant::now();
     let mut stopped = stop_patiently(target)?;
     find_free(*pid, scratch, query.as_mut())?;
     let Choice {
@@ -93,9 +92,11 @@ pub(super) fn join_stopped(
     if let Some(range) = program.not_unmapped() {
         unmap(&mut stopped, range)?;
     }
+    stopped.let_go();
     let done = Done {
         copied,
         shared,
+        pause: begun.elapsed(),
         work: program.time(),
         ..Done::default()
     };

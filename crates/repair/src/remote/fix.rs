@@ -133,8 +133,9 @@ fn make_in_one_stop(
         done.places += make_steps(&mut stopped, &session.scratch, &some)?;
         pace.changed(some.len(), work.elapsed());
     }
-    drop(stopped);
+    stopped.let_go();
     let pause = begun.elapsed();
+    drop(stopped);
     done.stops += 1;
     done.longest_pause = done.longest_pause.max(pause);
     done.long_pauses += u64::from(pace.is_too_long(pause));
@@ -194,6 +195,8 @@ fn calls_of(step: &Step) -> impl Iterator<Item = Call> {
         };
         call.then(on_success, OnFailure::Skip(on_failure), 1)
     });
-    let reverts = step.take_back.map(|call| call.then(0, OnFailure::Continue, TRIES));
+    let reverts = step
+        .take_back
+        .map(|call| call.then(0, OnFailure::Continue, TRIES));
     calls.chain(reverts)
 }

@@ -66,7 +66,11 @@ impl Program {
         };
         let mut prepare = open_descriptors(way, if piece.in_place { 1 } else { 2 });
         if let Pages::Move { copied_before } = pages {
-            prepare.extend(copied_before.iter().map(|&page| crate::piece::unshare(page)));
+            prepare.extend(
+                copied_before
+                    .iter()
+                    .map(|&page| crate::piece::unshare(page)),
+            );
         }
         let from = range.start - piece.left;
         prepare.push(uffd::register(0, WATCH, from, len + piece.left).must());
@@ -81,9 +85,8 @@ impl Program {
                 uffd::wake(0, WATCH, range.start, len),
             ],
         };
-        let end_watch = |fd, start, len| {
-            uffd::unregister(0, fd, start, len).then(0, OnFailure::Continue, 3)
-        };
+        let end_watch =
+            |fd, start, len| uffd::unregister(0, fd, start, len).then(0, OnFailure::Continue, 3);
         let mut finish = vec![
             end_watch(FOLLOW, range.start, len),
             end_watch(WATCH, range.start, len),
@@ -118,7 +121,9 @@ impl Program {
             header,
             extents: match pages {
                 Pages::Move { .. } => parts.clone(),
-                Pages::Copy { extents } => clipped(extents, &piece.parts).map(|e| extent(&e)).collect(),
+                Pages::Copy { extents } => {
+                    clipped(extents, &piece.parts).map(|e| extent(&e)).collect()
+                }
             },
             prepare,
             join,
@@ -175,7 +180,10 @@ impl Program {
         self.header.clone_flags = CLONE_FLAGS;
         self.header.reader_waits = [0, READER_WAITS_NS, 0, 0];
         bytes[..HEADER_BYTES as usize].copy_from_slice(self.header.bytes());
-        assert!(bytes.len() as u64 <= scratch.table.len_bytes(), "the table is too small");
+        assert!(
+            bytes.len() as u64 <= scratch.table.len_bytes(),
+            "the table is too small"
+        );
         target.write(&bytes, table).map_err(failed(target))
     }
 
@@ -188,9 +196,18 @@ impl Program {
         let memory = &target.memory;
         let read = |bytes: &mut [u8], at| memory.read_exact_at(bytes, at).map_err(failed(target));
         read(self.header.bytes_mut(), scratch.table.start)?;
-        read(agent::bytes_of_mut(&mut self.extents), self.header.extents[0])?;
-        read(inject::bytes_of_mut(&mut self.prepare), self.header.prepare[0])?;
-        read(inject::bytes_of_mut(&mut self.finish), self.header.finish[0])
+        read(
+            agent::bytes_of_mut(&mut self.extents),
+            self.header.extents[0],
+        )?;
+        read(
+            inject::bytes_of_mut(&mut self.prepare),
+            self.header.prepare[0],
+        )?;
+        read(
+            inject::bytes_of_mut(&mut self.finish),
+            self.header.finish[0],
+        )
     }
 
     /// Returns what became of the piece.
@@ -217,7 +234,10 @@ impl Program {
             };
             return Ok(Outcome::Unchanged(reason(-cause), start));
         }
-        let refused = self.extents.iter().filter(|extent| extent.done < extent.len);
+        let refused = self
+            .extents
+            .iter()
+            .filter(|extent| extent.done < extent.len);
         let refused = refused.map(|extent| match -extent.error as i32 {
             libc::EFAULT => (KeptReason::Guard, extent.start + extent.done),
             errno => (reason(errno.into()), extent.start + extent.done),
@@ -263,7 +283,10 @@ impl Program {
 
     /// Returns the processor time of the agent.
     pub(super) fn time(&self) -> Duration {
-        let spent = self.finish.last().map_or([0; 2], |call| [call.payload[0], call.payload[1]]);
+        let spent = self
+            .finish
+            .last()
+            .map_or([0; 2], |call| [call.payload[0], call.payload[1]]);
         Duration::new(spent[0], spent[1] as u32 % 1_000_000_000)
     }
 }
@@ -284,7 +307,9 @@ pub(super) enum Outcome {
 /// [`RepairError::System`] if the memory cannot be written.
 pub(super) fn go(target: &Target, scratch: &Scratch) -> Result<(), RepairError> {
     let word = GO.to_ne_bytes();
-    target.write(&word, scratch.table.start).map_err(failed(target))
+    target
+        .write(&word, scratch.table.start)
+        .map_err(failed(target))
 }
 
 /// Returns the address of the word for which parked threads wait.
@@ -314,7 +339,9 @@ fn reason(errno: i64) -> KeptReason {
 fn clipped(extents: &[VmRange], parts: &[VmRange]) -> impl Iterator<Item = VmRange> {
     extents.iter().flat_map(move |extent| {
         let first = parts.partition_point(|part| part.end <= extent.start);
-        let inside = parts[first..].iter().take_while(|part| part.start < extent.end);
+        let inside = parts[first..]
+            .iter()
+            .take_while(|part| part.start < extent.end);
         inside.map(|part| part.clip(*extent))
     })
 }

@@ -68,7 +68,11 @@ impl Scratch {
 
     /// Uses the upper part of a gap for pieces.
     fn with_free(mut self, gap: VmRange) -> Scratch {
-        let above = if gap.contains(self.table.end) { self.table.end } else { gap.start };
+        let above = if gap.contains(self.table.end) {
+            self.table.end
+        } else {
+            gap.start
+        };
         let start = (above + APART).next_multiple_of(HUGE).min(gap.end);
         let end = gap.end.saturating_sub(APART).max(start);
         self.free = VmRange::new(start, end.min(start + 2 * MOST_BYTES + 4 * HUGE));

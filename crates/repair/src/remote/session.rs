@@ -81,9 +81,8 @@ impl Session {
 
     /// Removes what the repair has mapped. `done` is the result of the repair.
     pub(super) fn end<T>(self, done: Result<T, RepairError>) -> Result<T, RepairError> {
-        let is_gone = |error: &RepairError| {
-            matches!(error, RepairError::Ended(_) | RepairError::Replaced(_))
-        };
+        let is_gone =
+            |error: &RepairError| matches!(error, RepairError::Ended(_) | RepairError::Replaced(_));
         let ended = match &done {
             // The process has ended, and the scratch area with it.
             Err(error) if is_gone(error) => Ok(()),
@@ -107,9 +106,7 @@ impl Session {
             if tried >= 2 && all > MOST {
                 break;
             }
-            let begun = Instant::now();
-            self.stop_once()?;
-            let time = begun.elapsed();
+            let time = self.stop_once()?;
             (best, all) = (best.min(time), all + time);
             if all > MOST {
                 std::thread::sleep(time.min(LONGEST_REST));
@@ -118,14 +115,17 @@ impl Session {
         Ok(best)
     }
 
-    fn stop_once(&mut self) -> Result<(), RepairError> {
+    /// Returns how long the program did not run.
+    fn stop_once(&mut self) -> Result<Duration, RepairError> {
         self.make_places()?;
+        let begun = Instant::now();
         let mut stopped = stop_patiently(&self.target)?;
         find_free(self.pid, &mut self.scratch, self.query.as_mut())?;
         let mut program = Program::of_nothing(self.way);
         stopped.run(&self.scratch, &mut program, None)?;
-        drop(stopped);
-        program.outcome(&self.target).map(|_| ())
+        stopped.let_go();
+        let time = begun.elapsed();
+        program.outcome(&self.target).map(|_| time)
     }
 
     /// Makes sure that the scratch area has places for all threads. It is mapped anew if the program
@@ -181,7 +181,9 @@ fn map_scratch(stopped: &mut Stopped<'_>) -> Result<Scratch, RepairError> {
         let mut code = agent::agent().to_vec();
         code.resize(code.len().next_multiple_of(8), 0);
         let tid = stopped.any_thread()?;
-        target.write_code(tid, &code, scratch.code.start).map_err(forbidden)
+        target
+            .write_code(tid, &code, scratch.code.start)
+            .map_err(forbidden)
     });
     if mapped.is_err() {
         remove(stopped, Some(scratch.range()))?;
@@ -191,10 +193,14 @@ fn map_scratch(stopped: &mut Stopped<'_>) -> Result<Scratch, RepairError> {
 
 fn map_parts(stopped: &mut Stopped<'_>, scratch: &Scratch) -> Result<(), RepairError> {
     let pid = stopped.target.pid;
-    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     let (read, write, exec) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
-    for (range, prot) in [(scratch.code, read | exec), (scratch.table, read | write)] {
+    for (range, prot, kind) in [
+        (scratch.code, read | exec, libc::MAP_PRIVATE),
+        // Shared memory is no data in the sense of RLIMIT_DATA.
+        (scratch.table, read | write, libc::MAP_SHARED),
+    ] {
         let (start, len) = (range.start, range.len_bytes());
+        let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let args = [start, len, prot as u64, kind as u64, u64::MAX, 0];
         let at = stopped.call(libc::SYS_mmap, &args)?;
         if at != start.cast_signed() {

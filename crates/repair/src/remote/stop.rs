@@ -123,11 +123,7 @@ impl Target {
     ///
     /// All threads are asked to stop before this function waits for any of them, so they stop in
     /// parallel.
-    fn stop_others(
-        &self,
-        threads: &mut Vec<i32>,
-        asked: &mut Vec<i32>,
-    ) -> Result<(), RepairError> {
+    fn stop_others(&self, threads: &mut Vec<i32>, asked: &mut Vec<i32>) -> Result<(), RepairError> {
         for tid in tasks(self.pid)? {
             if !threads.contains(&tid) && self.ask(tid)? {
                 asked.push(tid);
@@ -308,7 +304,14 @@ impl Thread {
 }
 
 impl Stopped<'_> {
-    /// Leaves the threads in their stubs when they are let go.
+    /// Lets the process go.
+    pub(super) fn let_go(&mut self) {
+        for mut thread in self.threads.drain(..) {
+            thread.let_go();
+        }
+    }
+
+    /// Lets the process go, and leaves the threads in their stubs.
     pub(super) fn leave_parked(&mut self) {
         for thread in self.threads.drain(..) {
             let _ = ptrace::detach(thread.tid, 0);
@@ -318,7 +321,7 @@ impl Stopped<'_> {
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        self.threads.iter_mut().for_each(Thread::let_go);
+        self.let_go();
         for &tid in &self.ending {
             while inject::wait(tid, WORK_TIMEOUT).is_some_and(|stop| stop != Wait::Ended) {
                 let _ = ptrace::resume(tid, Resume::Continue, 0);

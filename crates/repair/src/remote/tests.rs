@@ -64,7 +64,11 @@ impl Refusing {
         if [libc::SYS_exit, libc::SYS_read].contains(&nr.cast_signed()) {
             return;
         }
-        let request = if nr.cast_signed() == libc::SYS_ioctl { args[1] } else { 0 };
+        let request = if nr.cast_signed() == libc::SYS_ioctl {
+            args[1]
+        } else {
+            0
+        };
         let (now, kind) = (self.made, Some((nr, request)));
         self.made += 1;
         let hit = match self.refused {
@@ -111,7 +115,10 @@ fn refuse_all(way: Way, kind: fn(usize) -> Refused, errnos: &[i32]) {
             let mappings = heap.seen().0;
             // An extent whose copy is refused goes back as a mapping, and may be half of a part.
             let most = if way == Way::Copy { 2 * PARTS } else { PARTS };
-            assert!((1..=most as usize).contains(&mappings), "{what}: {mappings}");
+            assert!(
+                (1..=most as usize).contains(&mappings),
+                "{what}: {mappings}"
+            );
             if by.hits == 0 {
                 assert_eq!(mappings, 1, "{what}: nothing refused, nothing joined");
                 assert!(at > 20, "{what}: too few calls");

@@ -30,14 +30,17 @@ pub(super) fn slack(pid: i32, memory: &File) -> Option<VmRange> {
     let auxiliary = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let (pairs, _) = auxiliary.as_chunks::<16>();
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-    let entry = pairs.iter().find(|pair| word(&pair[..8]) == AT_SYSINFO_EHDR);
+    let entry = pairs
+        .iter()
+        .find(|pair| word(&pair[..8]) == AT_SYSINFO_EHDR);
     let from_vector = entry.map(|pair| word(&pair[8..])).filter(|&at| at != 0);
     // A program may have moved its vDSO since.
     from_vector
         .and_then(|start| slack_of(start, memory))
         .or_else(|| {
             let mappings = maps::read(pid).ok()?;
-            let is_vdso = |name: &MapName| matches!(name, MapName::Special(name) if name == "[vdso]");
+            let is_vdso =
+                |name: &MapName| matches!(name, MapName::Special(name) if name == "[vdso]");
             let vdso = mappings.iter().find(|mapping| is_vdso(&mapping.name))?;
             slack_of(vdso.start, memory)
         })
@@ -68,7 +71,9 @@ fn slack_of(start: u64, memory: &File) -> Option<VmRange> {
             }
         }
     }
-    let end = (end < MOST_BYTES).then(|| start + end)?.next_multiple_of(16);
+    let end = (end < MOST_BYTES)
+        .then(|| start + end)?
+        .next_multiple_of(16);
     Some(VmRange::new(end, end.next_multiple_of(PAGE)))
 }
 
@@ -101,10 +106,14 @@ mod tests {
         let memory = File::open("/proc/self/mem").expect("memory");
         let slack = slack(pid, &memory).expect("a vDSO");
         let mut bytes = vec![0; slack.len_bytes() as usize];
-        memory.read_exact_at(&mut bytes, slack.start).expect("bytes");
+        memory
+            .read_exact_at(&mut bytes, slack.start)
+            .expect("bytes");
         assert!(bytes.iter().all(|&byte| byte == 0));
         let mappings = maps::read(pid).expect("mappings");
-        let vdso = mappings.iter().find(|m| m.start < slack.start && slack.start < m.end);
+        let vdso = mappings
+            .iter()
+            .find(|m| m.start < slack.start && slack.start < m.end);
         let vdso = vdso.expect("the vDSO");
         assert!(matches!(&vdso.name, MapName::Special(name) if name == "[vdso]"));
         assert_eq!(vdso.end, slack.end);

@@ -40,7 +40,12 @@ pub(super) fn receive<T: Wire>(from: &mut UnixStream) -> io::Result<T> {
     let count = u64::from_ne_bytes(word).min(MOST_WORDS);
     let mut bytes = vec![0; count as usize * 8];
     from.read_exact(&mut bytes)?;
-    let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    let words: Vec<u64> = bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_ne_bytes(*word))
+        .collect();
     T::take(&mut &words[..]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -80,11 +85,39 @@ macro_rules! fields {
     };
 }
 
-fields!(Progress { mappings, of, long_pauses });
-fields!(Fixed { fix, places, apart, fewer, stops, longest_pause, long_pauses, left });
-fields!(Kept { mappings, by_reason, special_flags });
+fields!(Progress {
+    mappings,
+    of,
+    long_pauses
+});
+fields!(Fixed {
+    fix,
+    places,
+    apart,
+    fewer,
+    stops,
+    longest_pause,
+    long_pauses,
+    left
+});
+fields!(Kept {
+    mappings,
+    by_reason,
+    special_flags
+});
 fields!(Report {
-    before, after, runs, left, pieces, bytes, copied, longest_pause, long_pauses, total, forks, kept,
+    before,
+    after,
+    runs,
+    left,
+    pieces,
+    bytes,
+    copied,
+    longest_pause,
+    long_pauses,
+    total,
+    forks,
+    kept,
 });
 
 impl Wire for () {
@@ -202,7 +235,11 @@ impl Wire for BTreeMap<KeptReason, u64> {
 
 impl Wire for Fix {
     fn put(&self, to: &mut Vec<u64>) {
-        Fix::ALL.iter().position(|fix| fix == self).unwrap_or(usize::MAX).put(to);
+        Fix::ALL
+            .iter()
+            .position(|fix| fix == self)
+            .unwrap_or(usize::MAX)
+            .put(to);
     }
     fn take(from: &mut &[u64]) -> Option<Fix> {
         Fix::ALL.get(usize::take(from)?).copied()
@@ -218,7 +255,10 @@ fn reasons() -> impl Iterator<Item = KeptReason> {
 
 impl Wire for KeptReason {
     fn put(&self, to: &mut Vec<u64>) {
-        reasons().position(|reason| reason == *self).unwrap_or(usize::MAX).put(to);
+        reasons()
+            .position(|reason| reason == *self)
+            .unwrap_or(usize::MAX)
+            .put(to);
     }
     fn take(from: &mut &[u64]) -> Option<KeptReason> {
         reasons().nth(usize::take(from)?)
@@ -325,7 +365,10 @@ mod tests {
     fn errors_arrive_as_they_were_sent() {
         let cause = || io::Error::from_raw_os_error(libc::EMFILE);
         for error in [
-            RepairError::System { what: "a test", cause: cause() },
+            RepairError::System {
+                what: "a test",
+                cause: cause(),
+            },
             RepairError::AtWork { pid: 3, by: None },
             RepairError::Tracer(-1),
         ] {

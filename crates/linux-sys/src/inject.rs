@@ -1,6 +1,6 @@
 //! The state of stopped threads of another process: registers, signal mask, stops.
 //!
-//! A tracer stops a thread, directs it to a stub ([`agent`](super::agent)), and gives it back its own
+//! A tracer stops a thread, directs it to a stub (see `agent`), and gives it back its own
 //! registers. At a trap stop the kernel then restarts the interrupted call, or lets it fail with
 //! `EINTR`, as if nobody had stopped the thread.
 //!
@@ -12,7 +12,6 @@ use std::ptr;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use super::agent::Dispatch;
 use super::calls::Call;
 use super::syscall_restart::Waited;
 
@@ -394,6 +393,20 @@ pub fn mask(tid: i32) -> io::Result<u64> {
 /// `ESRCH`.
 pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
+}
+
+/// Syscall User Dispatch of a thread; `mode` is 0 if the thread does not use it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dispatch {
+    /// `PR_SYS_DISPATCH_ON`, or 0.
+    pub mode: u64,
+    /// Start of the range from which calls are not dispatched.
+    pub offset: u64,
+    /// Length of that range.
+    pub len: u64,
+    /// Address of the selector byte.
+    pub selector: u64,
 }
 
 /// Returns a stopped thread's Syscall User Dispatch; `mode` is 0 before Linux 6.4, which cannot tell.

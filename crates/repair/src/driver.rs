@@ -61,6 +61,11 @@ pub(super) trait PieceExecutor {
     /// fresh mapping may still merge with a neighbour that is not replaced.
     const REPLACES_SINGLE: bool;
 
+    /// Maximum number of parts of the next piece, by the limit on mappings of the process.
+    fn most_parts(&self) -> usize {
+        usize::MAX
+    }
+
     /// Joins the mappings of a piece, or leaves them unchanged. At most `copies` shared pages are
     /// copied.
     ///
@@ -151,7 +156,9 @@ impl<E: PieceExecutor> Driver<'_, E> {
     fn merge_run(&mut self, run: &Run) -> Result<(), RepairError> {
         let (mut at, mut joined) = (run.begin(), run.range.start);
         while at < run.range.end && self.goes_on.is_continue() {
-            let piece = run.piece(at, joined, self.pace.limits());
+            let mut limits = self.pace.limits();
+            limits.parts = limits.parts.min(self.executor.most_parts());
+            let piece = run.piece(at, joined, limits);
             let is_alone = |piece: &Piece| piece.parts.len() < 2 && joined == at;
             if is_alone(&piece) && !E::REPLACES_SINGLE && piece.range.end == run.range.end {
                 break;

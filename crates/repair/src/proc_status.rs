@@ -28,9 +28,6 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse().ok()
     };
-    if number("Tgid:") != Some(pid) {
-        return Err(RepairError::NoProcess(pid));
-    }
     Ok(Status {
         tracer: number("TracerPid:").unwrap_or(0),
         seccomp: number("Seccomp:").unwrap_or(0) != 0,
@@ -39,6 +36,17 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
         // Kernel threads, which are children of process 2, never have memory.
         has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
     })
+}
+
+/// Returns the thread through which `/proc` shows the memory of a process: its first one, or another
+/// one if that has exited.
+pub(super) fn thread_with_memory(pid: i32) -> i32 {
+    let has_memory = |tid: &i32| read_status(*tid).is_ok_and(|status| status.has_memory);
+    if has_memory(&pid) {
+        return pid;
+    }
+    let others = tasks(pid).unwrap_or_default();
+    others.into_iter().find(has_memory).unwrap_or(pid)
 }
 
 /// Returns the id of the process to which a thread belongs; the thread's id if it cannot be read.
@@ -186,6 +194,23 @@ pub(super) fn inner_id(pid: i32) -> i32 {
     let line = text.lines().find_map(|line| line.strip_prefix("NStgid:"));
     let inner = line.and_then(|line| line.split_ascii_whitespace().next_back());
     inner.and_then(|id| id.parse().ok()).unwrap_or(pid)
+}
+
+/// True if a userfaultfd of the process may handle faults in the kernel.
+pub(super) fn may_handle_kernel_faults(pid: i32) -> bool {
+    const CAP_SYS_PTRACE: u64 = 1 << 19;
+    let everybody = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    everybody.is_ok_and(|text| text.trim() == "1")
+        || rights.is_some_and(|rights| rights & CAP_SYS_PTRACE != 0)
+}
+
+/// Returns the limit on the number of mappings.
+pub(super) fn max_map_count() -> u64 {
+    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(65_530)
 }
 
 /// True if a thread of the process uses a shadow stack.

@@ -35,7 +35,7 @@ mod x86_64;
 use std::slice;
 
 use super::calls::{Call, ENTRY_BYTES};
-use super::inject::Registers;
+use super::inject::{Dispatch, Registers};
 
 /// True if the agent exists for this architecture.
 pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
@@ -223,20 +223,6 @@ pub struct StubData {
     dispatch: Dispatch,
     free: u64,
     backwards: u64,
-}
-
-/// Syscall User Dispatch of a thread; `mode` is 0 if the thread does not use it.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Dispatch {
-    /// `PR_SYS_DISPATCH_ON`, or 0.
-    pub mode: u64,
-    /// Start of the range from which calls are not dispatched.
-    pub offset: u64,
-    /// Length of that range.
-    pub len: u64,
-    /// Address of the selector byte.
-    pub selector: u64,
 }
 
 /// The state that a stub restores.

@@ -26,7 +26,7 @@ use crate::RepairError;
 
 /// Number of looks at a running agent without a rest in between, and the rest after them.
 const LOOKS: u32 = 200;
-const REST: Duration = Duration::from_micros(20);
+const REST: Duration = Duration::from_micros(50);
 /// Time after which a `clone` that has not started a thread may have failed.
 const FAILS_AFTER: Duration = Duration::from_millis(20);
 
@@ -46,7 +46,7 @@ impl Target {
                 matches!(stop, Wait::Syscall | Wait::Clone)
             })?;
             if stop == Wait::Clone {
-                started = ptrace::event_message(tid).ok().map(|tid| tid as i32);
+                started = self::started(tid);
                 continue;
             }
             let at_stub = inject::registers(tid).is_ok_and(|r| self.is_in_stub(r.pc()));
@@ -81,7 +81,7 @@ impl Target {
                 Ok,
             );
             match stop? {
-                Wait::Clone => return Ok(ptrace::event_message(tid).ok().map(|tid| tid as i32)),
+                Wait::Clone => return Ok(started(tid)),
                 Wait::Ended => return Err(RepairError::Ended(self.pid)),
                 Wait::Signal(arrived) => signal = arrived,
                 _ => {
@@ -218,9 +218,8 @@ impl Stopped<'_> {
     /// Gives all parked threads their own state again.
     fn unpark(&mut self) -> Result<(), RepairError> {
         let ended = |_| RepairError::Ended(self.target.pid);
-        let away = self.threads.iter_mut().filter(|thread| thread.is_away());
-        away.map(|thread| thread.bring_back().map_err(ended))
-            .collect()
+        let mut away = self.threads.iter_mut().filter(|thread| thread.is_away());
+        away.try_for_each(|thread| thread.bring_back().map_err(ended))
     }
 
     /// Runs `program` in a new agent to its end, and reads what it has noted. Returns the time for
@@ -265,61 +264,52 @@ impl Stopped<'_> {
             Some(_) => Resume::UntilSyscall,
             None => Resume::Continue,
         };
-        let go_on = |tid, signal| {
-            // This fails if the thread has been killed, which the next look shows.
-            let _ = ptrace::resume(tid, how, signal);
-        };
         let until = Instant::now() + WORK_TIMEOUT;
         let _ = inject::report_calls(tid, self.target.seccomp, true);
-        let mut tids = vec![tid];
-        go_on(tid, 0);
-        let mut looks = 0;
+        // The whole process waits for this thread.
+        own_process::raise_priority(tid);
+        // Resuming a thread fails if it has been killed, which the next look shows.
+        let _ = ptrace::resume(tid, how, 0);
+        let (mut tids, mut looks) = (vec![tid], 0);
         while !tids.is_empty() {
-            let mut quiet = true;
+            looks += 1;
             for at in (0..tids.len()).rev() {
                 let tid = tids[at];
                 let Some(stop) = inject::look(tid) else {
                     continue;
                 };
-                quiet = false;
+                looks = 0;
                 match stop {
-                    Wait::Ended => {
-                        tids.swap_remove(at);
-                        continue;
-                    }
-                    Wait::Ending => {
-                        self.ending.push(tids.swap_remove(at));
-                        go_on(tid, 0);
-                        continue;
-                    }
-                    Wait::Clone => {
-                        let started = ptrace::event_message(tid);
-                        tids.extend(started.ok().map(|tid| tid as i32));
-                    }
-                    Wait::Syscall => {
-                        if let Some(at_call) = &mut at_call {
-                            at_call(tid);
-                        }
-                    }
+                    Wait::Ended => drop(tids.swap_remove(at)),
+                    Wait::Ending => self.ending.push(tids.swap_remove(at)),
+                    Wait::Clone => tids.extend(started(tid)),
+                    Wait::Syscall => at_call.iter_mut().for_each(|at_call| at_call(tid)),
                     _ => {}
                 }
-                let signal = if let Wait::Signal(signal) = stop {
-                    signal
-                } else {
-                    0
-                };
-                go_on(tid, signal);
+                let _ = ptrace::resume(tid, how, signal_of(stop));
             }
-            if quiet && Instant::now() > until {
-                let pid = self.target.pid;
-                return Err(RepairError::CannotStop { pid, tid });
-            }
-            looks = if quiet { looks + 1 } else { 0 };
             match looks {
                 ..LOOKS => own_process::breathe(),
-                _ => std::thread::sleep(REST),
+                _ if Instant::now() < until => std::thread::sleep(REST),
+                _ => {
+                    let pid = self.target.pid;
+                    return Err(RepairError::CannotStop { pid, tid });
+                }
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the thread that a thread at [`Wait::Clone`] has started.
+fn started(tid: i32) -> Option<i32> {
+    ptrace::event_message(tid).ok().map(|tid| tid as i32)
+}
+
+/// Returns the signal that a stopped thread is about to receive, or 0.
+fn signal_of(stop: Wait) -> i32 {
+    match stop {
+        Wait::Signal(signal) => signal,
+        _ => 0,
     }
 }

@@ -7,14 +7,15 @@
 
 use std::time::Instant;
 
+use vmarea_linux_sys::inject;
 use vmarea_merge::types::VmRange;
 use vmarea_process::pages::{LivePages, Pages as _};
 
 use super::agent::AtCall;
 use super::pages::{self, Filled, Pages, reads_as_zeros};
 use super::program::{self, Outcome, Program};
-use super::session::{Session, find_free, unmap};
-use super::stop::{LONGEST_REST, stop_patiently};
+use super::session::{Session, find_free, spare_mappings, unmap};
+use super::stop::{LONGEST_REST, Stopped, Thread, stop_patiently};
 use super::target::Target;
 use crate::driver::{Done, PieceExecutor};
 use crate::plan::{Piece, Run};
@@ -34,8 +35,19 @@ impl PieceExecutor for RemoteExecutor<'_> {
         }
         self.0.make_places()?;
         let done = join_stopped(self.0, piece, copies, None)?;
+        match &done.refused {
+            None => self.0.spare += piece.parts.len() as u64 - 1,
+            Some((KeptReason::NoRoom, _)) => self.0.spare = spare_mappings(self.0.pid)?,
+            Some(_) => {}
+        }
         std::thread::sleep(done.pause.min(LONGEST_REST));
         Ok(done)
+    }
+
+    fn most_parts(&self) -> usize {
+        /// Mappings that a piece needs besides its parts, and that the kernel keeps in reserve.
+        const OTHERS: u64 = 12;
+        self.0.spare.saturating_sub(OTHERS).max(2) as usize
     }
 
     fn retries_before(&self, _: KeptReason) -> bool {
@@ -79,6 +91,9 @@ pub(super) fn join_stopped(
     let begun = Instant::now();
     let mut stopped = stop_patiently(target)?;
     find_free(*pid, scratch, query.as_mut())?;
+    if let Some(area) = rseq_area_in(&stopped, piece.range) {
+        return Ok(Done::refused(KeptReason::InUse, area));
+    }
     let Choice {
         pages,
         copied,
@@ -117,6 +132,19 @@ pub(super) fn join_stopped(
             Ok(Done { kept, ..done })
         }
     }
+}
+
+/// Returns the `rseq` area of a thread in `range`, if the kernel could not wait for its page.
+///
+/// The kernel writes to the area when it returns to the thread's stub. Without the right to handle
+/// faults in the kernel, the process would be killed if its tracer had been killed before.
+fn rseq_area_in(stopped: &Stopped<'_>, range: VmRange) -> Option<u64> {
+    if proc_status::may_handle_kernel_faults(stopped.target.pid) {
+        return None;
+    }
+    let area = |thread: &Thread| inject::rseq_area(thread.tid).ok().flatten();
+    let mut areas = stopped.threads.iter().filter_map(area);
+    areas.find(|&area| range.contains(area))
 }
 
 /// How the pages of a piece get into the new mapping.

@@ -104,6 +104,9 @@ impl Remote {
     /// A separate error for each reason why the process cannot be repaired, for example because it
     /// does not exist.
     pub fn new(pid: i32, options: Options) -> Result<Remote, RepairError> {
+        if proc_status::process_of(pid) != pid {
+            return Err(RepairError::NoProcess(pid));
+        }
         let target = Target::open(pid)?;
         Ok(Remote {
             pid: target.pid,
@@ -127,8 +130,16 @@ impl Remote {
     }
 
     fn mappings(&self) -> Result<Vec<Mapping>, RepairError> {
-        let mappings = Mappings::read(self.pid, self.kernel.as_ref(), Smaps::WithoutView);
-        Ok(mappings.map_err(RepairError::maps(self.pid))?.list)
+        let kernel = self.kernel.as_ref();
+        let mappings = Mappings::read(self.pid, kernel, Smaps::WithoutView);
+        let list = mappings.map_err(RepairError::maps(self.pid))?.list;
+        // The kernel view shows nothing of a process whose first thread has exited.
+        match list.is_empty() && kernel.is_some() {
+            true => Mappings::read(self.pid, None, Smaps::WithoutView)
+                .map(|mappings| mappings.list)
+                .map_err(RepairError::maps(self.pid)),
+            false => Ok(list),
+        }
     }
 
     /// Returns the runs that could be joined now, and the neighbours that could not.
@@ -244,6 +255,9 @@ impl Remote {
                 session.end(done.map(|()| report))
             })?;
             report.after = count_mappings(self.pid, range).map_err(RepairError::maps(self.pid))?;
+            if report.after == 0 {
+                return Err(RepairError::Ended(self.pid));
+            }
         }
         report.total = begun.elapsed();
         Ok(report)

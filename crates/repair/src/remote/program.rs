@@ -58,56 +58,21 @@ pub(super) enum Pages {
 impl Program {
     /// Returns the program that joins a piece.
     pub(super) fn of_piece(piece: &Piece, scratch: &Scratch, pages: &Pages) -> Program {
-        let (range, len) = (piece.range, piece.range.len_bytes());
+        let range = piece.range;
         let (temporary, fresh) = (scratch.temporary(range), scratch.fresh(range));
-        let way = match pages {
-            Pages::Move { .. } => Way::Move,
-            Pages::Copy { .. } => Way::Copy,
-        };
-        let mut prepare = open_descriptors(way, if piece.in_place { 1 } else { 2 });
-        if let Pages::Move { copied_before } = pages {
-            prepare.extend(
-                copied_before
-                    .iter()
-                    .map(|&page| crate::piece::unshare(page)),
-            );
-        }
-        let from = range.start - piece.left;
-        prepare.push(uffd::register(0, WATCH, from, len + piece.left).must());
-        let over = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        let swap = [fresh.start, len, len, over, range.start];
-        let join = match piece.in_place {
-            true => vec![uffd::register_anew(0, WATCH, from, len + piece.left).must()],
-            false => vec![
-                uffd::register(0, FOLLOW, fresh.start, len).must(),
-                Call::plain(0, libc::SYS_mremap, &swap).must(),
-                // What waits for the old mappings finds the new one.
-                uffd::wake(0, WATCH, range.start, len),
-            ],
-        };
-        let end_watch =
-            |fd, start, len| uffd::unregister(0, fd, start, len).then(0, OnFailure::Continue, 3);
-        let mut finish = vec![
-            end_watch(FOLLOW, range.start, len),
-            end_watch(WATCH, range.start, len),
-        ];
-        if piece.left > 0 {
-            finish.push(end_watch(WATCH, from, piece.left));
-        }
-        let all = [temporary.start, fresh.end - temporary.start];
-        let unmap = Call::plain(0, libc::SYS_munmap, &all);
-        finish.push(unmap.then(0, OnFailure::Continue, TRIES));
-        finish.push(time_spent());
         let extent = |range: &VmRange| Extent {
             start: range.start,
             len: range.len_bytes(),
             ..Extent::default()
         };
-        let (request, mode) = match way {
-            Way::Move => (uffd::UFFDIO_MOVE, uffd::ALLOW_HOLES),
-            Way::Copy => (uffd::UFFDIO_COPY, 0),
-        };
         let parts: Vec<Extent> = piece.parts.iter().map(extent).collect();
+        let extents = match pages {
+            Pages::Move { .. } => parts.clone(),
+            Pages::Copy { extents } => {
+                let inside = clipped(extents, &piece.parts);
+                inside.map(|range| extent(&range)).collect()
+            }
+        };
         let mut header = Header::default();
         header.count = parts.len() as u64;
         header.to_temporary = temporary.start.wrapping_sub(range.start);
@@ -115,20 +80,17 @@ impl Program {
             header.to_fresh = fresh.start.wrapping_sub(range.start);
         }
         header.out_end = range.start;
-        (header.request, header.mode) = (request, mode);
-        header.makes_own = u64::from(way == Way::Move);
+        (header.request, header.mode, header.makes_own) = match pages {
+            Pages::Move { .. } => (uffd::UFFDIO_MOVE, uffd::ALLOW_HOLES, 1),
+            Pages::Copy { .. } => (uffd::UFFDIO_COPY, 0, 0),
+        };
         Program {
             header,
-            extents: match pages {
-                Pages::Move { .. } => parts.clone(),
-                Pages::Copy { extents } => {
-                    clipped(extents, &piece.parts).map(|e| extent(&e)).collect()
-                }
-            },
-            prepare,
-            join,
-            finish,
+            prepare: prepare(piece, pages),
+            join: join(piece, fresh),
+            finish: finish(piece, VmRange::new(temporary.start, fresh.end)),
             parts,
+            extents,
         }
     }
 
@@ -332,6 +294,57 @@ fn reason(errno: i64) -> KeptReason {
         libc::EPERM => KeptReason::Differ(vmarea_merge::Refusal::Sealed),
         _ => KeptReason::Changed,
     }
+}
+
+/// Returns the calls before pages leave a piece: its pages are made the process's own where that is
+/// permitted, and it is registered, with the end of what it will join.
+fn prepare(piece: &Piece, pages: &Pages) -> Vec<Call> {
+    let (way, copied) = match pages {
+        Pages::Move { copied_before } => (Way::Move, &copied_before[..]),
+        Pages::Copy { .. } => (Way::Copy, &[][..]),
+    };
+    let mut calls = open_descriptors(way, if piece.in_place { 1 } else { 2 });
+    calls.extend(copied.iter().map(|&page| crate::piece::unshare(page)));
+    let (from, len) = (piece.range.start - piece.left, piece.range.len_bytes());
+    calls.push(uffd::register(0, WATCH, from, len + piece.left).must());
+    calls
+}
+
+/// Returns the calls with which the emptied mappings of a piece become one.
+fn join(piece: &Piece, fresh: VmRange) -> Vec<Call> {
+    let (range, len) = (piece.range, piece.range.len_bytes());
+    if piece.in_place {
+        let from = range.start - piece.left;
+        return vec![uffd::register_anew(0, WATCH, from, len + piece.left).must()];
+    }
+    let over = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+    let swap = [fresh.start, len, len, over, range.start];
+    vec![
+        uffd::register(0, FOLLOW, fresh.start, len).must(),
+        Call::plain(0, libc::SYS_mremap, &swap).must(),
+        // What waits for the old mappings finds the new one.
+        uffd::wake(0, WATCH, range.start, len),
+    ]
+}
+
+/// Returns the calls after the pages have returned: the watch ends, with which the kernel joins the
+/// piece and its neighbours, and the temporary ranges `used` are unmapped.
+fn finish(piece: &Piece, used: VmRange) -> Vec<Call> {
+    let (range, len) = (piece.range, piece.range.len_bytes());
+    let end_watch =
+        |fd, start, len| uffd::unregister(0, fd, start, len).then(0, OnFailure::Continue, 3);
+    let mut calls = Vec::new();
+    if !piece.in_place {
+        calls.push(end_watch(FOLLOW, range.start, len));
+    }
+    calls.push(end_watch(WATCH, range.start, len));
+    if piece.left > 0 {
+        calls.push(end_watch(WATCH, range.start - piece.left, piece.left));
+    }
+    let unmap = Call::plain(0, libc::SYS_munmap, &[used.start, used.len_bytes()]);
+    calls.push(unmap.then(0, OnFailure::Continue, TRIES));
+    calls.push(time_spent());
+    calls
 }
 
 /// Cuts extents where parts begin, so that an extent is in a part that is out, or in none. Both lists

@@ -35,6 +35,9 @@ pub(super) struct Session {
     pub(super) way: Way,
     /// Limits the size of pieces.
     pub(super) pace: Pace,
+    /// Number of mappings that the process may still add, as far as is known: a part that is out is
+    /// one mapping more.
+    pub(super) spare: u64,
     pub(super) query: Option<Query>,
 }
 
@@ -50,10 +53,7 @@ impl Session {
             target.set_stop_timeout((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
         }
         sweep(&target)?;
-        let scratch = {
-            let mut stopped = stop_patiently(&target)?;
-            map_scratch(&mut stopped)?
-        };
+        let scratch = map_scratch(&mut stop_patiently(&target)?)?;
         let most = Limits {
             parts: MOST_PARTS,
             bytes: match way {
@@ -63,7 +63,8 @@ impl Session {
             part_bytes: 0,
         };
         let mut session = Session {
-            pid,
+            pid: target.pid,
+            spare: spare_mappings(target.pid)?,
             query: Query::open(pid).ok(),
             target,
             scratch,
@@ -141,6 +142,15 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Returns the number of mappings that a process may still add.
+///
+/// # Errors
+/// [`RepairError::Maps`].
+pub(super) fn spare_mappings(pid: i32) -> Result<u64, RepairError> {
+    let count = maps::read(pid).map_err(RepairError::maps(pid))?.len() as u64;
+    Ok(proc_status::max_map_count().saturating_sub(count))
 }
 
 /// Makes sure that the addresses for pieces are free. All threads must be stopped.

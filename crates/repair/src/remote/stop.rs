@@ -11,8 +11,8 @@
 
 use std::time::{Duration, Instant};
 
-use vmarea_linux_sys::agent::{Dispatch, Restored};
-use vmarea_linux_sys::inject::{self, Registers, Seccomp, Wait};
+use vmarea_linux_sys::agent::Restored;
+use vmarea_linux_sys::inject::{self, Dispatch, Registers, Seccomp, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 use vmarea_linux_sys::syscall_restart::Waited;
@@ -141,7 +141,8 @@ impl Target {
     /// again, are recorded as late and detached later.
     fn let_go(&self, threads: &[i32]) {
         for &tid in threads {
-            if inject::detach(tid).is_err() && !has_ended(self.pid, tid) {
+            // A thread that was killed is gone only once its tracer has seen its end.
+            if inject::detach(tid).is_err() && inject::look(tid) != Some(Wait::Ended) {
                 let _ = inject::interrupt(tid);
                 self.late.borrow_mut().push(tid);
             }
@@ -185,10 +186,15 @@ impl Target {
             // The thread is seized now, but continues when this process ends, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        Err(proc_status::ended_or(
-            self.pid,
-            RepairError::Forbidden(self.pid),
-        ))
+        let tracer = proc_status::read_status(self.pid).map_or(0, |status| status.tracer);
+        let error = match tracer {
+            0 => RepairError::Forbidden(self.pid),
+            tracer => RepairError::Traced {
+                pid: self.pid,
+                tracer: proc_status::process_of(tracer),
+            },
+        };
+        Err(proc_status::ended_or(self.pid, error))
     }
 
     /// Waits until a thread has stopped; false if it has ended.
@@ -299,7 +305,10 @@ impl Thread {
             // This fails only if the thread was killed.
             let _ = self.bring_back();
         }
-        let _ = ptrace::detach(self.tid, 0);
+        if ptrace::detach(self.tid, 0).is_err() {
+            // A thread that was killed is gone only once its tracer has seen its end.
+            let _ = inject::look(self.tid);
+        }
     }
 }
 

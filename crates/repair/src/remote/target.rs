@@ -53,6 +53,7 @@ impl Target {
         if !processes::numbers_are_ours() {
             return Err(RepairError::ForeignNumbers(pid));
         }
+        let pid = proc_status::thread_with_memory(pid);
         let status = read_status(pid)?;
         if status.tracer != 0 {
             return Err(RepairError::Traced {

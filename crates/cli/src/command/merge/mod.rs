@@ -94,12 +94,14 @@ impl Merge {
         let range = self
             .range
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
-        // A forecast of the same plan that `explain` prints; the result is compared with it.
-        let survey = remote.survey(&range, &self.fix).map_err(failure)?;
+        let survey = |remote: &Remote| remote.survey(&range, &self.fix).map_err(failure);
         if !self.apply {
+            let survey = survey(&remote)?;
             return self.forecast(console, outputs, &remote, &range, survey);
         }
         let interrupt = Interrupt::listen()?;
+        // A forecast of the same plan that `explain` prints; the result is compared with it.
+        let survey = survey(&remote)?;
         let begun = Instant::now();
         let fixes = self.fix(console, &remote, &range, &interrupt)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
@@ -115,7 +117,7 @@ impl Merge {
         })?;
         self.explain_kept(console, &report.kept);
         let places: u64 = fixes.iter().map(|fixed| fixed.left).sum();
-        if let (Some(signal), true) = (interrupt.signal(), places + said.left > 0) {
+        if let Some(signal) = interrupt.signal() {
             console.note(&self.interrupted(signal, places, &said));
             return Ok(Exit::Interrupted);
         }
@@ -194,14 +196,16 @@ impl Merge {
         let left: Vec<_> = left
             .map(|(n, what)| format!("{} {what}", count(n)))
             .collect();
-        format!(
-            "interrupted ({signal}): {} mappings became {}; not done: {}; process {} runs, nothing is \
-             left behind in it, and the same command goes on",
-            count(said.before),
-            count(said.after),
-            left.join(", "),
-            self.pid
-        )
+        let left = match left.is_empty() {
+            true => "everything was done".to_owned(),
+            false => format!(
+                "not done: {}; process {} runs, nothing is left behind in it, and the same command goes on",
+                left.join(", "),
+                self.pid
+            ),
+        };
+        let (before, after) = (count(said.before), count(said.after));
+        format!("interrupted ({signal}): {before} mappings became {after}; {left}")
     }
 
     /// Makes the repairs of `--fix`.

@@ -103,7 +103,7 @@ def all_safe(room, pid):
     """Makes every safe repair until none saves anything; returns the lowest number of mappings."""
     least = count(pid)
     for _ in range(5):
-        vmarea(room, "merge", "-p", str(pid), "--fix", "empties", "--apply", "--max-pause", "1s", "--journal", f"{room}/journal")
+        vmarea(room, "merge", "-p", str(pid), "--fix", "empties", "--apply", "--max-pause", "1s")
         now = count(pid)
         if now >= least:
             break
@@ -151,7 +151,7 @@ def follow_next(room, name, pid, tried):
     tried.add(tuple(stage["fixes"]))
     words = [word for word in stage["command"].split()[1:] if word != "--apply"]
     dry = vmarea(room, *words)
-    result = vmarea(room, *words, "--apply", "--journal", f"{room}/journal")
+    result = vmarea(room, *words, "--apply")
     left = count(pid)
     seconds = time.monotonic() - begun
     own = result["before"] - report["mappings"]

@@ -28,7 +28,7 @@ ARROWS = {
     "vmarea-oracle": {"vmarea-linux-sys", "vmarea-process"},
     "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-replay": {"vmarea-trace", "vmarea"},
-    "vmarea-repair": {"vmarea-linux-sys", "vmarea-merge", "vmarea-process", "vmarea-trace"},
+    "vmarea-repair": {"vmarea-linux-sys", "vmarea-merge", "vmarea-process"},
     "vmarea-symbols": {"vmarea-process", "vmarea-test-support"},
     "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-replay", "vmarea-symbols", "vmarea-trace", "vmarea", "vmarea-test-support"},
     "vmarea-conform": {"vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-soft-platform", "vmarea-test-support", "vmarea-trace", "vmarea"},

@@ -8,7 +8,7 @@
 #   moves     RUNS programs (20) in each form that move, enlarge, split and drop the memory that is merged
 #   arena     RUNS programs (500) in each form that map chunk after chunk while they are merged
 #   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
-#   kill      the merging command killed at each of its steps and resumed (STEP=N: every Nth)
+#   kill      the tracing process killed at each of its steps, and another merge (STEP=N: every Nth)
 #   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
 #             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
 #   programs  Python, node, redis and Java with ZGC, which check their own results
@@ -70,7 +70,7 @@ merge_until_it_ends() {
     shift
     while kill -0 "$child" 2>/dev/null; do
         status=0
-        bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --journal "$work/journal" --json="$work/json.now" "$@" \
+        bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --json="$work/json.now" "$@" \
             >"$work/merge" 2>&1 || status=$?
         if ((status == 0)); then mv "$work/json.now" "$work/json"; fi
         if ((status == 1)) && ! grep -qE 'has ended|no process|another program|its memory|not stop' "$work/merge"; then
@@ -220,26 +220,26 @@ heap_is_right() {
     wait "$heap" && grep -q '^wrong 0' "$work/out" && grep -q '^lost 0' "$work/out"
 }
 
-# Kills the command before its Nth call of one kind: ptrace controls the target, pwrite and write change
-# memory and journal, kill and tgkill send signals.
+# Kills the tracing process before its Nth call of one kind: ptrace controls the target, pwrite64 and pread64 access
+# its memory, sendto and recvfrom connect it with the command.
 kill_steps() {
     local step killed=0 before=$failures call ended='there is no process|has ended'
-    for call in ptrace write,pwrite64 tgkill,kill fdatasync,unlink; do
+    for call in ptrace pwrite64 pread64 sendto,recvfrom; do
         step=1
         while :; do
             start_heap 300
             local status=0
             bounded 60 strace -f -qq -o /dev/null -e trace="$call" -e "inject=$call:signal=SIGKILL:when=$step" \
-                "$vmarea" merge -p "$pid" --apply "${by[@]}" --max-pause 1s --journal "$work/journal" \
+                "$vmarea" merge -p "$pid" --apply "${by[@]}" --max-pause 1s \
                 >"$work/merge" 2>&1 || status=$?
             if ((status != 0)); then
                 killed=$((killed + 1))
-                # The same command finishes the merge whether the target is stopped or running.
+                # The target runs, and another merge finishes.
                 # The target may have been merged and have exited by then.
-                bounded 60 "$vmarea" merge -p "$pid" --resume --journal "$work/journal" >"$work/resume" 2>&1 ||
+                bounded 60 "$vmarea" merge -p "$pid" --resume >"$work/resume" 2>&1 ||
                     (($? == 4)) || grep -qE "$ended" "$work/resume" ||
                     fail "resume after $call $step: $(cat "$work/resume")"
-                bounded 60 "$vmarea" merge -p "$pid" --apply --max-pause 1s --journal "$work/journal" \
+                bounded 60 "$vmarea" merge -p "$pid" --apply --max-pause 1s \
                     >"$work/merge" 2>&1 || (($? == 4)) || grep -qE "$ended" "$work/merge" ||
                     fail "merge after $call $step: $(cat "$work/merge")"
             fi
@@ -290,7 +290,7 @@ refuse_once() {
     sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
     pid=$(pgrep -P "$child" || true)
     before=$(wc -l <"/proc/$pid/maps")
-    bounded 60 "$vmarea" merge -p "$pid" --apply --by "$way" --journal "$work/journal" >"$work/merge" 2>&1 || status=$?
+    bounded 60 "$vmarea" merge -p "$pid" --apply --by "$way" >"$work/merge" 2>&1 || status=$?
     ((status == 0 || status == 4)) || fail "$kind by $way: exit $status: $(cat "$work/merge")"
     state=$(awk '$1 == "State:" { print $2 }' "/proc/$pid/status" 2>/dev/null || true)
     after=$(wc -l 2>/dev/null <"/proc/$pid/maps" || true)
@@ -333,7 +333,7 @@ refusals() {
 merge_running() {
     local name=$1 pid=$2 before after status=0
     before=$(wc -l <"/proc/$pid/maps")
-    bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --copy 100000 --max-pause 1s --journal "$work/journal" >"$work/merge" 2>&1 || status=$?
+    bounded 60 "$vmarea" merge -p "$pid" --apply "${by[@]}" --copy 100000 --max-pause 1s >"$work/merge" 2>&1 || status=$?
     ((status == 0 || status == 4)) || fail "$name: $(cat "$work/merge")"
     after=$(wc -l <"/proc/$pid/maps")
     echo "live: $name: $before mappings, $after after ($(head -1 "$work/merge"))"

@@ -1,31 +1,30 @@
 //! Repairs a live address space: merges neighbouring mappings that could be one mapping.
 //!
-//! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. Since
-//! Linux 6.8, user space can move pages between mappings (`UFFDIO_MOVE`), which gives each page a
-//! new index and anon_vma. A repair therefore takes a run of neighbours with equal attributes and
-//! replaces them, piece by piece, with fresh mappings whose page offsets follow from their
-//! addresses. Boundaries that serve a purpose (protection, files, gaps) are kept. [`merge_range`]
-//! repairs the calling process, [`Remote`] another process.
+//! Linux never merges VMAs whose anon_vmas differ or whose page offsets are not contiguous. User
+//! space can take the pages out of such VMAs, let the kernel join what is empty, and put the pages
+//! back (`UFFDIO_MOVE`, since Linux 6.8), which gives each page a new index and anon_vma. A repair
+//! does so for a run of neighbours with equal attributes, piece by piece. Boundaries that serve a
+//! purpose (protection, files, gaps) are kept. [`merge_range`] repairs the calling process,
+//! [`Remote`] another process.
 //!
 //! # Order of events
 //! ```text
 //!                          the calling process              another process
 //! 1  entry points          in_process/mod.rs                remote/mod.rs
 //! 2  plan                  plan.rs: runs of neighbours that only their pages keep separate
-//! 3  prepare               in_process/executor.rs:          remote/session.rs: begins the journal,
-//!                          descriptors, the watcher; once   injects the agent (remote/agent.rs)
+//! 3  prepare               in_process/executor.rs:          remote/tracer.rs: a child that traces;
+//!                          descriptors, the watcher; once   remote/session.rs: mark, scratch area
 //!                          for all plans, before the first
 //! 4  next piece            driver.rs, sized by pace.rs, for a PieceExecutor:
 //!                          InProcess                        RemoteExecutor
-//!    read attributes       attributes.rs: flags and names that the program has changed
-//!    exclude others        in_process/fork_gate.rs          remote/stop/ stops all threads
-//!    make the calls        piece.rs, in_process/work.rs     piece.rs, by_move.rs, by_copy.rs
-//!    during the calls      in_process/watch.rs: events      no thread runs
-//!    move pages back       in_process/move_back.rs          remote/move_back.rs
-//!    resume                the gate opens                   remote/injector.rs restores registers
-//! 5  clean up              drop of InProcess                remote/session.rs, agent.rs
-//! 6  after a crash         the process ended with us        remote/mod.rs: resume from the journal
-//!                                                           after checks in remote/trust.rs
+//!    exclude others        in_process/fork_gate.rs          remote/stop.rs stops all threads,
+//!                                                           remote/agent.rs parks them
+//!    make the calls        piece.rs, in_process/work.rs     remote/program.rs, which an agent executes
+//!    during the calls      in_process/watch.rs: events      no thread of the program runs
+//!    move pages back       in_process/move_back.rs          the agent
+//!    resume                the gate opens                   remote/stop.rs
+//! 5  clean up              drop of InProcess                remote/session.rs
+//! 6  after a crash         the process ended with us        the agent finishes; remote/session.rs sweeps
 //! ```
 //! The options and the results that the caller sees are defined in `report.rs` and `error.rs`. The
 //! repairs that move no pages (guards, flags, empties, priming) are in `fixes.rs` and

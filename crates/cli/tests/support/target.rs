@@ -1,5 +1,4 @@
-//! A C program that knows which value every byte of its memory must have, and a folder for the
-//! journals of merges.
+//! A C program that knows which value every byte of its memory must have, and a folder for files.
 
 use super::leash::{self, Leashed};
 use std::io::{BufRead, BufReader, Read};

@@ -92,6 +92,11 @@ impl Failure {
         }
     }
 
+    /// Returns the message.
+    pub fn message(&self) -> String {
+        format!("{:#}", self.cause)
+    }
+
     /// Prints the failure and returns its status.
     ///
     /// A closed output pipe (`vmarea ... | head`) is not a failure.

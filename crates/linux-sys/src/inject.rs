@@ -19,7 +19,6 @@ const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
-const PTRACE_SET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4210;
 const PTRACE_GET_SYSCALL_USER_DISPATCH: libc::c_uint = 0x4211;
 const NT_PRSTATUS: usize = 1;
 const EVENT_STOP: i32 = 128;
@@ -324,26 +323,35 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
     }
 }
 
-/// Returns the stop of a thread that has not been reported yet; `None` if the thread runs.
+/// Returns the stop of a thread; `None` if the thread runs.
+///
+/// The report of a stop is not consumed: if this process is killed before it resumes the thread, the
+/// kernel still delivers the signal at which the thread has stopped.
 pub fn look(tid: i32) -> Option<Wait> {
-    let mut status = 0;
-    // SAFETY: the status lives across the call.
-    let got = unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) };
-    match got {
-        0 => None,
-        got if got == tid && libc::WIFSTOPPED(status) => {
-            let signal = libc::WSTOPSIG(status);
-            Some(match (status >> 16, signal) {
-                (EVENT_STOP, libc::SIGTRAP) => Wait::Trap,
-                (EVENT_STOP, _) => Wait::GroupStop,
-                (0, signal) if signal == libc::SIGTRAP | 0x80 => Wait::Syscall,
-                (libc::PTRACE_EVENT_CLONE, _) => Wait::Clone,
-                (libc::PTRACE_EVENT_EXIT, _) => Wait::Ending,
-                (_, signal) => Wait::Signal(signal),
-            })
-        }
-        _ => Some(Wait::Ended),
+    // SAFETY: all-zero bytes are a valid value.
+    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the structure lives across the call.
+    let done = unsafe { libc::waitid(libc::P_PID, tid as u32, &mut found, options) };
+    // SAFETY: `waitid` fills in both fields, or leaves them zero.
+    let (pid, code) = unsafe { (found.si_pid(), found.si_status()) };
+    if done == 0 && pid == 0 {
+        return None;
     }
+    if done < 0 || ![libc::CLD_TRAPPED, libc::CLD_STOPPED].contains(&found.si_code) {
+        // SAFETY: the call takes numbers and a null pointer, which is allowed.
+        unsafe { libc::waitpid(tid, ptr::null_mut(), libc::__WALL | libc::WNOHANG) };
+        return Some(Wait::Ended);
+    }
+    let signal = code & 0xff;
+    Some(match (code >> 8, signal) {
+        (EVENT_STOP, libc::SIGTRAP) => Wait::Trap,
+        (EVENT_STOP, _) => Wait::GroupStop,
+        (0, signal) if signal == libc::SIGTRAP | 0x80 => Wait::Syscall,
+        (libc::PTRACE_EVENT_CLONE, _) => Wait::Clone,
+        (libc::PTRACE_EVENT_EXIT, _) => Wait::Ending,
+        (_, signal) => Wait::Signal(signal),
+    })
 }
 
 /// Returns the registers of a stopped thread.
@@ -395,18 +403,19 @@ pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
 }
 
-/// Syscall User Dispatch of a thread; `mode` is 0 if the thread does not use it.
+/// Syscall User Dispatch of a thread, in the order of `struct ptrace_sud_config`; `mode` is 0 if the
+/// thread does not use it.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dispatch {
     /// `PR_SYS_DISPATCH_ON`, or 0.
     pub mode: u64,
+    /// Address of the selector byte, or 0 if all calls are dispatched.
+    pub selector: u64,
     /// Start of the range from which calls are not dispatched.
     pub offset: u64,
     /// Length of that range.
     pub len: u64,
-    /// Address of the selector byte.
-    pub selector: u64,
 }
 
 /// Returns a stopped thread's Syscall User Dispatch; `mode` is 0 before Linux 6.4, which cannot tell.
@@ -418,16 +427,6 @@ pub fn dispatch(tid: i32) -> Dispatch {
         Ok(()) => found,
         Err(_) => Dispatch::default(),
     }
-}
-
-/// Sets a stopped thread's Syscall User Dispatch.
-///
-/// # Errors
-/// `ESRCH`; `EIO` before Linux 6.4.
-pub fn set_dispatch(tid: i32, dispatch: &Dispatch) -> io::Result<()> {
-    let address = ptr::from_ref(dispatch) as usize;
-    let size = size_of::<Dispatch>();
-    request(PTRACE_SET_SYSCALL_USER_DISPATCH, tid, size, address)
 }
 
 /// `struct ptrace_rseq_configuration`.

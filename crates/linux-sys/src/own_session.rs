@@ -41,9 +41,9 @@ pub fn start(body: impl FnOnce(UnixStream)) -> io::Result<(Apart, UnixStream)> {
 }
 
 impl Apart {
-    /// Returns the id of the child.
-    pub fn pid(&self) -> i32 {
-        self.pid
+    /// Lets the child go on without waiting for its end.
+    pub fn leave(self) {
+        std::mem::forget(self);
     }
 }
 

@@ -142,7 +142,7 @@ struct Driver<'a, E> {
 }
 
 /// Progress of a merge after a piece, or of another repair after a stop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Number of mappings that have been tried.
     pub mappings: u64,

@@ -177,6 +177,11 @@ pub enum RepairError {
          and the same command goes on"
     )]
     Tracer(i32),
+    /// The repair was asked to end, and will do so by itself.
+    #[error(
+        "process {0} cannot be stopped at the moment; the merge ends by itself as soon as it can be"
+    )]
+    GoesOn(i32),
 }
 
 impl RepairError {

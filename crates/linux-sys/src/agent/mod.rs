@@ -35,7 +35,7 @@ mod x86_64;
 use std::slice;
 
 use super::calls::{Call, ENTRY_BYTES};
-use super::inject::{Dispatch, Registers};
+use super::inject::Registers;
 
 /// True if the agent exists for this architecture.
 pub const IS_SUPPORTED: bool = cfg!(target_arch = "x86_64");
@@ -220,7 +220,8 @@ pub struct StubData {
     args: [u64; 6],
     child: u64,
     table: u64,
-    dispatch: Dispatch,
+    /// Address of the selector of Syscall User Dispatch, or 0, and its value.
+    selector: [u64; 2],
     free: u64,
     backwards: u64,
 }
@@ -232,8 +233,9 @@ pub struct Restored {
     pub registers: Registers,
     /// The thread's signal mask.
     pub mask: u64,
-    /// The thread's Syscall User Dispatch.
-    pub dispatch: Dispatch,
+    /// Address and value of the byte that decides whether the thread's calls are dispatched to the
+    /// program (Syscall User Dispatch).
+    pub selector: Option<(u64, u8)>,
 }
 
 /// Returns the call stub: it makes call `nr`. In the child of a `clone`, it continues at `child`, if
@@ -290,7 +292,9 @@ impl StubData {
             flags: flags >> 11 & 1 | (flags & 0xff) << 8,
             all_signals: u64::MAX,
             mask: restored.mask,
-            dispatch: restored.dispatch,
+            selector: restored
+                .selector
+                .map_or([0; 2], |(at, value)| [at, value.into()]),
             backwards: flags >> 10 & 1,
             ..StubData::default()
         }

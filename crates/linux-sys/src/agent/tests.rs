@@ -55,10 +55,10 @@ fn the_stubs_find_what_they_look_for() {
         (offset_of!(StubData, args), 112),
         (offset_of!(StubData, child), 160),
         (offset_of!(StubData, table), 168),
-        (offset_of!(StubData, dispatch), 176),
-        (offset_of!(StubData, free), 208),
-        (offset_of!(StubData, backwards), 216),
-        (size_of::<StubData>(), 224),
+        (offset_of!(StubData, selector), 176),
+        (offset_of!(StubData, free), 192),
+        (offset_of!(StubData, backwards), 200),
+        (size_of::<StubData>(), 208),
     ];
     assert!(
         offsets.iter().all(|(is, wanted)| is == wanted),

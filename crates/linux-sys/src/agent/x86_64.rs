@@ -20,6 +20,12 @@ macro_rules! stub {
             ".pushsection .rodata",
             ".balign 8",
             concat!($begin, ":"),
+            // The selector of Syscall User Dispatch: the calls below are for the kernel.
+            "mov rsi, [rip + 90f + 176]",
+            "test rsi, rsi",
+            "je 69f",
+            "mov byte ptr [rsi], 0",
+            "69:",
             // rt_sigprocmask(SIG_SETMASK, all, NULL, 8)
             "mov eax, 14",
             "mov edi, 2",
@@ -36,19 +42,14 @@ macro_rules! stub {
             "xor edx, edx",
             "mov r10d, 8",
             "syscall",
-            // prctl(PR_SET_SYSCALL_USER_DISPATCH, mode, offset, length, selector): the last call
             "mov rsi, [rip + 90f + 176]",
             "test rsi, rsi",
             "je 71f",
-            "mov eax, 157",
-            "mov edi, 59",
-            "mov rdx, [rip + 90f + 184]",
-            "mov r10, [rip + 90f + 192]",
-            "mov r8, [rip + 90f + 200]",
-            "syscall",
+            "mov rax, [rip + 90f + 184]",
+            "mov [rsi], al",
             "71:",
             "cld",
-            "cmp qword ptr [rip + 90f + 216], 0",
+            "cmp qword ptr [rip + 90f + 200], 0",
             "je 72f",
             "std",
             "72:",
@@ -98,7 +99,7 @@ stub!(
     "vmarea_park_stub_begin",
     "vmarea_park_stub_end",
     "60:
-    mov rdi, [rip + 90f + 208]
+    mov rdi, [rip + 90f + 192]
     cmp dword ptr [rdi], 0
     jne 70f
     mov eax, 202

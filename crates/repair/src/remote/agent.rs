@@ -65,7 +65,7 @@ impl Target {
     }
 
     /// Runs a thread through the call stub, with a single stop, until it has started another thread.
-    /// `None` if the call has failed; the thread is then at the stub's start again.
+    /// `None` if the call has failed; the thread then has its own registers again, and has run on.
     fn started_by(&self, tid: i32) -> Result<Option<i32>, RepairError> {
         let ended = |_| RepairError::Ended(self.pid);
         let mut signal = 0;
@@ -87,8 +87,6 @@ impl Target {
                 _ => {
                     let registers = inject::registers(tid).map_err(ended)?;
                     if !self.is_in_stub(registers.pc()) {
-                        let again = registers.at(self.stub());
-                        inject::set_registers(tid, &again).map_err(ended)?;
                         return Ok(None);
                     }
                 }
@@ -105,11 +103,10 @@ impl Stopped<'_> {
     /// Returns the thread that makes calls: one that runs 64-bit code, preferably one whose calls are
     /// not dispatched to the program.
     fn borrowed(&self) -> Result<usize, RepairError> {
-        let may = |thread: &&Thread| thread.registers.is_64_bit();
-        let plain = |thread: &Thread| thread.dispatch.mode == 0 && may(&thread);
+        let plain = |thread: &Thread| thread.dispatch.mode == 0 && thread.can_run_stub();
         let found = self.threads.iter().position(plain);
         found
-            .or_else(|| self.threads.iter().position(|thread| may(&thread)))
+            .or_else(|| self.threads.iter().position(Thread::can_run_stub))
             .ok_or(RepairError::Bits32(self.target.pid))
     }
 
@@ -162,35 +159,59 @@ impl Stopped<'_> {
     fn borrow(
         &mut self,
         nr: i64,
-        stub: impl FnOnce(&Restored) -> Vec<u8>,
+        stub: impl Fn(&Restored) -> Vec<u8>,
     ) -> Result<(i64, Option<i32>), RepairError> {
         let (target, index) = (self.target, self.borrowed()?);
         let ended = |_| RepairError::Ended(target.pid);
-        let thread = &mut self.threads[index];
-        let tid = thread.tid;
-        let restored = thread.restored(target);
-        let written = target.write_code(tid, &stub(&restored), target.stub());
-        written.map_err(|_| {
-            crate::proc_status::ended_or(target.pid, RepairError::Forbidden(target.pid))
-        })?;
+        let tid = self.threads[index].tid;
         inject::report_calls(tid, target.seccomp, false).map_err(ended)?;
-        thread.send_to(target.stub()).map_err(ended)?;
-        // The kernel forgets a restartable sequence when the thread runs elsewhere.
-        thread.registers = restored.registers;
-        let found = match nr {
-            libc::SYS_clone => target.started_by(tid),
-            _ => Ok(None),
-        };
-        let (result, started) = match found? {
+        let (mut found, mut selector) = (None, None);
+        if nr == libc::SYS_clone {
+            selector = self.send_to_stub(index, &stub)?;
+            found = target.started_by(tid)?;
+            if found.is_none() {
+                // The stub has let the thread go, which has run on.
+                self.threads[index] = Thread::of(tid).ok_or_else(|| self.ended())?;
+            }
+        }
+        let (result, started) = match found {
             Some(started) => (started.into(), Some(started)),
-            None => target.result_of(tid, nr)?,
+            None => {
+                selector = self.send_to_stub(index, &stub)?;
+                target.result_of(tid, nr)?
+            }
         };
         // At a trap stop, the kernel can still restart the call that the first stop interrupted.
         inject::interrupt(tid).map_err(ended)?;
         let at_stop = |stop| matches!(stop, Wait::Trap | Wait::GroupStop);
         target.follow(tid, Resume::Continue, at_stop)?;
+        if let Some((at, value)) = selector {
+            // The stub has not come to its end.
+            target.write(&[value], at).map_err(ended)?;
+        }
         self.threads[index].bring_back().map_err(ended)?;
         Ok((result, started))
+    }
+
+    /// Writes a call stub for a thread, and sends the thread there. Returns the byte that the stub sets
+    /// first, and its value.
+    fn send_to_stub(
+        &mut self,
+        index: usize,
+        stub: impl Fn(&Restored) -> Vec<u8>,
+    ) -> Result<Option<(u64, u8)>, RepairError> {
+        let target = self.target;
+        let thread = &mut self.threads[index];
+        let restored = thread.restored(target);
+        let written = target.write_code(thread.tid, &stub(&restored), target.stub());
+        written.map_err(|_| {
+            crate::proc_status::ended_or(target.pid, RepairError::Forbidden(target.pid))
+        })?;
+        let sent = thread.send_to(target.stub());
+        sent.map_err(|_| RepairError::Ended(target.pid))?;
+        // The kernel forgets a restartable sequence when the thread runs elsewhere.
+        thread.registers = restored.registers;
+        Ok(restored.selector)
     }
 
     /// Parks all threads.
@@ -206,8 +227,7 @@ impl Stopped<'_> {
         let written = target.write_code(tid, &bytes, scratch.place(0));
         written.map_err(|_| self.ended())?;
         for (index, thread) in self.threads.iter_mut().enumerate() {
-            // A thread in 32-bit code could not leave the stub by itself.
-            if thread.registers.is_64_bit() {
+            if thread.can_run_stub() {
                 let sent = thread.send_to(scratch.place(index));
                 sent.map_err(|_| RepairError::Ended(target.pid))?;
             }

@@ -282,6 +282,10 @@ pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
             });
         }
         let mut stopped = stop_patiently(target)?;
+        // Another repair may have swept up, and begun, before the process stood still.
+        if target.mark() != Some(mark) {
+            continue;
+        }
         let is_ours = |pc: u64| target.is_in_stub(pc) || mark.scratch.contains(pc);
         let is_busy = stopped.threads.iter().any(|t| is_ours(t.registers.pc()));
         if is_busy {

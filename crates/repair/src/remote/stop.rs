@@ -9,6 +9,7 @@
 //! seize, interrupt all ─▶ again, until there is no new thread ─▶ … ─▶ own registers, mask ─▶ detach
 //! ```
 
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use vmarea_linux_sys::agent::Restored;
@@ -141,8 +142,14 @@ impl Target {
     /// again, are recorded as late and detached later.
     fn let_go(&self, threads: &[i32]) {
         for &tid in threads {
-            // A thread that was killed is gone only once its tracer has seen its end.
-            if inject::detach(tid).is_err() && inject::look(tid) != Some(Wait::Ended) {
+            let gone = match inject::look(tid) {
+                // A thread that was killed is gone only once its tracer has seen its end.
+                Some(Wait::Ended) => true,
+                // A signal that is about to be delivered must not be lost.
+                Some(Wait::Signal(signal)) => ptrace::detach(tid, signal).is_ok(),
+                _ => inject::detach(tid).is_ok(),
+            };
+            if !gone {
                 let _ = inject::interrupt(tid);
                 self.late.borrow_mut().push(tid);
             }
@@ -243,7 +250,7 @@ impl Target {
 
 impl Thread {
     /// Returns the state of a stopped thread; `None` if it has been killed.
-    fn of(tid: i32) -> Option<Thread> {
+    pub(super) fn of(tid: i32) -> Option<Thread> {
         Some(Thread {
             tid,
             registers: inject::registers(tid).ok()?,
@@ -256,11 +263,22 @@ impl Thread {
     /// Returns what a stub must restore. A restartable sequence is aborted, as by a preemption.
     pub(super) fn restored(&self, target: &Target) -> Restored {
         let registers = rseq::aborted(self.tid, &target.memory, &self.registers);
+        let mut value = [0];
+        let at = Some(self.dispatch.selector).filter(|_| self.dispatch.mode != 0);
+        let read = |at: &u64| target.memory.read_exact_at(&mut value, *at).is_ok();
+        let at = at.filter(read);
         Restored {
             registers: registers.unwrap_or(self.registers),
             mask: self.mask,
-            dispatch: self.dispatch,
+            selector: at.map(|at| (at, value[0])),
         }
+    }
+
+    /// True if the thread can run a stub: it is in 64-bit code, and the kernel accepts its calls, or
+    /// accepts them if a byte says so (Syscall User Dispatch).
+    pub(super) fn can_run_stub(&self) -> bool {
+        let calls_kernel = self.dispatch.mode == 0 || self.dispatch.selector != 0;
+        self.registers.is_64_bit() && calls_kernel
     }
 
     /// Directs the thread to the stub at `place`, which restores it by itself. Setting the registers
@@ -272,11 +290,7 @@ impl Thread {
     pub(super) fn send_to(&mut self, place: u64) -> std::io::Result<()> {
         self.away = true;
         inject::set_registers(self.tid, &self.registers.at(place))?;
-        inject::set_mask(self.tid, ALL_SIGNALS)?;
-        if self.dispatch.mode != 0 {
-            inject::set_dispatch(self.tid, &Dispatch::default())?;
-        }
-        Ok(())
+        inject::set_mask(self.tid, ALL_SIGNALS)
     }
 
     /// Gives the thread, at a trap stop, its own state again, of which `registers` may have changed.
@@ -285,9 +299,6 @@ impl Thread {
     /// `ESRCH` if the thread was killed.
     pub(super) fn bring_back(&mut self) -> std::io::Result<()> {
         inject::set_mask(self.tid, self.mask)?;
-        if self.dispatch.mode != 0 {
-            inject::set_dispatch(self.tid, &self.dispatch)?;
-        }
         inject::set_registers(self.tid, &self.registers)?;
         self.away = false;
         Ok(())

@@ -12,8 +12,10 @@
 //!   result    ◀─────
 //! ```
 
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use vmarea_linux_sys::own_session;
 
@@ -22,6 +24,11 @@ use super::target::Target;
 use super::wire::{self, Wire};
 use crate::driver::Progress;
 use crate::{Fix, RepairError};
+
+/// Time between two looks whether the caller wants to go on, and for which a child that was asked to
+/// end is waited for.
+const LOOK: Duration = Duration::from_millis(200);
+const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 /// What is in progress, and how far it is.
 pub(super) type Shown = (Option<Fix>, Progress);
@@ -32,7 +39,8 @@ pub(super) type Show<'a> = &'a mut dyn FnMut(Shown) -> ControlFlow<()>;
 /// Runs `repair` of process `pid` in a child process. `show` is called in this process.
 ///
 /// # Errors
-/// The errors of `repair`; [`RepairError::Tracer`] if the child was killed.
+/// The errors of `repair`; [`RepairError::Tracer`] if the child was killed, and
+/// [`RepairError::GoesOn`] if it has not ended in time after `show` has asked it to.
 pub(super) fn apart<T: Wire>(
     pid: i32,
     show: Show<'_>,
@@ -44,15 +52,30 @@ pub(super) fn apart<T: Wire>(
         let _ = wire::send(&mut vmarea, &(Some(result), None::<Shown>));
     });
     let (child, mut from) = started.map_err(RepairError::system("starting a process"))?;
+    let timeout = from.set_read_timeout(Some(LOOK));
+    timeout.map_err(RepairError::system("a socket"))?;
+    let (mut last, mut ends_by) = (None, None);
     loop {
         match wire::receive::<(Option<Result<T, RepairError>>, Option<Shown>)>(&mut from) {
             Ok((Some(result), _)) => return result,
             Ok((None, Some(shown))) => {
+                last = Some(shown);
                 let goes_on = show(shown).is_continue();
                 // This fails if the child has been killed, which the next message shows.
                 let _ = wire::send(&mut from, &goes_on);
             }
             Ok((None, None)) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let shown = last.unwrap_or((None, Progress::default()));
+                if show(shown).is_continue() {
+                    continue;
+                }
+                // The child ends at the next piece, but the process may not let itself be stopped.
+                if *ends_by.get_or_insert_with(|| Instant::now() + ENDS_WITHIN) < Instant::now() {
+                    child.leave();
+                    return Err(RepairError::GoesOn(pid));
+                }
+            }
             Err(_) => break,
         }
     }

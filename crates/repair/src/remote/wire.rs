@@ -321,6 +321,7 @@ errors!(
     25 LeftBehind { pid, cause },
     26 GuardOpen { pid, guard, cause },
     27 Tracer(pid),
+    28 GoesOn(pid),
 );
 
 impl Wire for &'static str {

@@ -94,18 +94,39 @@ impl Merge {
         let range = self
             .range
             .map_or(0..u64::MAX, |Range(range)| range.start..range.end);
-        let survey = |remote: &Remote| remote.survey(&range, &self.fix).map_err(failure);
         if !self.apply {
-            let survey = survey(&remote)?;
+            let survey = remote.survey(&range, &self.fix).map_err(failure)?;
             return self.forecast(console, outputs, &remote, &range, survey);
         }
         let interrupt = Interrupt::listen()?;
+        match (
+            self.make(console, outputs, &remote, &range, &interrupt),
+            interrupt.signal(),
+        ) {
+            // Whatever became of it, the user has ended it.
+            (Err(error), Some(signal)) => {
+                console.note(&format!("interrupted ({signal}): {}", error.message()));
+                Ok(Exit::Interrupted)
+            }
+            (result, _) => result,
+        }
+    }
+
+    /// Makes the repairs and the merge.
+    fn make(
+        &self,
+        console: &Console,
+        outputs: Outputs,
+        remote: &Remote,
+        range: &std::ops::Range<u64>,
+        interrupt: &Interrupt,
+    ) -> Result {
         // A forecast of the same plan that `explain` prints; the result is compared with it.
-        let survey = survey(&remote)?;
+        let survey = remote.survey(range, &self.fix).map_err(failure)?;
         let begun = Instant::now();
-        let fixes = self.fix(console, &remote, &range, &interrupt)?;
+        let fixes = self.fix(console, remote, range, interrupt)?;
         let fixed: u64 = fixes.iter().map(|fixed| fixed.places).sum();
-        let merged = merge(console, &remote, &range, &interrupt);
+        let merged = merge(console, remote, range, interrupt);
         let report = merged.inspect_err(|_| text::note_fixes(console, &fixes))?;
         let mut said = Said::of_report(self.pid, remote.way(), &report, &survey).with(&fixes);
         said.applied |= fixed > 0;

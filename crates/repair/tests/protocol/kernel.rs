@@ -307,12 +307,9 @@ fn stub_steps(m: &Machine, rules: &Rules, s: &State, i: usize, out: &mut Vec<Ste
         return;
     };
     let is_call = matches!(s.threads[i].at, At::CallStub(_));
-    let stub = |point| {
-        if is_call {
-            At::CallStub(point)
-        } else {
-            At::ParkStub(point)
-        }
+    let stub = |point| match is_call {
+        true => At::CallStub(point),
+        false => At::ParkStub(point),
     };
     let t = &mut next.threads[i];
     let what = match point {

@@ -30,6 +30,7 @@ checks=(
     "instructions: ci/instructions.sh"
     "tsan: ci/tsan.sh"
     "live: ci/live.sh"
+    "hazards: ci/hazards.sh --merges 1000"
     "explain: ci/explain.sh"
     "alerts: ci/alerts.sh"
     "storm: ci/storm.sh"

@@ -152,13 +152,13 @@ pub enum RepairError {
     },
     /// The process is running and its memory is complete, but memory of the repair remains in it.
     #[error(
-        "process {pid} is whole and runs on, but the kernel would not unmap what the merge had mapped in \
-         it: {cause}; vmarea merge --resume -p {pid} tries again"
+        "process {pid} is whole and runs on, but what the merge had mapped in it could not be unmapped: \
+         {cause}; vmarea merge --resume -p {pid} tries again"
     )]
     LeftBehind {
         /// Id of the process.
         pid: i32,
-        /// The error that the kernel returned.
+        /// The error of the kernel, or why the process could not be stopped.
         cause: io::Error,
     },
     /// A guard page was made accessible, and neither call that would guard it again succeeded.

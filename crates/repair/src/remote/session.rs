@@ -259,9 +259,27 @@ fn remove(stopped: &mut Stopped<'_>, scratch: Option<VmRange>) -> Result<(), Rep
     removed.map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))
 }
 
-/// Removes the scratch area of this repair.
+/// Removes the scratch area of this repair. Another program may trace the process for a moment.
+///
+/// # Errors
+/// [`RepairError::LeftBehind`] if the process cannot be stopped; the errors of [`remove`].
 fn sweep_own(target: &Target, range: VmRange) -> Result<(), RepairError> {
-    remove(&mut stop_patiently(target)?, Some(range))
+    let mut tries = 0;
+    loop {
+        let error = match stop_patiently(target) {
+            Ok(mut stopped) => return remove(&mut stopped, Some(range)),
+            Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => return Err(error),
+            Err(error) => error,
+        };
+        tries += 1;
+        if tries == SWEEP_TRIES {
+            return Err(RepairError::LeftBehind {
+                pid: target.pid,
+                cause: std::io::Error::other(error),
+            });
+        }
+        target.rest(SWEEP_REST);
+    }
 }
 
 /// Removes what a killed repair has left in the process; returns false if there is nothing. Waits

@@ -193,15 +193,7 @@ impl Target {
             // The thread is seized now, but continues when this process ends, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        let tracer = proc_status::read_status(self.pid).map_or(0, |status| status.tracer);
-        let error = match tracer {
-            0 => RepairError::Forbidden(self.pid),
-            tracer => RepairError::Traced {
-                pid: self.pid,
-                tracer: proc_status::process_of(tracer),
-            },
-        };
-        Err(proc_status::ended_or(self.pid, error))
+        Err(proc_status::ended_or(self.pid, self.not_traceable()))
     }
 
     /// Waits until a thread has stopped; false if it has ended.

@@ -56,10 +56,7 @@ impl Target {
         let pid = proc_status::thread_with_memory(pid);
         let status = read_status(pid)?;
         if status.tracer != 0 {
-            return Err(RepairError::Traced {
-                pid,
-                tracer: proc_status::process_of(status.tracer),
-            });
+            return Err(traced(pid, status.tracer));
         }
         if status.has_ended {
             return Err(RepairError::Ended(pid));
@@ -108,6 +105,14 @@ impl Target {
     /// Returns the address of the stub.
     pub(super) fn stub(&self) -> u64 {
         self.slack.start + mark::BYTES
+    }
+
+    /// Returns why a thread of the process cannot be traced.
+    pub(super) fn not_traceable(&self) -> RepairError {
+        match read_status(self.pid).map_or(0, |status| status.tracer) {
+            0 => RepairError::Forbidden(self.pid),
+            tracer => traced(self.pid, tracer),
+        }
     }
 
     /// Returns the mark of a repair; `None` if there is none.
@@ -192,6 +197,20 @@ impl Target {
             ptrace::poke(tid, address + 8 * n as u64, u64::from_ne_bytes(*word))?;
         }
         Ok(())
+    }
+}
+
+/// Returns the error for a process that `tracer` traces: another repair, or another program.
+fn traced(pid: i32, tracer: i32) -> RepairError {
+    let tracer = proc_status::process_of(tracer);
+    let mark = || {
+        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        let slack = vdso::slack(pid, &memory)?;
+        Mark::read(pid, &memory, slack.start)
+    };
+    match mark().and_then(|mark| mark.at_work()) {
+        Some(by) if by == Some(tracer) => RepairError::AtWork { pid, by },
+        _ => RepairError::Traced { pid, tracer },
     }
 }
 

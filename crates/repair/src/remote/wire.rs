@@ -166,10 +166,17 @@ impl Wire for VmFlags {
 
 impl Wire for io::Error {
     fn put(&self, to: &mut Vec<u64>) {
-        self.raw_os_error().unwrap_or(libc::EIO).put(to);
+        let number = self.raw_os_error();
+        number.put(to);
+        if number.is_none() {
+            self.to_string().put(to);
+        }
     }
     fn take(from: &mut &[u64]) -> Option<io::Error> {
-        i32::take(from).map(io::Error::from_raw_os_error)
+        match <Option<i32> as Wire>::take(from)? {
+            Some(number) => Some(io::Error::from_raw_os_error(number)),
+            None => String::take(from).map(io::Error::other),
+        }
     }
 }
 
@@ -369,6 +376,10 @@ mod tests {
             RepairError::System {
                 what: "a test",
                 cause: cause(),
+            },
+            RepairError::LeftBehind {
+                pid: 3,
+                cause: io::Error::other("a reason"),
             },
             RepairError::AtWork { pid: 3, by: None },
             RepairError::Tracer(-1),

@@ -242,8 +242,7 @@ impl Stopped<'_> {
         away.try_for_each(|thread| thread.bring_back().map_err(ended))
     }
 
-    /// Runs `program` in a new agent to its end, and reads what it has noted. Returns the time for
-    /// which the agent existed.
+    /// Runs `program` in a new agent to its end, and reads what it has noted.
     ///
     /// # Errors
     /// [`RepairError::NoThread`], [`RepairError::Ended`], [`RepairError::System`]; nothing has
@@ -254,13 +253,12 @@ impl Stopped<'_> {
         scratch: &Scratch,
         program: &mut Program,
         at_call: Option<AtCall<'_>>,
-    ) -> Result<Duration, RepairError> {
+    ) -> Result<(), RepairError> {
         program.write(self.target, scratch)?;
         let tid = self.start_agent(scratch)?;
         let parked = self
             .park(scratch)
             .and_then(|()| program::go(self.target, scratch));
-        let begun = Instant::now();
         let done = self.follow_agent(tid, at_call);
         if done.is_err() {
             self.leave_parked();
@@ -268,8 +266,7 @@ impl Stopped<'_> {
         done?;
         self.unpark()?;
         parked?;
-        program.read(self.target, scratch)?;
-        Ok(begun.elapsed())
+        program.read(self.target, scratch)
     }
 
     /// Waits until the agent and its reader have done everything. A signal that stops the process does

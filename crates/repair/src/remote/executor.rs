@@ -88,19 +88,26 @@ pub(super) fn join_stopped(
         query,
         ..
     } = session;
+    let waits_in_kernel = proc_status::may_handle_kernel_faults(*pid);
     let begun = Instant::now();
     let mut stopped = stop_patiently(target)?;
     find_free(*pid, scratch, query.as_mut())?;
-    if let Some(area) = rseq_area_in(&stopped, piece.range) {
-        return Ok(Done::refused(KeptReason::InUse, area));
-    }
+    let area = rseq_area_in(&stopped, piece.range).filter(|_| !waits_in_kernel);
+    let choice = match area {
+        Some(area) => Err(Done::refused(KeptReason::InUse, area)),
+        None => choose(target, *way, piece.range, copies)?,
+    };
     let Choice {
         pages,
         copied,
         shared,
-    } = match choose(target, *way, piece.range, copies)? {
+    } = match choice {
         Ok(choice) => choice,
-        Err(refused) => return Ok(refused),
+        Err(refused) => {
+            stopped.let_go();
+            let pause = begun.elapsed();
+            return Ok(Done { pause, ..refused });
+        }
     };
     let mut program = Program::of_piece(piece, scratch, &pages);
     stopped.run(scratch, &mut program, at_call)?;
@@ -134,14 +141,12 @@ pub(super) fn join_stopped(
     }
 }
 
-/// Returns the `rseq` area of a thread in `range`, if the kernel could not wait for its page.
+/// Returns the `rseq` area of a thread in `range`.
 ///
-/// The kernel writes to the area when it returns to the thread's stub. Without the right to handle
-/// faults in the kernel, the process would be killed if its tracer had been killed before.
+/// The kernel writes to the area when it returns to the thread's stub. If it cannot wait for the page,
+/// because the process may not handle faults in the kernel, the process would be killed if its tracer
+/// had been killed before.
 fn rseq_area_in(stopped: &Stopped<'_>, range: VmRange) -> Option<u64> {
-    if proc_status::may_handle_kernel_faults(stopped.target.pid) {
-        return None;
-    }
     let area = |thread: &Thread| inject::rseq_area(thread.tid).ok().flatten();
     let mut areas = stopped.threads.iter().filter_map(area);
     areas.find(|&area| range.contains(area))

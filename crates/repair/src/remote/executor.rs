@@ -34,6 +34,10 @@ impl PieceExecutor for RemoteExecutor<'_> {
             return Ok(refused);
         }
         self.0.make_places()?;
+        let piece = &Piece {
+            in_place: piece.in_place || self.0.in_place,
+            ..piece.clone()
+        };
         let done = join_stopped(self.0, piece, copies, None)?;
         match &done.refused {
             None => self.0.spare += piece.parts.len() as u64 - 1,

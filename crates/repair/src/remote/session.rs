@@ -33,6 +33,8 @@ pub(super) struct Session {
     pub(super) target: Target,
     pub(super) scratch: Scratch,
     pub(super) way: Way,
+    /// True if page offsets of emptied mappings follow from their addresses on this kernel.
+    pub(super) in_place: bool,
     /// Limits the size of pieces.
     pub(super) pace: Pace,
     /// Number of mappings that the process may still add, as far as is known: a part that is out is
@@ -69,6 +71,7 @@ impl Session {
             target,
             scratch,
             way,
+            in_place: agent::emptied_offset_follows(),
             pace: Pace::new(options.max_pause, most, way, options.copy_pages),
         };
         match session.stop_time() {

@@ -27,7 +27,7 @@ KILLS = ["kill-merge", "kill-tracer", "kill-both"]
 MODES = ["stop", "storm", "terminal", "continue", "memory", "attach", "dump", *KILLS, "interrupt", "freeze", "shrink",
          "second"]
 # Modes after which epoll_wait may fail with EINTR.
-STOPPING = {"stop", "storm", "terminal", "attach", "freeze"}
+STOPPING = {"stop", "storm", "terminal", "attach", "freeze", "kill-tracer", "kill-both"}
 # Activities with which a merge may be refused, and the messages of these refusals.
 REFUSALS = {
     "fork": "shares its memory|does not stop",

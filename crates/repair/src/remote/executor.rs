@@ -126,13 +126,18 @@ pub(super) fn join_stopped(
         work: program.time(),
         ..Done::default()
     };
-    match program.outcome(target)? {
+    with_outcome(done, program.outcome(target)?, *pid)
+}
+
+/// Adds what became of a piece to its result.
+fn with_outcome(done: Done, outcome: Outcome, pid: i32) -> Result<Done, RepairError> {
+    match outcome {
         Outcome::Unchanged(reason, place) => Ok(Done {
             refused: Some((reason, place)),
             ..done
         }),
         Outcome::Joined(apart) => {
-            let pages = Pages::of(*pid)?;
+            let pages = Pages::of(pid)?;
             let mut kept = Kept::default();
             for (reason, page) in apart {
                 kept.add(match reason {

@@ -5,9 +5,10 @@
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
 use vmarea::types::{self, FileId, FileKind, PAGE_SIZE, PMD_SIZE};
 
 /// First address of the arena's main part.
@@ -101,6 +102,26 @@ pub struct Files {
     /// The `memfd_secret`, which is created anew for each sequence because it cannot be emptied.
     secret: RefCell<Option<OwnedFd>>,
     huge: Option<OwnedFd>,
+}
+
+/// Returns the largest size of a file on disk in bytes: the last position to which a file can be set.
+pub fn largest_disk_file() -> u64 {
+    static LARGEST: OnceLock<u64> = OnceLock::new();
+    *LARGEST.get_or_init(|| {
+        let Ok(mut file) = tempfile::tempfile() else {
+            return i64::MAX as u64;
+        };
+        // The position below is permitted, the one above is not.
+        let (mut below, mut above) = (0, 1 << 63);
+        while above - below > 1 {
+            let middle = below + (above - below) / 2;
+            match file.seek(SeekFrom::Start(middle)) {
+                Ok(_) => below = middle,
+                Err(_) => above = middle,
+            }
+        }
+        below
+    })
 }
 
 impl Files {

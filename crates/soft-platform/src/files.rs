@@ -3,6 +3,7 @@
 use super::page::{Page, zeros};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use vmarea::types::{Errno, PAGE_SIZE};
 
 /// The page cache of the software platform.
 #[derive(Debug, Default)]
@@ -10,6 +11,8 @@ pub struct Files {
     pages: BTreeMap<(u64, u64), Box<Page>>,
     /// Size of each file in pages, by inode; a file without an entry has no end.
     sizes: BTreeMap<u64, u64>,
+    /// Largest size in bytes that the file system permits, by inode; no entry: any.
+    largest: BTreeMap<u64, u64>,
 }
 
 impl Files {
@@ -25,10 +28,24 @@ impl Files {
         self.pages.extract_if(beyond, |_, _| true).for_each(drop);
     }
 
+    /// Sets the largest size of a file in bytes (`s_maxbytes` of its file system).
+    pub fn limit(&mut self, inode: u64, bytes: u64) {
+        self.largest.insert(inode, bytes);
+    }
+
     /// Removes the pages `first..end`, so that they read as zeros.
-    pub fn punch_hole(&mut self, inode: u64, first: u64, end: u64) {
+    ///
+    /// # Errors
+    /// EFBIG if the hole ends beyond the largest size of the file (`vfs_fallocate`).
+    pub fn punch_hole(&mut self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
+        let ends_inside =
+            |&largest: &u64| end.checked_mul(PAGE_SIZE).is_some_and(|end| end <= largest);
+        if !self.largest.get(&inode).is_none_or(ends_inside) {
+            return Err(Errno::EFBIG);
+        }
         let hole = (inode, first)..(inode, end);
         self.pages.extract_if(hole, |_, _| true).for_each(drop);
+        Ok(())
     }
 
     /// True if the page exists in the page cache.
@@ -39,5 +56,20 @@ impl Files {
     /// True if the page lies within the size of the file.
     pub fn holds(&self, inode: u64, index: u64) -> bool {
         self.sizes.get(&inode).is_none_or(|&pages| index < pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_beyond_the_largest_size_is_refused() {
+        let mut files = Files::default();
+        files.limit(1, 8 * PAGE_SIZE);
+        assert_eq!(files.punch_hole(1, 7, 8), Ok(()));
+        assert_eq!(files.punch_hole(1, 7, 9), Err(Errno::EFBIG));
+        assert_eq!(files.punch_hole(1, 0, 1 << 60), Err(Errno::EFBIG));
+        assert_eq!(files.punch_hole(2, 0, 1 << 60), Ok(()));
     }
 }

@@ -154,8 +154,7 @@ impl Platform for SharedMemory {
 
     fn punch_hole(&self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
         self.memory.failure.attempt("punch_hole")?;
-        self.memory.files.lock().punch_hole(inode, first, end);
-        Ok(())
+        self.memory.files.lock().punch_hole(inode, first, end)
     }
 
     fn file_is_cached(&self, inode: u64, index: u64) -> bool {

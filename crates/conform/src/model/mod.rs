@@ -98,6 +98,13 @@ impl Model {
             machine
                 .memory()
                 .with_files(|files| files.resize(arena::inode(kind), pages));
+            if matches!(kind, arena::Kind::Disk | arena::Kind::DiskReadOnly) {
+                let limit = arena::largest_disk_file();
+                let inode = arena::inode(kind);
+                machine
+                    .memory()
+                    .with_files(|files| files.limit(inode, limit));
+            }
             if matches!(kind, arena::Kind::Secret | arena::Kind::Huge) {
                 continue;
             }

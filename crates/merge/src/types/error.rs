@@ -59,6 +59,8 @@ errnos! {
     EINVAL = 22,
     /// Text file busy.
     ETXTBSY = 26,
+    /// The file would be larger than its file system permits.
+    EFBIG = 27,
     /// No space or resource is available.
     ENOSPC = 28,
     /// The call is not implemented.

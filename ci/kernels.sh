@@ -47,6 +47,10 @@ while (($#)); do
     esac
 done
 ((${#kernels[@]})) || kernels=("${KERNELS[@]}")
+# A live merge needs Linux 5.13.
+if [[ -n $merge ]]; then
+    for at in "${!kernels[@]}"; do [[ ${kernels[at]} != 5.10 ]] || unset "kernels[at]"; done
+fi
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/vmarea/kernels
 out=${CARGO_TARGET_DIR:-target}/kernels

@@ -116,8 +116,8 @@ pub enum RepairError {
     /// The process runs with a shadow stack.
     #[error("process {0} runs with a shadow stack (CET), with which this was never tried")]
     ShadowStack(i32),
-    /// There is no agent for this processor.
-    #[error("live processes can be merged on x86-64 only")]
+    /// There is no agent for this processor, or the kernel is too old for it.
+    #[error("live processes can be merged on x86-64 with Linux 5.13 or later only")]
     Unsupported,
     /// The process has no permission to use userfaultfd.
     #[error("process {0} may not use userfaultfd (a sandbox or SELinux forbids it)")]
@@ -190,6 +190,7 @@ impl RepairError {
         match self {
             RepairError::Userfaultfd
             | RepairError::TooOld
+            | RepairError::Unsupported
             | RepairError::Forbidden(_)
             | RepairError::Traced { .. }
             | RepairError::Seccomp(_)

@@ -47,7 +47,7 @@ impl Target {
     /// # Errors
     /// A separate error for each reason, which says what to do.
     pub(super) fn open(pid: i32) -> Result<Target, RepairError> {
-        if !agent::IS_SUPPORTED {
+        if !agent::IS_SUPPORTED || !proc_status::kernel_forgets_anon_vma() {
             return Err(RepairError::Unsupported);
         }
         if !processes::numbers_are_ours() {

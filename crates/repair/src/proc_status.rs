@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::RepairError;
 use vmarea_linux_sys::ptrace;
 use vmarea_process::maps::{self, MapName};
+use vmarea_process::processes;
 
 /// Selected fields of `/proc/PID/status`.
 pub(super) struct Status {
@@ -209,16 +210,7 @@ pub(super) fn may_handle_kernel_faults(pid: i32) -> bool {
 
 /// True if an emptied mapping loses its anon_vma (Linux 5.13), without which it cannot be joined.
 pub(super) fn kernel_forgets_anon_vma() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (5, 13)
-}
-
-/// Returns the limit on the number of mappings.
-pub(super) fn max_map_count() -> u64 {
-    let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
-    text.trim().parse().unwrap_or(65_530)
+    processes::kernel_version().is_some_and(|version| version >= (5, 13))
 }
 
 /// True if a thread of the process uses a shadow stack.

@@ -5,7 +5,7 @@
 //! the stub is the only step that counts, so nothing remains to be done if the tracer is killed
 //! afterwards. The *call stub* makes one system call, for example the `clone` that starts the agent.
 //! The *park stub* waits until the agent has finished, so that no thread of the program runs while
-//! pages are out, whoever dies.
+//! pages are out, even if the tracer dies.
 //!
 //! The *agent* is a thread of its own, with all signals blocked. It executes a [`Header`] without
 //! help from outside: a killed tracer leaves an agent that finishes its piece alone.
@@ -62,24 +62,6 @@ pub const CLONE_FLAGS: u64 = (libc::CLONE_VM
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM) as u64;
 
-/// Progress of the agent, as it stands in [`Header::step`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u32)]
-pub enum Step {
-    /// The agent has not begun, or is opening its userfaultfds.
-    Begun = 0,
-    /// The piece is watched; pages are leaving it.
-    Watched = 1,
-    /// All pages are out.
-    Out = 2,
-    /// Pages are returning.
-    Back = 3,
-    /// All pages are at their addresses.
-    Placed = 4,
-    /// The watch has ended.
-    Finished = 5,
-}
-
 /// A part of a piece that is moved out, or an extent of pages that is moved back.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,7 +88,8 @@ pub struct Header {
     pub go: u32,
     /// Set by the agent when parked threads may go.
     pub free: u32,
-    /// Set by the agent: a [`Step`].
+    /// Set by the agent: 1 the piece is watched, 2 all pages are out, 3 pages return, 4 all are at their
+    /// addresses, 5 the watch has ended.
     pub step: u32,
     unused: u32,
     /// Address of the parts.

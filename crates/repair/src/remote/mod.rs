@@ -2,7 +2,7 @@
 //!
 //! The process is stopped ([`stop`](self::stop)) for each piece and runs in between. The work is done
 //! by a short-lived thread of the process itself, the agent, because the kernel does not move pages
-//! on behalf of another process. While pages are out, whoever touches them waits: threads of the
+//! on behalf of another process. While pages are out, nobody can use them: threads of the
 //! program are parked, and a userfaultfd holds up everyone else. Whatever is killed meanwhile, the
 //! agent finishes its piece alone.
 //!

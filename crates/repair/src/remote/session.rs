@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use vmarea_linux_sys::agent;
 use vmarea_merge::types::VmRange;
 use vmarea_process::maps::{self, Query};
+use vmarea_process::processes;
 
 use super::program::Program;
 use super::scratch::{MOST_EXTENTS, MOST_PARTS, Scratch};
@@ -153,7 +154,7 @@ impl Session {
 /// [`RepairError::Maps`].
 pub(super) fn spare_mappings(pid: i32) -> Result<u64, RepairError> {
     let count = maps::read(pid).map_err(RepairError::maps(pid))?.len() as u64;
-    Ok(proc_status::max_map_count().saturating_sub(count))
+    Ok(processes::max_map_count().saturating_sub(count))
 }
 
 /// Makes sure that the addresses for pieces are free. All threads must be stopped.

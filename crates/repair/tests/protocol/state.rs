@@ -1,4 +1,4 @@
-//! The state of the modelled machine: one process, its tracer, and whoever disturbs them.
+//! The state of the modelled machine: one process, its tracer, and those who disturb them.
 //!
 //! Everything that a transition depends on is a field here, so that two equal states have equal
 //! futures. All fields are small, because millions of states are compared.

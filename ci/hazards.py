@@ -7,12 +7,8 @@ import argparse
 import collections
 import ctypes
 import dataclasses
-import datetime
-import hashlib
-import json
 import os
 import pathlib
-import platform
 import random
 import re
 import signal
@@ -22,8 +18,10 @@ import sys
 import tempfile
 import time
 
+from hazards_kills import KILLS, kill_of
+from hazards_results import record, summarize
+
 STOPPED = "stop"
-KILLS = ["kill-merge", "kill-tracer", "kill-both"]
 MODES = ["stop", "storm", "terminal", "continue", "memory", "attach", "dump", *KILLS, "interrupt", "freeze", "shrink",
          "second"]
 # Modes after which epoll_wait may fail with EINTR.
@@ -49,6 +47,11 @@ ALWAYS = "a pause of .* cannot be kept"
 ENDED = "has ended|no process|another program"
 # Without `guards`, which is not for a program that makes guard pages writable.
 FIXES = ["flags", "empties", "priming", "flags,empties", "flags,empties,priming"]
+PAUSES = ["1ms", "3ms", "5ms", "10ms", "20ms", "50ms"]
+# With which a merge has pieces even on a busy machine, so that it can be killed in each step of them.
+LONG_PAUSES = ["20ms", "50ms", "200ms", "1s"]
+# Seconds into a merge; it would take long to wait for the middle of a long one.
+LATEST_KILL = 3
 MERGE_TIMEOUT = 60
 BEAT_TIMEOUT = 30
 # Words of the board (board.h).
@@ -200,9 +203,12 @@ class Merge:
             self.process.wait()
             raise Failure(f"vmarea merge {' '.join(self.options)} hangs") from None
 
+    def output(self):
+        return self.output_path.read_text(errors="replace")
+
     def check(self, status, causes):
         """Raises a failure unless the exit status is one that is documented for these circumstances."""
-        output = self.output_path.read_text(errors="replace")
+        output = self.output()
         allowed = "|".join([ALWAYS, *(REFUSALS[cause] for cause in causes if cause in REFUSALS)])
         if status in (0, 4) or (status == 7 and "interrupt" in causes):
             return
@@ -235,11 +241,15 @@ class Run:
     # How long a merge takes, roughly.
     usual: float = 0.3
     merges: int = 0
-    joined: int = 0
+    # The kills, each as it stands in the results.
+    kills: list = dataclasses.field(default_factory=list)
+
+    def only_kills(self):
+        return bool(self.bully) and set(self.bully) <= set(KILLS)
 
     def options(self):
         """Returns random options of a merge."""
-        options = ["--apply", "--max-pause", self.random.choice(["1ms", "3ms", "5ms", "10ms", "20ms", "50ms"])]
+        options = ["--apply", "--max-pause", self.random.choice(LONG_PAUSES if self.only_kills() else PAUSES)]
         by = self.by or self.random.choice([None, None, "move", "copy"])
         options += ["--by", by] if by else []
         options += ["--copy", str(self.random.choice([10, 1000, 100000]))] if self.random.random() < 0.3 else []
@@ -249,16 +259,27 @@ class Run:
     def start_bully(self, mode, target, merge):
         """Starts the bully for about as long as a merge takes."""
         seconds = self.usual * 1.2 if mode in (STOPPED, "interrupt", *KILLS) else max(0.1, self.usual)
+        seconds = min(seconds, LATEST_KILL) if mode in KILLS else seconds
         command = [self.room / "bully", mode, str(target.pid), target.board_path, str(self.random.randrange(1 << 30)),
                    f"{seconds:.4f}", str(merge.process.pid)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
 
-    def merge(self, target):
-        """Merges once, while the bully is at work."""
-        modes = self.random.sample(self.bully, self.random.randint(1, len(self.bully))) if self.bully else []
+    def choose_modes(self):
+        """Returns what the bully does during a merge."""
+        # A merge that nobody kills shows how long one takes.
+        if not self.bully or (self.only_kills() and self.merges % 16 == 8):
+            return []
+        modes = self.random.sample(self.bully, self.random.randint(1, len(self.bully)))
         # Two modes that stop and continue the process would undo each other's work.
         if STOPPED in modes and {"storm", "terminal", "continue", *KILLS} & set(modes):
-            modes = [STOPPED]
+            return [STOPPED]
+        # Of two kills, the second would find nothing.
+        kills = [mode for mode in modes if mode in KILLS]
+        return [mode for mode in modes if mode not in kills[1:]]
+
+    def merge(self, target):
+        """Merges once, while the bully is at work."""
+        modes = self.choose_modes()
         begun = time.monotonic()
         merge = Merge(self.vmarea, target, self.options(), self.room)
         second = Merge(self.vmarea, target, self.options(), self.room, "second") if "second" in modes else None
@@ -277,6 +298,7 @@ class Run:
         for mode, output in outputs.items():
             if bullies[mode].returncode == 77:
                 raise Failure(f"{output.strip()} (bully {mode})")
+            self.kills += kill_of(output, status, merge.output())
         merge.check(status, causes)
         if second:
             second.check(second_status, causes)
@@ -286,12 +308,13 @@ class Run:
 
     def sweep(self, target, causes):
         """Removes what a killed merge has left, when the rest of it has ended."""
+        passing = "|".join(["is at work|is traced by", *(REFUSALS[cause] for cause in causes if cause in REFUSALS)])
         until = time.monotonic() + MERGE_TIMEOUT
         while True:
             resume = Merge(self.vmarea, target, ["--resume"], self.room)
             status = resume.wait()
-            is_busy = status and re.search("is at work|is traced by", resume.output_path.read_text(errors="replace"))
-            if not is_busy or time.monotonic() > until:
+            is_refused = status and re.search(passing, resume.output())
+            if not is_refused or time.monotonic() > until:
                 return resume.check(status, set(causes) - set(KILLS))
             time.sleep(0.05)
 
@@ -343,55 +366,21 @@ def merge_target(run, activities, seconds, most, load=0):
     return None
 
 
-def digest(path):
-    """Returns a name of a binary."""
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:12]
-
-
-def record(arguments, run, activities, load, failure):
-    """Adds a line to the results, and prints it."""
-    columns = [datetime.datetime.now().isoformat(timespec="seconds"), platform.release(), str(run.seed),
-               digest(run.vmarea), ",".join(run.activities or activities), ",".join(run.bully) or "-", str(load), run.by or "-",
-               str(run.merges), failure or "passed"]
-    line = "\t".join(column.replace("\t", " ").replace("\n", " ") for column in columns)
-    results = pathlib.Path(arguments.results)
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with open(results, "a") as file:
-        file.write(line + "\n")
-    print(f"seed {run.seed:<10} {run.merges:4} merges  {columns[4]:40} {columns[5]:30} {columns[-1]}", flush=True)
-
-
-def summarize(arguments):
-    """Prints a table of all results of this binary, and their number."""
-    table = collections.defaultdict(lambda: [0, 0, 0])
-    for line in pathlib.Path(arguments.results).read_text().splitlines():
-        columns = line.split("\t")
-        if len(columns) != 10 or columns[3] != digest(arguments.vmarea):
-            continue
-        for name in columns[4].split(",") + [f"bully {mode}" for mode in columns[5].split(",") if mode != "-"]:
-            row = table[name]
-            row[0] += 1
-            row[1] += int(columns[8])
-            row[2] += columns[9] != "passed"
-    print(f"{'':24}{'runs':>8}{'merges':>10}{'failed':>8}")
-    for name, (runs, merges, failed) in sorted(table.items()):
-        print(f"{name:24}{runs:8}{merges:10}{failed:8}")
-
-
 def search(arguments, room):
     """Merges targets until the number of merges is reached. Returns the numbers of passed and failed targets."""
     passed = failed = merges = 0
-    seed = arguments.seed
+    seed, usual = arguments.seed, Run.usual
     while merges < arguments.merges:
         chance = random.Random(seed)
         activities = arguments.only or ["pages", "random"]
         bully = arguments.bully
         if bully is None:
             bully = chance.sample(MODES, chance.choice([0, 1, 1, 2]))
-        run = Run(arguments.vmarea, room, seed, chance, arguments.by, bully)
+        run = Run(arguments.vmarea, room, seed, chance, arguments.by, bully, usual=usual)
         failure = merge_target(run, activities, arguments.seconds, arguments.merges - merges, arguments.load)
         record(arguments, run, activities, arguments.load, failure)
         merges += max(1, run.merges)
+        usual = run.usual
         passed, failed = passed + (failure is None), failed + (failure is not None)
         seed += 1
     summarize(arguments)

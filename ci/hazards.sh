@@ -14,7 +14,8 @@
 #   --only     activities of target.c, also `all` and `random`; by default `pages` and random ones
 #   --bully    modes of bully.c, and `second` for a second merge; random ones by default, none with ''
 #   --load     number of processes that keep the processors busy
-#   --results  a file to which a line for each target is added (target/hazards.tsv)
+#   --results  a file to which a line for each target is added (target/hazards.tsv), with the step of the agent at each
+#              kill; the table at the end is of all lines of this binary
 #   --known    searches for the failures of merges before the agent was a thread of its own
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -43,6 +44,7 @@ room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT
 programs=crates/cli/tests/programs/hazards
 shopt -s extglob
-gcc -O2 -g -Wall -Wextra -pthread -o "$room/target" "$programs"/!(bully).c
-gcc -O2 -g -Wall -Wextra -o "$room/bully" "$programs"/{bully,visits}.c
+gcc -O2 -g -Wall -Wextra -pthread -o "$room/target" "$programs"/!(bully|kills|record).c
+gcc -O2 -g -Wall -Wextra -o "$room/bully" "$programs"/{bully,kills,record,visits}.c
+export PYTHONDONTWRITEBYTECODE=1
 ci/leash.py 14400 python3 ci/hazards.py "$room" --vmarea "$(realpath "$vmarea")" --results "$results" "${rest[@]}"

@@ -9,7 +9,11 @@
 # cache to get newer kernels.
 # With --play it executes a saved sequence instead and prints it with the kernel's results. With --merge it
 # runs `vmarea merge` on each kernel, on programs that write and fork; before 6.8 the merge copies.
+# With --hazards it merges the programs of ci/hazards.sh until each of 7.3, 6.12 and 6.1 has N merges, by copy before 6.8.
+# target/kernels/hazards.tsv gets a line for each program as soon as that has ended, and a later run goes on from it;
+# with --seed it begins there instead. HAZARDS has further options of ci/hazards.py (`--only pages --bully stop`).
 # usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
+#        ci/kernels.sh --hazards N [--minutes M] [--seed N] [7.3|6.12|6.1 ...]
 #        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,10 +26,10 @@ fail() {
     exit "${2:-1}"
 }
 
-ops=150000 minutes=120 seed='' play='' merge='' kernels=()
+ops=150000 minutes=120 seed='' play='' merge='' hazards='' kernels=()
 while (($#)); do
     case $1 in
-        --ops | --minutes | --seed)
+        --ops | --minutes | --seed | --hazards)
             [[ ${2-} =~ ^[0-9]+$ ]] || fail "$1 needs a number" 2
             printf -v "${1#--}" %s "$2"
             shift 2
@@ -40,12 +44,13 @@ while (($#)); do
             shift
             ;;
         *)
-            [[ -n ${SUITE[$1]-} ]] || fail "no kernel $1: one of ${KERNELS[*]}" 2
+            [[ -n ${SUITE[$1]-} ]] || fail "no kernel $1: one of ${!SUITE[*]}" 2
             kernels+=("$1")
             shift
             ;;
     esac
 done
+[[ -z $hazards ]] || KERNELS=(7.3 6.12 6.1)
 ((${#kernels[@]})) || kernels=("${KERNELS[@]}")
 # A live merge needs Linux 5.13.
 if [[ -n $merge ]]; then
@@ -80,6 +85,23 @@ build() {
     VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/vmarea
 }
 
+# Adds Python, the programs of ci/hazards.sh, compiled as there, and the libraries that all of these need.
+pack_hazards() {
+    local root=$1 room=$1/room programs=crates/cli/tests/programs/hazards files
+    mkdir "$room"
+    shopt -s extglob
+    eval "$(grep '^gcc ' ci/hazards.sh)"
+    # Emulation is slow: time limits are longer, pauses too, and the merge goes first.
+    sed -E -e 's/(_TIMEOUT = |\.started \+ |timeout=|\) \+ )([0-9]+)/\1\2 * 10/' -e 's/"([0-9]+)ms"/"\100ms"/g' \
+        -e 's/^    os\.setpgid\(0, 0\)/&\n    os.nice(10)/' ci/hazards.py >"$root/hazards.py"
+    mapfile -t files < <(python3 ci/kernels/python.py ci/hazards.py)
+    cp --parents "${files[@]}" "$root"
+    ln -s "${files[0]}" "$root/bin/python3"
+    # Files that need no libraries are reported as errors.
+    { ldd "$VMAREA" "$room/target" "${files[@]}" || true; } 2>/dev/null |
+        sed -nE 's/.* => (\/[^ ]*) .*/\1/p; s/^\t(\/[^ ]*) .*/\1/p' | sort -u | xargs cp -L --parents -t "$root"
+}
+
 # Builds the archive that the kernel unpacks into memory and whose /init it runs.
 pack() {
     local version=$1 root=$work/root-$1
@@ -89,14 +111,28 @@ pack() {
     cp "$cache/$version/brd.ko" "$root/brd.ko"
     cp "$VMAREA" "$root/vmarea"
     [[ -z $play ]] || cp "$play" "$root/play.json"
-    [[ -z $merge ]] || gcc -O2 -Wall -static -pthread -Icrates/preload/tests/programs -o "$root/target" \
+    [[ -z $merge ]] || gcc -O2 -Wall -static -pthread -Icrates/repair-capi/tests/programs -o "$root/target" \
         crates/cli/tests/programs/target.c
+    [[ -z $hazards ]] || pack_hazards "$root"
     chmod +x "$root/init" "$root/bin/busybox" "$root/vmarea"
     (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs-$version"
     rm -r "$root"
 }
 
-# Boots a kernel; stores its JSON and its console output in $out.
+# Boots a kernel and waits until it has switched the machine off.
+emulate() {
+    local version=$1 processors=$2 result=$3 arguments=$4
+    # Time limit in case the machine hangs: the requested time, plus time for shrinking and booting.
+    timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
+        -accel tcg,thread=multi -cpu max,la57=off,pku=off,cx16=off -smp "$processors" -m 4G \
+        -nodefaults -display none -no-reboot \
+        -kernel "$cache/$version/vmlinuz" -initrd "$work/initramfs-$version" \
+        -append "console=ttyS0 quiet panic=-1 mitigations=off -- $arguments" \
+        -serial "file:$out/$version.console" -serial "$result" </dev/null ||
+        echo "kernels: Linux $version did not end by itself" >&2
+}
+
+# Runs conform or merges; stores the JSON and the console output in $out.
 boot() {
     local version=$1 arguments
     arguments="conform --profile linux-$version --ops $ops --minutes $minutes --differences 5"
@@ -104,20 +140,38 @@ boot() {
     [[ -z $play ]] || arguments="conform --profile linux-$version --play /play.json"
     [[ -z $merge ]] || arguments=merge
     rm -f "$out/$version".{json,console}
-    # Time limit in case the machine hangs: the requested time, plus time for shrinking and booting.
-    timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
-        -accel tcg,thread=multi -cpu max,la57=off,pku=off,cx16=off -smp 1 -m 4G \
-        -nodefaults -display none -no-reboot \
-        -kernel "$cache/$version/vmlinuz" -initrd "$work/initramfs-$version" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off -- $arguments" \
-        -serial "file:$out/$version.console" -serial "file:$work/$version.result" ||
-        echo "kernels: Linux $version did not end by itself" >&2
+    emulate "$version" 1 "file:$work/$version.result" "$arguments"
     grep -av '^status ' "$work/$version.result" >"$out/$version.json" || true
     if [[ -n $merge ]]; then
         echo "Linux $(<"$cache/$version/version"):"
         sed 's/^/  /' "$out/$version.json"
         grep -aq '^status 0' "$work/$version.result" || status=1
     fi
+}
+
+# Prints the results of ci/hazards.py for a kernel and this vmarea.
+hazard_results() {
+    awk -F'\t' -v release="$1." -v digest="$(sha256sum "$VMAREA" | head -c 12)" \
+        'index($2, release) == 1 && $4 == digest' "$out/hazards.tsv"
+}
+
+# Merges programs until there are enough merges. Before 6.8, pages cannot be moved.
+boot_hazards() {
+    local version=$1 merges following arguments
+    touch "$out/hazards.tsv"
+    read -r merges following < <(hazard_results "$version" |
+        awk -F'\t' '{ merges += $9; if ($3 >= seed) seed = $3 + 1 } END { print merges + 0, seed + 0 }')
+    [[ -z $seed ]] || merges=0 following=$seed
+    if ((merges < hazards)); then
+        arguments="hazards --merges $((hazards - merges)) --seed $following --seconds 60 ${HAZARDS-}"
+        [[ $version != 6.1 ]] || arguments+=' --by copy'
+        emulate "$version" 2 stdio "$arguments" | grep -a --line-buffered $'\t' >>"$out/hazards.tsv" || true
+    fi
+    hazard_results "$version" | awk -F'\t' -v name="Linux $(<"$cache/$version/version")" '
+        $10 != "passed" { failed++; print "seed", $3, $5, "bully", $6, "by", $8 ":", $10 }
+        { merges += $9 }
+        END { print name ":", merges + 0, "merges of", NR, "programs,", failed + 0, "failed"; exit failed != 0 }' ||
+        status=1
 }
 
 [[ $(uname -m) == x86_64 ]] || fail "builds a program for x86-64, and only on one"
@@ -128,6 +182,7 @@ status=0
 for version in "${kernels[@]}"; do
     fetch_kernel "$version"
     pack "$version"
+    [[ -z $hazards ]] || { boot_hazards "$version"; continue; }
     boot "$version"
     [[ -z $merge ]] || continue
     [[ -z $play ]] || { cat "$out/$version.json"; continue; }

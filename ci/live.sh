@@ -20,14 +20,14 @@ cd "$(dirname "$0")/.."
 
 ci/install.sh
 target=${CARGO_TARGET_DIR:-target}/release
-cargo build --release --locked --quiet -p vmarea-cli -p vmarea-preload
+cargo build --release --locked --quiet -p vmarea-cli -p vmarea-repair-capi
 vmarea=$target/vmarea
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
-gcc -O2 -Wall -pthread -Icrates/preload/include -o "$work/heap" crates/preload/tests/programs/heap.c \
-    -L"$target" -lvmarea_preload -Wl,-rpath,"$(realpath "$target")"
-gcc -O2 -Wall -pthread -Icrates/preload/tests/programs -o "$work/target" crates/cli/tests/programs/target.c
-gcc -O2 -Wall -pthread -Icrates/preload/tests/programs -o "$work/refuses" crates/cli/tests/programs/refuses.c
+gcc -O2 -Wall -pthread -Icrates/repair-capi/include -o "$work/heap" crates/repair-capi/tests/programs/heap.c \
+    -L"$target" -lvmarea_repair -Wl,-rpath,"$(realpath "$target")"
+gcc -O2 -Wall -pthread -Icrates/repair-capi/tests/programs -o "$work/target" crates/cli/tests/programs/target.c
+gcc -O2 -Wall -pthread -Icrates/repair-capi/tests/programs -o "$work/refuses" crates/cli/tests/programs/refuses.c
 
 by=(${BY:+--by "$BY"})
 failures=0

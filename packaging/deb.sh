@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a Debian package from a built vmarea: the stripped binary, the preload object, man pages, completions, JSON
+# Makes a Debian package from a built vmarea: the stripped binary, libvmarea_repair.so, man pages, completions, JSON
 # schemas, units and alert rules. A second package, vmarea-dbgsym, has the debug information, if the binary has any.
-# usage: packaging/deb.sh VMAREA PRELOAD_OBJECT GENERATED OUT
+# usage: packaging/deb.sh VMAREA LIBRARY GENERATED OUT
 #        GENERATED contains man/ and completions/, made by crates/cli/examples/generate.rs
 set -euo pipefail
 (($# == 4)) || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
@@ -34,7 +34,7 @@ install_elf() { # FILE TARGET MODE
     strip --strip-unneeded --remove-section=.comment "$root/$2"
 }
 install_elf "$binary" usr/bin/vmarea 755
-install_elf "$object" usr/lib/vmarea/libvmarea_preload.so 644
+install_elf "$object" usr/lib/vmarea/libvmarea_repair.so 644
 
 install -d "$root/usr/share/man/man1" "$root/usr/share/doc/vmarea"
 for page in "$generated"/man/*.1; do
@@ -47,7 +47,7 @@ for unit in service timer; do
     install -D -m 644 "packaging/vmarea-metrics.$unit" "$root/lib/systemd/system/vmarea-metrics.$unit"
 done
 install -D -m 644 -t "$root/usr/share/vmarea" packaging/rules.yml packaging/alerts.yml packaging/dashboard.json
-install -D -m 644 crates/preload/include/vmarea_repair.h "$root/usr/include/vmarea_repair.h"
+install -D -m 644 crates/repair-capi/include/vmarea_repair.h "$root/usr/include/vmarea_repair.h"
 install -D -m 644 -t "$root/usr/share/doc/vmarea/schemas" docs/schemas/*.json
 install -m 644 packaging/copyright "$root/usr/share/doc/vmarea/copyright"
 gzip -9n <CHANGELOG.md >"$root/usr/share/doc/vmarea/changelog.gz"
@@ -61,7 +61,7 @@ vmarea ($version) unstable; urgency=medium
 END
 
 # The oldest C library that has every symbol which the two files need.
-libc=$(objdump -T "$root/usr/bin/vmarea" "$root/usr/lib/vmarea/libvmarea_preload.so" |
+libc=$(objdump -T "$root/usr/bin/vmarea" "$root/usr/lib/vmarea/libvmarea_repair.so" |
     grep -o 'GLIBC_2\.[0-9.]*' | sort -uV | tail -1)
 
 package() { # FOLDER CONTROL
@@ -98,6 +98,6 @@ Depends: vmarea (= $version)
 Section: debug
 Priority: optional
 Description: debug symbols for vmarea
- The debug information of the program and of the preload object.
+ The debug information of the program and of libvmarea_repair.so.
 END
 fi

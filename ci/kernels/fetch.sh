@@ -1,7 +1,7 @@
 # Debian's kernels and busybox, downloaded with apt sources and lists of their own and never installed; to be
 # sourced. Needs `fail`, the folder $cache, in which downloads stay, and the folder $work.
 
-declare -A SUITE=([6.12]=trixie [6.1]=bookworm [5.10]=bullseye)
+declare -A SUITE=([7.3]=trixie-backports [6.12]=trixie [6.1]=bookworm [5.10]=bullseye)
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 # Not deb.debian.org alone: a release that Debian no longer supports moves to its archive.
 MIRRORS=(http://deb.debian.org/debian http://archive.debian.org/debian)
@@ -28,24 +28,34 @@ END
     export APT_CONFIG=$root/apt.conf
 }
 
-# Downloads the newest package of a suite and unpacks it into a directory.
+# Names the packages with the newest kernel of a version in the suite of own_apt: since Linux 6.19 one with the kernel
+# and one with its modules.
+kernel_packages() {
+    local image parts
+    image=$(apt-cache pkgnames "linux-image-$1." | sed -n '/-cloud-amd64$/p' | sort -V | tail -1)
+    [[ -n $image ]] || return 0
+    parts=$(apt-cache depends "$image" | awk '$1 == "Depends:" && $2 ~ /^linux-(binary|modules)-/ { print $2 }')
+    echo "${parts:-$image}"
+}
+
+# Downloads the newest package of a suite, or the kernel of a version if the package is `linux-VERSION`, and unpacks
+# it into a directory.
 fetch() {
-    local suite=$1 package=$2 to=$3 mirror
+    local suite=$1 package=$2 to=$3 mirror packages=("$2")
     for mirror in "${MIRRORS[@]}"; do
         own_apt "$suite" "$mirror"
         apt-get update -qq 2>"$work/apt.log" && break
     done
-    # For a metapackage, use the package on which it depends.
-    if [[ $package == linux-image-cloud-amd64 ]]; then
-        package=$(apt-cache depends "$package" | awk '$1 == "Depends:" { print $2; exit }')
-    fi
-    [[ -n $package ]] || fail "no package in $suite: $(tail -1 "$work/apt.log")"
-    (cd "$work" && apt-get download -qq "$package") || fail "cannot download $package from $suite"
+    [[ $package != linux-* ]] || mapfile -t packages < <(kernel_packages "${package#linux-}")
+    ((${#packages[@]})) || fail "no $package in $suite: $(tail -1 "$work/apt.log")"
+    (cd "$work" && apt-get download -qq "${packages[@]}") || fail "cannot download ${packages[*]} from $suite"
     unset APT_CONFIG
     mkdir -p "$to"
-    dpkg-deb -x "$work/${package}"_*.deb "$to"
-    dpkg-deb -f "$work/${package}"_*.deb Version >"$work/version"
-    rm -rf "$work/${package}"_*.deb
+    for package in "${packages[@]}"; do
+        dpkg-deb -x "$work/${package}"_*.deb "$to"
+        dpkg-deb -f "$work/${package}"_*.deb Version >"$work/version"
+        rm -rf "$work/${package}"_*.deb
+    done
 }
 
 # Puts a kernel and the one module that is needed into the cache.
@@ -54,7 +64,7 @@ fetch_kernel() {
     [[ -e $to/vmlinuz ]] && return
     echo "kernels: downloading Linux $version of Debian ${SUITE[$version]}" >&2
     rm -rf "$tree"
-    fetch "${SUITE[$version]}" linux-image-cloud-amd64 "$tree"
+    fetch "${SUITE[$version]}" "linux-$version" "$tree"
     mkdir -p "$to"
     module=$(find "$tree" -name 'brd.ko*')
     case $module in
@@ -63,7 +73,7 @@ fetch_kernel() {
     esac
     cp "$work/version" "$to/version"
     # This file is created last, because its presence means that the cache is complete.
-    cp "$tree"/boot/vmlinuz-* "$to/vmlinuz"
+    cp "$(find "$tree" -type f -name 'vmlinuz*')" "$to/vmlinuz"
 }
 
 fetch_busybox() {

@@ -1,8 +1,8 @@
 //! `vmarea merge` on processes that this test starts, and on processes that the command must
 //! refuse.
 //!
-//! The tests of `vmarea-repair` and `vmarea-preload` check how pages are moved. The tests here run
-//! complete merges as a script would, and check which merges are refused.
+//! The tests of `vmarea-repair` and `vmarea-repair-capi` check how pages are moved. The tests here
+//! run complete merges as a script would, and check which merges are refused.
 #![forbid(unsafe_code)]
 
 mod support;
@@ -215,51 +215,4 @@ fn numbers_of_another_namespace_are_refused() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(complaint(&output).contains("another pid namespace"));
     assert_eq!(heap.ask("look"), "wrong 0");
-}
-
-#[test]
-fn to_keep_a_program_merged_needs_the_right_to_userfaultfd() {
-    let unprivileged = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
-    if unprivileged.is_ok_and(|text| text.trim() != "0") {
-        eprintln!("skipped: everybody has the right");
-        return;
-    }
-    let Some(nobody) = Nobody::new() else {
-        return;
-    };
-    let output = nobody.vmarea(&["run", "--keep-merged", "--", "true"]);
-    assert_eq!(output.status.code(), Some(5), "{output:?}");
-    assert!(complaint(&output).contains("vm.unprivileged_userfaultfd"));
-}
-
-/// The dynamic loader loads the preloaded object. A program without a dynamic loader therefore runs
-/// unchanged, and so does a script whose interpreter is such a program.
-#[test]
-fn to_keep_a_static_program_merged_says_that_it_does_nothing() {
-    if vmarea_repair::can_repair_itself().is_err() {
-        eprintln!("skipped: no right to userfaultfd");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (source, program) = (folder.path().join("fixed.c"), folder.path().join("fixed"));
-    std::fs::write(&source, "int main() { return 7; }").unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-static", "-o"]).arg(&program).arg(&source);
-    let built = leash::output(&mut compiler).unwrap();
-    assert!(built.status.success(), "{built:?}");
-    let keep = |program: &str| {
-        let mut vmarea = Command::new(VMAREA);
-        leash::output(vmarea.args(["run", "--keep-merged", "--", program])).unwrap()
-    };
-    let output = keep(program.to_str().unwrap());
-    assert_eq!(output.status.code(), Some(7), "{output:?}");
-    let said = complaint(&output);
-    assert!(
-        said.contains("does nothing") && said.contains("statically"),
-        "{said}"
-    );
-    assert_eq!(said.lines().count(), 1);
-    let output = keep("true");
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(output.stderr.is_empty(), "{output:?}");
 }

@@ -1,6 +1,6 @@
 //! Raw Linux system calls behind functions that a caller cannot misuse.
 //!
-//! This crate, `capi` and the C interface of `preload` contain all `unsafe` code above the core.
+//! This crate, `capi` and `repair-capi` contain all `unsafe` code above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
 //! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
 //! queries one mapping, `inject` accesses stopped threads, and `agent` is code that runs in another

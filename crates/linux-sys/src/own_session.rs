@@ -5,7 +5,7 @@
 //! multithreaded process. It must not take locks that another thread of the parent may hold, such as
 //! those of the standard streams.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -37,6 +37,53 @@ pub fn start(body: impl FnOnce(UnixStream)) -> io::Result<(Apart, UnixStream)> {
             unsafe { libc::_exit(if done.is_ok() { 0 } else { PANICKED }) }
         }
         pid => Ok((Apart { pid }, ours)),
+    }
+}
+
+/// Starts a process that runs `body` and is nobody's child here: the init process, or a subreaper,
+/// adopts it. Of this process's descriptors it keeps standard error only.
+///
+/// # Errors
+/// The errors of `fork`.
+pub fn start_detached(body: impl FnOnce()) -> io::Result<()> {
+    let (child, mut from) = start(|mut to| {
+        // SAFETY: the process below runs `body` on its own copy of the memory, and ends without
+        // returning.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            // An `Apart` that was inherited must not be waited for, and nothing is dropped here.
+            if keep_standard_error().is_ok() {
+                let _ = catch_unwind(AssertUnwindSafe(body));
+            }
+            // SAFETY: the call ends this process at once.
+            unsafe { libc::_exit(0) }
+        }
+        let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        let result = if forked < 0 { errno } else { 0 };
+        // The parent reads zero bytes if this fails.
+        let _ = to.write_all(&result.to_ne_bytes());
+    })?;
+    let mut errno = [0; 4];
+    from.read_exact(&mut errno)?;
+    drop(child);
+    match i32::from_ne_bytes(errno) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Closes all descriptors but standard error, and opens `/dev/null` as the other two.
+fn keep_standard_error() -> io::Result<()> {
+    // SAFETY: the caller runs code that uses none of the descriptors that were open before; the
+    // path ends with a zero byte.
+    let is_done = unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        let is_done = null >= 0 && libc::dup2(null, 0) == 0 && libc::dup2(null, 1) == 1;
+        is_done && libc::close_range(3, u32::MAX, 0) == 0 && libc::chdir(c"/".as_ptr()) == 0
+    };
+    match is_done {
+        true => Ok(()),
+        false => Err(io::Error::last_os_error()),
     }
 }
 

@@ -15,7 +15,6 @@
 #![forbid(unsafe_code)]
 
 pub mod boundary;
-pub mod executable;
 pub mod guard;
 pub mod identity;
 pub mod mapping;

@@ -61,8 +61,7 @@ impl Idle {
     }
 }
 
-/// Another user, and copies of the command and of the object that it preloads, which this user can
-/// reach.
+/// Another user, and a copy of the command that this user can reach.
 pub struct Nobody {
     _folder: tempfile::TempDir,
     binary: PathBuf,
@@ -74,9 +73,6 @@ impl Nobody {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let binary = folder.path().join("vmarea");
         std::fs::copy(VMAREA, &binary).unwrap();
-        if let Some(object) = vmarea_preload::find() {
-            std::fs::copy(object, folder.path().join(vmarea_preload::FILE_NAME)).unwrap();
-        }
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let nobody = Nobody {
             _folder: folder,

@@ -18,7 +18,7 @@ fn program() -> &'static Path {
             .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
             .arg(&program)
             .arg("-I")
-            .arg(root.join("../preload/tests/programs"))
+            .arg(root.join("../repair-capi/tests/programs"))
             .arg(root.join("tests/programs/target.c"));
         let built = leash::output(&mut compiler).expect("a C compiler");
         assert!(built.status.success(), "{built:?}");

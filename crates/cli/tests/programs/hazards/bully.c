@@ -9,9 +9,9 @@
  *   attach      traces a thread for a moment, as a debugger does
  *   dump        reads all memory, as a core dumper does
  *   interrupt   sends SIGINT to the process VMAREA at a random moment
- *   kill-merge  kills the process VMAREA at a random moment
+ *   kill-merge  kills the process VMAREA at a random moment, or in a step of the agent (kills.c)
  *   kill-tracer kills the children of VMAREA
- *   kill-both   kills both
+ *   kill-both   kills both, sometimes at two moments
  *   freeze      freezes the process's control group
  *   shrink      limits the memory of the process's control group
  * Whatever stops the process, except for `stop`, has ended when the bully ends. */
@@ -31,21 +31,22 @@
 #include <unistd.h>
 
 #include "board.h"
+#include "bully.h"
 
-static pid_t target, vmarea;
+pid_t target, vmarea;
+unsigned long count;
 static struct board *board;
 static uint64_t seed;
 static double until;
-static unsigned long count;
 
-static double now(void)
+double now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-static uint64_t below(uint64_t limit)
+uint64_t below(uint64_t limit)
 {
     seed = seed * 6364136223846793005ULL + 1442695040888963407ULL;
     return (seed >> 33) % limit;
@@ -56,8 +57,7 @@ static int is_time_left(void)
     return now() < until && kill(target, 0) == 0;
 }
 
-/* Sleeps until a random moment of the time that is left. */
-static void wait_for_moment(void)
+void wait_for_moment(void)
 {
     double left = until - now();
     if (left > 0)
@@ -182,49 +182,10 @@ static void dump(void)
     }
 }
 
-/* Kills the children of the merge. They are listed by its only thread. */
-static void kill_children(void)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", vmarea, vmarea);
-    FILE *children = fopen(path, "re");
-    int child;
-    while (children && fscanf(children, "%d", &child) == 1)
-        count += kill(child, SIGKILL) == 0;
-    if (children)
-        fclose(children);
-}
-
-static void kill_merge(void)
-{
-    wait_for_moment();
-    count += kill(vmarea, SIGKILL) == 0;
-}
-
 static void interrupt(void)
 {
     wait_for_moment();
     count += kill(vmarea, SIGINT) == 0;
-}
-
-static void kill_tracer(void)
-{
-    wait_for_moment();
-    kill_children();
-}
-
-static void kill_both(void)
-{
-    wait_for_moment();
-    if (below(2)) {
-        kill_children();
-        kill_merge();
-    } else {
-        /* Without its parent the child is no longer listed. */
-        kill(vmarea, SIGSTOP);
-        kill_children();
-        count += kill(vmarea, SIGKILL) == 0;
-    }
 }
 
 static int write_file(const char *folder, const char *name, const char *text)
@@ -349,10 +310,12 @@ int main(int argument_count, char **arguments)
     for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++) {
         if (strcmp(arguments[1], modes[i].name))
             continue;
-        if (strncmp(modes[i].name, "kill", 4) == 0 && vmarea <= 0)
+        bool kills = strncmp(modes[i].name, "kill", 4) == 0;
+        if (kills && vmarea <= 0)
             return 2;
         modes[i].run();
-        printf("%s %lu\n", modes[i].name, count);
+        if (!kills)
+            printf("%s %lu\n", modes[i].name, count);
         return 0;
     }
     return 2;

@@ -1,4 +1,4 @@
-//! The C interface: `vmarea_merge_range`, and the code that runs when the object is loaded.
+//! The C interface of `vmarea_repair::merge_range`, for allocators and runtimes.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -6,8 +6,6 @@ use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
 use vmarea_repair::{MadviseFlags, Options, Owner, RepairError};
-
-use crate::{Settings, VARIABLE, collector};
 
 /// C structure `struct vmarea_merge_options`.
 #[repr(C)]
@@ -138,18 +136,6 @@ const EIO: c_int = 5;
 const EINVAL: c_int = 22;
 const ENOSYS: c_int = 38;
 const ETIME: c_int = 62;
-
-/// Runs when the object is loaded, before the program's `main`.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static ON_LOAD: extern "C" fn() = on_load;
-
-extern "C" fn on_load() {
-    let value = std::env::var(VARIABLE).unwrap_or_default();
-    if let Some(settings) = Settings::from_value(&value) {
-        collector::start(settings);
-    }
-}
 
 #[cfg(test)]
 mod tests {

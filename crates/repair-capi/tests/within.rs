@@ -18,7 +18,7 @@ fn object() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("a folder");
     let places = [deps, deps.parent().expect("a folder")];
-    let found = places.map(|place| place.join(vmarea_preload::FILE_NAME));
+    let found = places.map(|place| place.join("libvmarea_repair.so"));
     found
         .into_iter()
         .find(|path| path.is_file())
@@ -72,16 +72,6 @@ fn run(command: &mut Command) -> HashMap<String, f64> {
 
 fn heap(arguments: &[&str]) -> HashMap<String, f64> {
     run(Command::new(program()).args(arguments))
-}
-
-/// Configures the collector to keep the program below `threshold` mappings.
-fn kept_merged(program: &mut Command, threshold: u64) -> &mut Command {
-    let settings = vmarea_preload::Settings {
-        threshold,
-        max_pause: std::time::Duration::from_millis(5),
-    };
-    let program = program.env("LD_PRELOAD", object());
-    program.env(vmarea_preload::VARIABLE, settings.to_value())
 }
 
 #[test]
@@ -203,79 +193,4 @@ fn what_the_program_drops_or_maps_meanwhile_stays_so() {
         assert_eq!(told["wrong"], 0.0);
         assert!(told["merges"] > 0.0 && told["calls"] > 0.0);
     }
-}
-
-/// Memory that the program moves during a merge must not remain registered with the userfaultfd,
-/// because a thread that touches it would wait forever. On a busy machine, more is moved during a
-/// merge.
-#[test]
-fn what_the_program_moves_meanwhile_is_not_watched_for_ever() {
-    let churn = || {
-        let mut churn = Command::new(program());
-        let told = run(kept_merged(churn.args(["churn", "500", "6", "0", "2"]), 50));
-        assert_eq!(told["wrong"], 0.0);
-    };
-    if may_repair() {
-        std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(churn))));
-    }
-}
-
-#[test]
-fn a_program_that_knows_nothing_of_it_is_kept_merged() {
-    if may_repair() {
-        let mut keep = Command::new(program());
-        let told = run(kept_merged(keep.args(["keep", "60", "5000", "2"]), 500));
-        assert_eq!((told["after"], told["lost"]), (1.0, 0.0));
-    }
-}
-
-/// Script that closes all descriptors, so that files that it opens get the collector's numbers.
-const CLOSES: &str = r#"
-import ctypes, os, socket, time
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-page, pages = 4096, 2000
-def count():
-    with open("/proc/self/maps") as maps:
-        return sum(1 for _ in maps)
-def joined():
-    area = libc.mmap(None, pages * page, 0, 0x22, -1, 0)
-    for first in (0, 1):
-        for i in range(first, pages, 2):
-            libc.mprotect(area + i * page, page, 3)
-            ctypes.memset(area + i * page, i % 251, page)
-    until = time.time() + 30
-    while count() > 500 and time.time() < until:
-        time.sleep(.01)
-    wrong = sum(ctypes.string_at(area + i * page, page) != bytes([i % 251]) * page for i in range(pages))
-    return int(count() <= 500), wrong
-numbers = len(os.listdir("/proc/self/fd"))
-first, wrong = joined()
-more = len(os.listdir("/proc/self/fd")) - numbers
-os.closerange(3, 256)
-pairs = [socket.socketpair() for _ in range(40)]
-for a, b in pairs:
-    a.send(b"x" * 64)
-    b.send(b"y" * 64)
-second, others = joined()
-if os.fork() == 0:
-    os._exit(0)
-os.wait()
-lost = sum(a.recv(64, socket.MSG_DONTWAIT) != b"y" * 64 or b.recv(64) != b"x" * 64 for a, b in pairs)
-print(f"first {first}\nsecond {second}\nwrong {wrong + others}\nlost {lost}\nmore {more}")
-"#;
-
-#[test]
-fn a_program_that_closes_all_descriptors_is_kept_merged() {
-    if !may_repair() {
-        return;
-    }
-    let mut python = Command::new("python3");
-    let told = run(kept_merged(python.args(["-c", CLOSES]), 500));
-    assert_eq!((told["first"], told["second"]), (1.0, 1.0));
-    assert_eq!((told["wrong"], told["lost"]), (0.0, 0.0));
-    // No file of the collector is among the program's files.
-    assert_eq!(told["more"], 0.0);
 }

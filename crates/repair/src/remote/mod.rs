@@ -26,6 +26,7 @@
 mod agent;
 mod executor;
 mod fix;
+mod image;
 mod mark;
 mod obstacles;
 mod pages;

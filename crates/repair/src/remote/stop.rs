@@ -95,7 +95,7 @@ impl Target {
             ending: Vec::new(),
             _prompt: prompt,
         };
-        self.is_same()?;
+        self.is_same(tids[0])?;
         Ok(stopped)
     }
 

@@ -14,6 +14,7 @@ use vmarea_linux_sys::ptrace;
 use vmarea_merge::types::VmRange;
 use vmarea_process::processes;
 
+use super::image::Image;
 use super::mark::{self, Mark};
 use super::vdso;
 use crate::RepairError;
@@ -30,6 +31,8 @@ pub(super) struct Target {
     pub(super) pid: i32,
     pub(super) seccomp: Seccomp,
     pub(super) memory: File,
+    /// The program whose memory this is.
+    image: Image,
     /// Unused bytes of the vDSO: the mark, then the stub.
     slack: VmRange,
     /// Maximum time for a thread to stop. The other threads of the process are stopped meanwhile.
@@ -89,6 +92,7 @@ impl Target {
         Ok(Target {
             pid,
             seccomp,
+            image: Image::read(pid, &memory),
             memory,
             slack,
             stop_timeout: Cell::new(STOP_TIMEOUT),
@@ -143,17 +147,17 @@ impl Target {
         (self.stub()..self.slack.end).contains(&pc)
     }
 
-    /// Checks that the process still has the address space that was opened. Also checks that no
-    /// other process shares the address space. All threads must be stopped.
+    /// Checks that the process, to which thread `tid` belongs, still has the address space that was
+    /// opened. Also checks that no other process shares the address space. All threads must be
+    /// stopped.
     ///
     /// # Errors
-    /// [`RepairError::Replaced`], [`RepairError::SharedMemory`].
-    pub(super) fn is_same(&self) -> Result<(), RepairError> {
-        // The descriptor refers to the address space, and remains open after the process has
-        // replaced it.
-        let read = self.memory.read_at(&mut [0], self.slack.start);
-        if read.unwrap_or(0) == 0 {
-            return Err(RepairError::Replaced(self.pid));
+    /// [`RepairError::Ended`], [`RepairError::Replaced`], [`RepairError::SharedMemory`].
+    pub(super) fn is_same(&self, tid: i32) -> Result<(), RepairError> {
+        match Image::now(tid) {
+            now if now == self.image => {}
+            now if now == Image::default() => return Err(RepairError::Ended(self.pid)),
+            _ => return Err(RepairError::Replaced(self.pid)),
         }
         let last = proc_status::last_process();
         if let Some(other) = proc_status::shares_memory_since(self.pid, self.looked_at.get(), last)

@@ -16,10 +16,9 @@ use std::os::unix::fs::FileExt;
 use vmarea_merge::types::VmRange;
 use vmarea_process::maps::{self, MapName};
 
+use super::image::Image;
 use crate::plan::PAGE;
 
-/// Type of the auxiliary vector's entry with the address of the vDSO.
-const AT_SYSINFO_EHDR: u64 = 33;
 const HEADER_BYTES: usize = 64;
 /// Maximum size of a vDSO; larger ones are not believed.
 const MOST_BYTES: u64 = 1 << 20;
@@ -27,15 +26,9 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Returns the unused bytes at the end of the vDSO of process `pid`, whose memory is `memory`.
 /// `None` if the process has no vDSO, or the vDSO fills its pages.
 pub(super) fn slack(pid: i32, memory: &File) -> Option<VmRange> {
-    let auxiliary = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
-    let (pairs, _) = auxiliary.as_chunks::<16>();
-    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0);
-    let entry = pairs
-        .iter()
-        .find(|pair| word(&pair[..8]) == AT_SYSINFO_EHDR);
-    let from_vector = entry.map(|pair| word(&pair[8..])).filter(|&at| at != 0);
     // A program may have moved its vDSO since.
-    from_vector
+    Image::read(pid, memory)
+        .vdso()
         .and_then(|start| slack_of(start, memory))
         .or_else(|| {
             let mappings = maps::read(pid).ok()?;

@@ -27,6 +27,11 @@ pid_t start_helper(void (*run)(pid_t target))
     if (child < 0)
         broken("fork of a helper: errno %d", errno);
     if (child == 0) {
+        sigset_t end;
+        sigemptyset(&end);
+        sigaddset(&end, SIGTERM);
+        signal(SIGTERM, SIG_DFL);
+        sigprocmask(SIG_UNBLOCK, &end, NULL);
         run(target);
         _exit(0);
     }
@@ -38,7 +43,7 @@ void end_helpers(void)
 {
     for (unsigned i = 0; i < helper_count; i++) {
         int status = 0;
-        kill(helpers[i], SIGKILL);
+        kill(helpers[i], SIGTERM);
         while (waitpid(helpers[i], &status, 0) < 0 && errno == EINTR)
             ;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 77)

@@ -81,12 +81,18 @@ const struct activity limit_activity = {.name = "limits", .settle = lower_limits
 static void stop_and_continue(pid_t target)
 {
     uint64_t random = (uint64_t)getpid();
+    sigset_t end;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
     while (!board->ready && getppid() == target)
         usleep(1000);
     while (getppid() == target && !board->over) {
+        /* Whoever ends this process must not leave the target stopped. */
+        sigprocmask(SIG_BLOCK, &end, NULL);
         kill(target, SIGSTOP);
         usleep(next_random(&random) % 20000);
         kill(target, SIGCONT);
+        sigprocmask(SIG_UNBLOCK, &end, NULL);
         usleep(next_random(&random) % 200000);
     }
 }

@@ -303,7 +303,9 @@ start() {
     rm -f "$work/out"
     (
         if [[ -n ${ENTER-} ]]; then echo "$BASHPID" >"$ENTER/cgroup.procs"; fi
-        exec timeout -s KILL 300 "$work/$@"
+        # Not replaced by exec: this shell would report the death of a process in its place.
+        timeout -s KILL 300 "$work/$@"
+        exit $?
     ) >"$work/out" 2>&1 &
     child=$!
     until grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
@@ -495,6 +497,7 @@ ends() {
             message=$(sed 's/[0-9][0-9,]*/N/g' <<<"$said")
             seen["status $status $message"]=$((${seen["status $status $message"]-0} + 1))
             (($(grep -c . <<<"$said") <= 1 || status == 0)) || fail "$what: more than one line: $said"
+            [[ $said != *'changed meanwhile'* || ! $what =~ exec ]] || fail "$what: stopped another program: $said"
             case "$status $message" in
             0\ * | 4\ *'nothing to merge'*) ;;
             1\ *'has ended' | 1\ *'there is no process'* | 1\ *'become another program'*) [[ $what =~ kill|exec|exit ]] || fail "$what: $said" ;;

@@ -8,7 +8,6 @@ use crate::mapping::Mapping;
 use crate::maps;
 use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
-use vmarea_merge::types::VmFlags;
 
 /// Maximum number of attempts to read a list and a kernel view that agree.
 const ATTEMPTS: usize = 4;
@@ -145,7 +144,7 @@ fn add_view(list: &mut [Mapping], view: &[ViewVma]) -> u64 {
         while view.next_if(|vma| vma.start < start).is_some() {}
         match view.next_if(|vma| (vma.start, vma.end) == (start, end)) {
             Some(vma) => {
-                mapping.flags = Some(VmFlags::from_bits_retain(vma.flags));
+                mapping.flags = Some(maps::flags_of_kernel(vma.flags));
                 mapping.kernel = Some(*vma);
             }
             None => missing += 1,

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crate::proc_status;
 use vmarea_process::rights::{self, Capability};
 
 /// Reason why a repair failed.
@@ -80,13 +81,13 @@ pub enum RepairError {
     },
     /// This process has no permission to trace the target process.
     #[error(
-        "no permission to trace process {}: needs CAP_SYS_PTRACE ({}), or the same user \
-         where kernel.yama.ptrace_scope is 0",
-        .0, rights::remedy(&[Capability::SysPtrace])
+        "no permission to trace process {}: {}", .0, why_forbidden()
     )]
     Forbidden(i32),
     /// The process is a 32-bit program.
-    #[error("process {0} is a 32-bit program; only 64-bit ones can be repaired")]
+    #[error(
+        "process {0} is a 32-bit program, or all its threads are in 32-bit code; only 64-bit ones can be repaired"
+    )]
     Bits32(i32),
     /// The process has a seccomp filter, which would also apply to the repair's own system calls.
     #[error(
@@ -218,11 +219,28 @@ impl RepairError {
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH) => RepairError::Ended(pid),
+            // The files of an address space that is gone are empty.
+            None if cause.kind() == io::ErrorKind::UnexpectedEof => {
+                proc_status::ended_or(pid, RepairError::Replaced(pid))
+            }
             _ => RepairError::Maps { pid, cause },
         }
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> RepairError {
         move |cause| RepairError::System { what, cause }
+    }
+}
+
+/// Returns what a process needs to trace another one here.
+fn why_forbidden() -> String {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match scope.trim() {
+        "3" => "kernel.yama.ptrace_scope is 3, with which nobody may trace until the next boot"
+            .to_owned(),
+        _ => format!(
+            "needs CAP_SYS_PTRACE ({}), or the same user where kernel.yama.ptrace_scope is 0",
+            rights::remedy(&[Capability::SysPtrace])
+        ),
     }
 }

@@ -161,7 +161,14 @@ pub(super) fn shares_memory(pid: i32) -> Option<i32> {
     folder
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .find(|&other: &i32| other != pid && ptrace::same_mm(pid, other).unwrap_or(false))
+        .find(|&other: &i32| other != pid && shares(pid, other))
+}
+
+/// True if two tasks have the same memory. Those that have none, such as kernel threads and a process
+/// that is ending, share nothing.
+fn shares(pid: i32, other: i32) -> bool {
+    let has_memory = || read_status(other).is_ok_and(|status| status.has_memory);
+    ptrace::same_mm(pid, other).unwrap_or(false) && has_memory()
 }
 
 /// Maximum number of process ids to query one by one. If there are more ids, all existing processes
@@ -176,8 +183,7 @@ pub(super) fn shares_memory_since(pid: i32, before: i32, last: i32) -> Option<i3
         return shares_memory(pid);
     }
     let shares = |&other: &i32| {
-        ptrace::same_mm(pid, other).unwrap_or(false)
-            && fs::metadata(format!("/proc/{pid}/task/{other}")).is_err()
+        shares(pid, other) && fs::metadata(format!("/proc/{pid}/task/{other}")).is_err()
     };
     (before + 1..=last).find(shares)
 }
@@ -215,9 +221,12 @@ pub(super) fn kernel_forgets_anon_vma() -> bool {
 
 /// True if a thread of the process uses a shadow stack.
 pub(super) fn has_shadow_stack(pid: i32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mut lines = text.lines();
-    lines.any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk"))
+    let has_one = |tid: &i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let mut lines = text.lines();
+        lines.any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk"))
+    };
+    tasks(pid).is_ok_and(|tids| tids.iter().any(has_one))
 }
 
 /// True if a thread works for the kernel only (a worker of an io_uring). It cannot be traced.

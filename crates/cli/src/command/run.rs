@@ -33,14 +33,13 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Do not record; keep the program's mappings merged while it has more than N mappings
-    /// (default: half of vm.max_map_count). Needs permission to use userfaultfd, and Linux 6.8
+    /// Do not record; merge the program and its descendants, as `merge` does, whenever one has more
+    /// than N mappings (default: half of vm.max_map_count)
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
           conflicts_with_all = ["trace", "json", "html", "checkpoint", "by"])]
     keep_merged: Option<Option<u64>>,
 
-    /// With --keep-merged: longest time for which a merge may block a thread's memory accesses:
-    /// 5ms, 500us
+    /// With --keep-merged: longest time for which one step may stop a process: 5ms, 500us
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = super::merge::time,
           requires = "keep_merged")]
     max_pause: Duration,

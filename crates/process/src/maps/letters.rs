@@ -47,11 +47,21 @@ const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
     (VmFlags::MAYBE_GUARD, b"gu"),
 ];
 
-/// Placeholder for unknown letters, stored in a bit that no kernel uses.
+/// Placeholder for unknown letters, stored in a bit that no kernel uses for anything else than
+/// [`flags_of_kernel`] says.
 ///
 /// A mapping with this flag is treated as different from a mapping without it, and no call can
 /// create another mapping with the same flags.
 pub const UNKNOWN: VmFlags = VmFlags::from_bits_retain(1 << 63);
+
+/// Returns the flags of a VMA as the kernel stores them. Linux 6.10 to 6.12 seal by the last bit.
+pub fn flags_of_kernel(bits: u64) -> VmFlags {
+    let flags = VmFlags::from_bits_retain(bits);
+    match flags.contains(UNKNOWN) {
+        true => (flags - UNKNOWN) | VmFlags::SEALED,
+        false => flags,
+    }
+}
 
 /// Returns the flags that these letters represent, plus [`UNKNOWN`] if some letters are unknown.
 pub fn flags_of(letters: &[VmFlag]) -> VmFlags {

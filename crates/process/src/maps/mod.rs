@@ -22,7 +22,7 @@ use std::io;
 
 use vmarea_trace::event::Perms;
 
-pub use letters::{UNKNOWN, flags_of, letters_of};
+pub use letters::{UNKNOWN, flags_of, flags_of_kernel, letters_of};
 pub use name::MapName;
 pub use query::{Query, QueryError};
 pub use smaps::{SmapsEntry, VmFlag, parse_smaps};

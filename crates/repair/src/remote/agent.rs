@@ -50,7 +50,7 @@ impl Target {
                 continue;
             }
             let at_stub = inject::registers(tid).is_ok_and(|r| self.is_in_stub(r.pc()));
-            let ended = |_| RepairError::Ended(self.pid);
+            let ended = |_| self.gone();
             match ptrace::syscall_stop(tid).map_err(ended)?.1 {
                 SyscallStop::Entry { nr: entered, .. } => {
                     inside = at_stub && entered.cast_signed() == nr;
@@ -67,7 +67,7 @@ impl Target {
     /// Runs a thread through the call stub, with a single stop, until it has started another thread.
     /// `None` if the call has failed; the thread then has its own registers again, and has run on.
     fn started_by(&self, tid: i32) -> Result<Option<i32>, RepairError> {
-        let ended = |_| RepairError::Ended(self.pid);
+        let ended = |_| self.gone();
         let mut signal = 0;
         loop {
             ptrace::resume(tid, Resume::Continue, signal).map_err(ended)?;
@@ -102,7 +102,10 @@ impl Stopped<'_> {
 
     /// Returns the thread that makes calls: one that runs 64-bit code, preferably one whose calls are
     /// not dispatched to the program.
-    fn borrowed(&self) -> Result<usize, RepairError> {
+    ///
+    /// # Errors
+    /// [`RepairError::Bits32`] if there is none.
+    pub(super) fn borrowed(&self) -> Result<usize, RepairError> {
         let plain = |thread: &Thread| thread.dispatch.mode == 0 && thread.can_run_stub();
         let found = self.threads.iter().position(plain);
         found
@@ -162,7 +165,7 @@ impl Stopped<'_> {
         stub: impl Fn(&Restored) -> Vec<u8>,
     ) -> Result<(i64, Option<i32>), RepairError> {
         let (target, index) = (self.target, self.borrowed()?);
-        let ended = |_| RepairError::Ended(target.pid);
+        let ended = |_| target.gone();
         let tid = self.threads[index].tid;
         inject::report_calls(tid, target.seccomp, false).map_err(ended)?;
         let (mut found, mut selector) = (None, None);
@@ -237,7 +240,8 @@ impl Stopped<'_> {
 
     /// Gives all parked threads their own state again.
     fn unpark(&mut self) -> Result<(), RepairError> {
-        let ended = |_| RepairError::Ended(self.target.pid);
+        let target = self.target;
+        let ended = |_| target.gone();
         let mut away = self.threads.iter_mut().filter(|thread| thread.is_away());
         away.try_for_each(|thread| thread.bring_back().map_err(ended))
     }

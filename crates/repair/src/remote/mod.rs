@@ -230,6 +230,8 @@ impl Remote {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Report, RepairError> {
         let begun = Instant::now();
+        // Opened before the plan, which must not be carried out in another program (`execve`).
+        let target = Target::open(self.pid)?;
         let (runs, kept) = self.runs(&self.mappings()?, range);
         let mut report = Report {
             before: kept.mappings,
@@ -248,7 +250,7 @@ impl Remote {
             report.left = of;
         } else if of > 0 {
             report = tracer::apart(self.pid, &mut |(_, done)| progress(done), |show| {
-                let mut session = Session::begin(self.pid, &self.options, self.way())?;
+                let mut session = Session::begin(target, &self.options, self.way())?;
                 let (pace, copies) = (session.pace, self.options.copy_pages);
                 let executor = &mut RemoteExecutor(&mut session);
                 let show = &mut |progress| show((None, progress));
@@ -318,7 +320,7 @@ impl Remote {
             None => ControlFlow::Continue(()),
         };
         tracer::apart(self.pid, progress, |show| {
-            let mut session = Session::begin(self.pid, &self.options, self.way())?;
+            let mut session = Session::begin(Target::open(self.pid)?, &self.options, self.way())?;
             let fits = session.pace.check();
             let done = fits.and_then(|()| {
                 let fix = |&fix| {

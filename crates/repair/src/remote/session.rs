@@ -50,8 +50,11 @@ impl Session {
     /// # Errors
     /// [`RepairError::AtWork`], and errors from stopping the process. Nothing of the repair remains
     /// in the process.
-    pub(super) fn begin(pid: i32, options: &Options, way: Way) -> Result<Session, RepairError> {
-        let target = Target::open(pid)?;
+    pub(super) fn begin(
+        target: Target,
+        options: &Options,
+        way: Way,
+    ) -> Result<Session, RepairError> {
         if let Some(pause) = options.max_pause {
             target.set_stop_timeout((4 * pause).clamp(SHORTEST_STOP_TIMEOUT, LONGEST_STOP_TIMEOUT));
         }
@@ -68,7 +71,7 @@ impl Session {
         let mut session = Session {
             pid: target.pid,
             spare: spare_mappings(target.pid)?,
-            query: Query::open(pid).ok(),
+            query: Query::open(target.pid).ok(),
             target,
             scratch,
             way,
@@ -188,6 +191,8 @@ fn map_scratch(stopped: &mut Stopped<'_>) -> Result<Scratch, RepairError> {
     let mappings = maps::read(pid).map_err(RepairError::maps(pid))?;
     let scratch = Scratch::choose(&mappings, stopped.threads.len());
     let scratch = scratch.ok_or(RepairError::NoRoom(pid))?;
+    // Without a thread that can make calls, nothing is written.
+    stopped.borrowed()?;
     let tid = stopped.any_thread()?;
     let forbidden = |_| proc_status::ended_or(pid, RepairError::Forbidden(pid));
     target.set_mark(tid, scratch.range()).map_err(forbidden)?;

@@ -225,13 +225,13 @@ impl Target {
         how: Resume,
         wanted: impl Fn(Wait) -> bool,
     ) -> Result<Wait, RepairError> {
-        let ended = |_| RepairError::Ended(self.pid);
+        let ended = |_| self.gone();
         let mut signal = 0;
         loop {
             ptrace::resume(tid, how, signal).map_err(ended)?;
             signal = match inject::wait(tid, WORK_TIMEOUT) {
                 Some(stop) if wanted(stop) => return Ok(stop),
-                Some(Wait::Ended) => return Err(RepairError::Ended(self.pid)),
+                Some(Wait::Ended) => return Err(self.gone()),
                 Some(Wait::Signal(signal)) => signal,
                 Some(_) => 0,
                 None => return Err(RepairError::CannotStop { pid: self.pid, tid }),

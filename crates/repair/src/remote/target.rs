@@ -119,6 +119,11 @@ impl Target {
         }
     }
 
+    /// Returns why a thread is gone: the process has ended, or executes another program.
+    pub(super) fn gone(&self) -> RepairError {
+        proc_status::ended_or(self.pid, RepairError::Replaced(self.pid))
+    }
+
     /// Returns the mark of a repair; `None` if there is none.
     pub(super) fn mark(&self) -> Option<Mark> {
         Mark::read(self.pid, &self.memory, self.slack.start)

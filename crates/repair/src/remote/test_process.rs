@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use vmarea_merge::types::{VmFlags, VmRange};
 
 use super::session::Session;
+use super::target::Target;
 use crate::plan::{PAGE, Piece};
 use crate::{Options, Way, can_repair_itself};
 use vmarea_process::maps;
@@ -104,7 +105,8 @@ impl Drop for Heap {
 
 /// Begins the repair of a test process.
 pub(super) fn begin(heap: &Heap, way: Way) -> Session {
-    Session::begin(heap.pid(), &Options::default(), way).expect("it can be repaired")
+    let target = Target::open(heap.pid()).expect("a process");
+    Session::begin(target, &Options::default(), way).expect("it can be repaired")
 }
 
 pub(super) fn may_repair() -> bool {

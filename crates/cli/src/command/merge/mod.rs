@@ -55,7 +55,7 @@ pub struct Merge {
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
     max_pause: Duration,
 
-    /// Copy up to this many pages that are shared (after a fork, or by KSM) and so cannot be moved
+    /// Copy up to this many pages that are shared after a fork and so cannot be moved
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
@@ -133,8 +133,16 @@ impl Merge {
         if said.applied {
             said.total_us = begun.elapsed().as_micros() as u64;
         }
-        outputs.write(console, &said, |out| {
+        let written = outputs.write(console, &said, |out| {
             self.write_result(console, out, &said, &fixes)
+        });
+        written.map_err(|failure| match said.applied {
+            true => failure.context(format!(
+                "{} mappings became {}, but the result cannot be written",
+                count(said.before),
+                count(said.after)
+            )),
+            false => failure,
         })?;
         self.explain_kept(console, &report.kept);
         let places: u64 = fixes.iter().map(|fixed| fixed.left).sum();

@@ -500,8 +500,8 @@ ends() {
             [[ $said != *'changed meanwhile'* || ! $what =~ exec ]] || fail "$what: stopped another program: $said"
             case "$status $message" in
             0\ * | 4\ *'nothing to merge'*) ;;
-            1\ *'has ended' | 1\ *'there is no process'* | 1\ *'become another program'*) [[ $what =~ kill|exec|exit ]] || fail "$what: $said" ;;
             1\ *'shares its memory'* | 1\ *'does not stop'*) [[ $what == vfork ]] || fail "$what: $said" ;;
+            1\ *'has ended' | 1\ *'there is no process'* | 1\ *'become another program'*) [[ $what =~ kill|exec|exit ]] || fail "$what: $said" ;;
             *) fail "$what: status $status: $said" ;;
             esac
             case $what in

@@ -5,7 +5,7 @@
 //! plan was made needs no check here: the agent replaces the piece with copies of its own mappings,
 //! and the kernel joins only those that are equal.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vmarea_linux_sys::inject;
 use vmarea_merge::types::VmRange;
@@ -21,6 +21,10 @@ use crate::driver::{Done, PieceExecutor};
 use crate::plan::{Piece, Run};
 use crate::proc_status;
 use crate::{Kept, KeptReason, RepairError, Way};
+
+/// Number of attempts if the process cannot have the threads for a piece, with a pause after each.
+const THREAD_TRIES: u32 = 5;
+const REST: Duration = Duration::from_millis(25);
 
 /// Joins the mappings of a piece while the process is stopped.
 pub(super) struct RemoteExecutor<'a>(pub(super) &'a mut Session);
@@ -38,7 +42,17 @@ impl PieceExecutor for RemoteExecutor<'_> {
             in_place: piece.in_place || self.0.in_place,
             ..piece.clone()
         };
-        let done = join_stopped(self.0, piece, copies, None)?;
+        let mut tries = 1;
+        let done = loop {
+            match join_stopped(self.0, piece, copies, None) {
+                // The kernel counts the threads of the piece before until it has removed them.
+                Err(RepairError::NoThread { .. }) if tries < THREAD_TRIES => {
+                    tries += 1;
+                    self.0.target.rest(REST);
+                }
+                done => break done?,
+            }
+        };
         match &done.refused {
             None => self.0.spare += piece.parts.len() as u64 - 1,
             Some((KeptReason::NoRoom, _)) => self.0.spare = spare_mappings(self.0.pid)?,

@@ -25,9 +25,11 @@ MOST_ABOVE_MS, MOST_WORK = 5.0, 1.2
 # For so many threads it is checked; for more, the tables say how it is.
 CHECKED_THREADS = 100
 ASKED_MS = 5
-# struct board of pauses.c: words, the header's words, and its size.
-READY, STOP, ROUNDS, COUNT = range(4)
-HEADER, BOARD_BYTES = 32, 32 + 16 * 500000
+# How often a tool may refuse a pause before a longer one is asked for.
+REFUSALS = 3
+# struct board of pauses.c: the words of its header, and sizes in bytes.
+READY, STOP, COUNT = range(3)
+HEADER, BOARD_BYTES = 24, 24 + 16 * 500000
 WITHOUT, NEW, OLD = "without", "new", "old"
 
 # One run: standstills in ms during the merge, the longest first; number of pieces; the longest pause in ms that the
@@ -140,7 +142,7 @@ def measure(options, threads):
     tools = {NEW: options.new} | ({OLD: options.old} if options.old else {}) | {WITHOUT: None}
     order, pause = list(tools), ASKED_MS
     runs = {kind: [] for kind in order}
-    pair, begun = 0, time.monotonic()
+    pair, refusals, begun = 0, 0, time.monotonic()
     while pair == 0 or pair < options.pairs and time.monotonic() - begun < options.seconds:
         try:
             done = {}
@@ -149,10 +151,12 @@ def measure(options, threads):
                 like = [result for of in order[:-1] for result in runs[of]] or list(done.values())
                 done[kind] = run(options, threads, tools[kind], pause, like)
         except Refused as refused:
-            # All runs have the same pause. It is not quite the shortest, so that it is rarely refused.
-            pause = max(pause + 1, math.ceil(refused.milliseconds * 1.25))
-            print(f"threads {threads}: {refused.milliseconds} ms asked for; again with {pause} ms", file=sys.stderr)
-            runs, pair = {kind: [] for kind in order}, 0
+            refusals += 1
+            print(f"threads {threads}: {pause} ms refused, {refused.milliseconds} ms named", file=sys.stderr)
+            if refusals % REFUSALS == 0:
+                # All runs have the same pause. It is not quite the shortest, so that it is rarely refused.
+                pause = max(pause + 1, math.ceil(refused.milliseconds * 1.25))
+                runs, pair = {kind: [] for kind in order}, 0
             continue
         for kind, result in done.items():
             runs[kind].append(result)

@@ -27,8 +27,7 @@
 /* What pauses.py reads and writes: times in nanoseconds of CLOCK_MONOTONIC. */
 struct board {
     _Atomic uint64_t ready, stop;
-    _Atomic uint64_t rounds; /* of the counting thread */
-    _Atomic uint64_t count;  /* of standstills */
+    _Atomic uint64_t count; /* of standstills */
     struct {
         uint64_t begin, length;
     } standstills[MOST];
@@ -115,7 +114,6 @@ static void count_on(void) {
             board->standstills[n].length = length;
             board->count = n + 1;
         }
-        board->rounds++;
         before = at;
     }
 }

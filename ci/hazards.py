@@ -49,7 +49,7 @@ ENDED = "has ended|no process|another program"
 FIXES = ["flags", "empties", "priming", "flags,empties", "flags,empties,priming"]
 PAUSES = ["1ms", "3ms", "5ms", "10ms", "20ms", "50ms"]
 # With which a merge has pieces even on a busy machine, so that it can be killed in each step of them.
-LONG_PAUSES = ["20ms", "50ms", "200ms", "1s"]
+LONG_PAUSES = ["50ms", "500ms", "10s"]
 # Seconds into a merge; it would take long to wait for the middle of a long one.
 LATEST_KILL = 3
 MERGE_TIMEOUT = 60

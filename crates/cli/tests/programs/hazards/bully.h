@@ -34,6 +34,8 @@ struct record {
 
 /* Finds the table of a merge, anew if the merge has moved it. Returns false if there is none. */
 bool record_open(void);
+/* Returns the process that has left the mark; 0 if there is none. */
+pid_t record_tracer(void);
 /* Returns the agent's thread; 0 if there is none. */
 pid_t record_agent(void);
 /* Reads the table without a call. */

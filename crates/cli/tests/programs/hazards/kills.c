@@ -16,15 +16,16 @@
 /* Number of looks at a running agent without a rest, and of rests without a look at the merge. */
 #define LOOKS 20000
 #define RESTS 20
-/* Seconds after which any step will do, and after which the merge is left alone. */
-#define LATE_S 2
-#define GIVE_UP_S 20
+/* Seconds after which any step will do in which an agent works, and after which the merge is left alone. */
+#define LATE_S 15
+#define GIVE_UP_S 25
 
 enum victims { MERGE = 1, TRACER = 2 };
 
 /* The steps that are waited for, as record.c names them. Pages are out in half of them. The shortest are often over
  * before the kill. */
-static const char *const aims[] = {"born", "0", "0", "1", "1+", "1+", "2+", "2+", "2+", "3+", "3+", "4", "4", "5"};
+static const char *const aims[] = {"born", "0",  "0",  "1",  "1+", "1+", "2+", "2+",
+                                   "2+",   "3+", "3+", "3+", "4",  "4",  "4",  "5"};
 
 static pid_t children[MOST_CHILDREN];
 static unsigned child_count;
@@ -41,6 +42,16 @@ static void list_children(void)
         children[child_count++] = child;
     if (list)
         fclose(list);
+}
+
+/* Returns the agent of this merge; 0 if there is none, or one of another merge. */
+static pid_t find_agent(void)
+{
+    list_children();
+    for (unsigned i = 0; i < child_count; i++)
+        if (children[i] == record_tracer())
+            return record_agent();
+    return 0;
 }
 
 static void kill_these(enum victims victims)
@@ -81,11 +92,10 @@ static pid_t await(const char *aim)
         /* Any id will do to see whether there is an agent. */
         struct record seen = record_read(agent ? agent : target);
         if (!agent && ((seen.goes && !seen.frees) || record_is_fresh())) {
-            list_children();
-            agent = record_agent();
+            agent = find_agent();
             seen = record_read(agent);
         }
-        bool is_late = now() > late, is_wanted = is_late || strcmp(record_name(&seen), aim) == 0;
+        bool is_late = now() > late && seen.goes, is_wanted = is_late || strcmp(record_name(&seen), aim) == 0;
         if (agent && agent != passed && is_wanted && (!seen.frees || record_is_alive(agent))) {
             if (is_late || passes-- == 0)
                 return agent;
@@ -127,13 +137,13 @@ static void shoot(const char *mode, const char *aim, pid_t agent, enum victims f
 
 static void kill_at_moment(const char *mode, enum victims first, enum victims second)
 {
-    const char *aim = below(3) ? aims[below(sizeof aims / sizeof *aims)] : "random";
+    const char *aim = below(4) ? aims[below(sizeof aims / sizeof *aims)] : "random";
     pid_t agent = 0;
     be_prompt();
     if (strcmp(aim, "random") == 0) {
         wait_for_moment();
-        list_children();
-        agent = record_open() ? record_agent() : 0;
+        record_open();
+        agent = find_agent();
     } else {
         agent = await(aim);
         if (!agent) {

@@ -106,6 +106,11 @@ bool record_open(void)
     return table != NULL;
 }
 
+pid_t record_tracer(void)
+{
+    return table ? mark.owner : 0;
+}
+
 /* State, flags and program counter of a thread. The kernel tells the last one only of a thread that is ending. */
 struct thread {
     char state;

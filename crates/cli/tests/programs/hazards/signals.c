@@ -176,9 +176,10 @@ static void step_timers(struct worker *worker)
     setitimer(ITIMER_REAL, &once, NULL);
     double begun = now();
     timer_settime(timer, 0, &every, NULL);
-    for (double until = begun + 0.1; now() < until;)
+    double armed = now();
+    for (double until = armed + 0.1; now() < until;)
         nap(0.01);
-    double passed = now() - begun;
+    double passed = now() - armed;
     /* The last tick may be on its way. */
     nap(period);
     struct itimerspec none = {{0, 0}, {0, 0}};

@@ -2,12 +2,11 @@
 # Long tests of `vmarea merge` on live processes. Needs root and Linux 6.8; installs missing packages.
 #   speed     time of a merge relative to the mremap calls that created the mappings, and longest wait of a
 #             thread that writes continuously: prints all results, compares the best with the bounds
-#   large     a heap of 1 GiB in 256 regions, by -p, from within and under LD_PRELOAD
+#   large     a heap of 1 GiB in 256 regions, by -p, from within and under run --keep-merged
 #   writers   100 merges by -p under four writers
 #   mappers   ROUNDS merges (1,000) in each form while threads map, touch and unmap other memory
-#   moves     RUNS programs (20) in each form that move, enlarge, split and drop the memory that is merged
-#   arena     RUNS programs (500) in each form that map chunk after chunk while they are merged
-#   ends      exec, exit, kill and every kind of fork at many moments, from within, under LD_PRELOAD, by -p
+#   arena     RUNS programs (500) that map chunk after chunk while they are merged, by -p and under run --keep-merged
+#   ends      exec, exit, kill and every kind of fork at many moments, from within, under run --keep-merged, by -p
 #   kill      the tracing process killed at each of its steps, and another merge (STEP=N: every Nth)
 #   refusals  merges of a program that forks and of heaps with registered buffers, direct I/O and forks, under load:
 #             none is left stopped, no byte is wrong (RUNS=N of each, by move and by copy)
@@ -61,6 +60,11 @@ start_target() {
     until [[ $1 == lives ]] || grep -qs ^ready "$work/out" || ! kill -0 "$child" 2>/dev/null; do sleep 0.02; done
     sleep 0.02
     pid=$(pgrep -P "$child" || true)
+}
+
+# Runs "target $3 ..." and keeps it at $2 mappings, for at most $1 seconds.
+keep() {
+    bounded "$1" "$vmarea" run --keep-merged="$2" --max-pause 1s -- "$work/target" "${@:3}"
 }
 
 # Merges the target until it ends, and checks its final output. $1 is for messages; the rest are options.
@@ -128,15 +132,15 @@ large() {
     bounded 200 "$work/heap" regions 256 1024 1 >"$work/out" || fail "1 GiB from within: $(cat "$work/out")"
     at_most "$(value after "$work/out")" 40 || fail "1 GiB from within: $(cat "$work/out")"
     echo "live: 1 GiB from within: $(value before "$work/out") mappings became $(value after "$work/out")"
-    if bounded 200 "$vmarea" run --keep-merged=100 -- "$work/target" regions 256 1024 40 >"$work/out" 2>&1; then
-        echo "live: 1 GiB under LD_PRELOAD: $(value after "$work/out") mappings"
+    if keep 200 100 regions 256 1024 40 >"$work/out" 2>&1; then
+        echo "live: 1 GiB under run --keep-merged: $(value after "$work/out") mappings"
     else
-        fail "1 GiB under LD_PRELOAD: $(tr '\n' ' ' <"$work/out")"
+        fail "1 GiB under run --keep-merged: $(tr '\n' ' ' <"$work/out")"
     fi
-    if bounded 200 "$vmarea" run --keep-merged=100 -- "$work/target" hammer 1 20000 2 >"$work/out" 2>&1; then
-        echo "live: 20,000 mappings became 1 under LD_PRELOAD"
+    if keep 200 100 hammer 1 20000 2 >"$work/out" 2>&1; then
+        echo "live: 20,000 mappings became 1 under run --keep-merged"
     else
-        fail "20,000 under LD_PRELOAD: $(tr '\n' ' ' <"$work/out")"
+        fail "20,000 under run --keep-merged: $(tr '\n' ' ' <"$work/out")"
     fi
 }
 
@@ -148,76 +152,28 @@ writers() {
 
 # A range that mmap returns to a thread must not be used by a concurrent merge.
 mappers() {
-    local rounds=${ROUNDS:-1000} flags
-    for flags in 1 3; do
-        bounded 1800 "$work/heap" mappers "$rounds" 400 3 "$flags" >"$work/out" 2>&1 ||
-            fail "mappers from within, flags $flags: $(tr '\n' ' ' <"$work/out")"
-        echo "live: $rounds merges from within, flags $flags: $(value mapped "$work/out") mappings made meanwhile"
-    done
-    bounded 1800 "$vmarea" run --keep-merged=150 -- "$work/target" mappers "$rounds" 400 3 >"$work/out" 2>&1 ||
-        fail "mappers under LD_PRELOAD: $(tr '\n' ' ' <"$work/out")"
-    echo "live: $rounds merges under LD_PRELOAD: $(value mapped "$work/out") mappings made meanwhile"
+    local rounds=${ROUNDS:-1000}
+    bounded 1800 "$work/heap" mappers "$rounds" 400 3 >"$work/out" 2>&1 ||
+        fail "mappers from within: $(tr '\n' ' ' <"$work/out")"
+    echo "live: $rounds merges from within: $(value mapped "$work/out") mappings made meanwhile"
+    keep 1800 150 mappers "$rounds" 400 3 >"$work/out" 2>&1 ||
+        fail "mappers under run --keep-merged: $(tr '\n' ' ' <"$work/out")"
+    echo "live: $rounds merges under run --keep-merged: $(value mapped "$work/out") mappings made meanwhile"
     LASTS=1800 start_target mappers "$rounds" 400 3
     merge_until_it_ends "mappers by -p" --max-pause 1s
     echo "live: $rounds merges by -p: $(value mapped "$work/out") mappings made meanwhile"
-}
-
-# Four programs run at once, so that each moves more memory during a merge. One that waits for a page forever is killed.
-moves() {
-    local runs=${RUNS:-20} run form n children before=$failures
-    for run in $(seq "$runs"); do
-        for form in within preload; do
-            children=()
-            for n in 1 2 3 4; do
-                case $form in
-                within) bounded 60 "$work/heap" churn 500 3 1 2 ;;
-                preload) bounded 60 "$vmarea" run --keep-merged=50 -- "$work/heap" churn 500 3 0 2 ;;
-                esac >"$work/out.$n" 2>&1 &
-                children+=("$!")
-            done
-            for n in 1 2 3 4; do
-                wait "${children[n - 1]}" || fail "moves $form, run $run: exit $?: $(tr '\n' ' ' <"$work/out.$n")"
-            done
-        done
-        bounded 60 "$work/heap" churn 500 3 0 2 >"$work/out" 2>&1 &
-        child=$!
-        sleep 0.1
-        pid=$(pgrep -P "$child" || true)
-        merge_until_it_ends "moves by -p, run $run" --max-pause 1s
-    done
-    echo "live: $runs programs that move memory while they are merged, in each form: $((failures - before)) failures"
 }
 
 # The programs are short, so that the first merges happen at a different point of each.
 arena() {
     local runs=${RUNS:-500} run before=$failures
     for run in $(seq "$runs"); do
-        bounded 60 "$vmarea" run --keep-merged=1000 -- "$work/target" arena 20000 >"$work/out" 2>&1 ||
-            fail "arena under LD_PRELOAD, run $run: exit $?: $(tr '\n' ' ' <"$work/out")"
-        bounded 60 "$work/heap" arena 20000 >"$work/out" 2>&1 ||
-            fail "arena from within, run $run: exit $?: $(tr '\n' ' ' <"$work/out")"
+        keep 60 1000 arena 20000 >"$work/out" 2>&1 ||
+            fail "arena under run --keep-merged, run $run: exit $?: $(tr '\n' ' ' <"$work/out")"
         start_target arena 20000
         merge_until_it_ends "arena by -p, run $run" --max-pause 1s
     done
     echo "live: $runs programs that map while they are merged, in each form: $((failures - before)) failures"
-}
-
-# Starts a heap of $1 mappings with writers that check what they wrote; sets pid.
-start_heap() {
-    rm -f "$work/out"
-    timeout -s KILL 120 "$work/heap" keep 100 "$1" 2 >"$work/out" 2>&1 &
-    heap=$!
-    until grep -qs ^ready "$work/out" || ! kill -0 "$heap" 2>/dev/null; do sleep 0.05; done
-    pid=$(awk '/^ready/ { print $2 }' "$work/out")
-}
-
-# The heap program exits when its heap is one mapping, and prints whether a byte was wrong.
-heap_is_right() {
-    for _ in $(seq 100); do
-        kill -0 "$heap" 2>/dev/null || break
-        sleep 0.1
-    done
-    wait "$heap" && grep -q '^wrong 0' "$work/out" && grep -q '^lost 0' "$work/out"
 }
 
 # Kills the tracing process before its Nth call of one kind: ptrace controls the target, pwrite64 and pread64 access
@@ -227,7 +183,7 @@ kill_steps() {
     for call in ptrace pwrite64 pread64 sendto,recvfrom; do
         step=1
         while :; do
-            start_heap 300
+            start_target hammer 1 300 2
             local status=0
             bounded 60 strace -f -qq -o /dev/null -e trace="$call" -e "inject=$call:signal=SIGKILL:when=$step" \
                 "$vmarea" merge -p "$pid" --apply "${by[@]}" --max-pause 1s \
@@ -243,7 +199,7 @@ kill_steps() {
                     >"$work/merge" 2>&1 || (($? == 4)) || grep -qE "$ended" "$work/merge" ||
                     fail "merge after $call $step: $(cat "$work/merge")"
             fi
-            heap_is_right || fail "killed at $call $step: $(tr '\n' ' ' <"$work/out")"
+            wait "$child" || fail "killed at $call $step: $(tr '\n' ' ' <"$work/out")"
             if ((status == 0)); then break; fi
             step=$((step + ${STEP:-1}))
         done
@@ -254,20 +210,18 @@ kill_steps() {
 
 # The process exits, executes a program or forks at many points of a merge from within.
 ends() {
-    local kind flags
-    for flags in 1 3; do
-        for kind in exec exit kill; do
-            bounded 300 "$work/heap" ends "$kind" 5000 100 "$flags" >"$work/out" 2>&1 ||
-                fail "$kind, flags $flags: $(tr '\n' ' ' <"$work/out")"
-        done
-        for kind in fork vfork clone clone-drops clone-maps clone-moves clone-forks clone-full; do
-            bounded 300 "$work/heap" forks "$kind" 5000 100 "$flags" >"$work/out" 2>&1 ||
-                fail "$kind, flags $flags: $(tr '\n' ' ' <"$work/out")"
-        done
+    local kind
+    for kind in exec exit kill; do
+        bounded 300 "$work/heap" ends "$kind" 5000 100 >"$work/out" 2>&1 ||
+            fail "$kind from within: $(tr '\n' ' ' <"$work/out")"
+    done
+    for kind in fork vfork clone clone-drops clone-maps clone-moves clone-forks clone-drops-forks clone-full; do
+        bounded 300 "$work/heap" forks "$kind" 5000 100 1 >"$work/out" 2>&1 ||
+            fail "$kind from within: $(tr '\n' ' ' <"$work/out")"
     done
     for kind in fork vfork clone clone-drops clone-maps clone-moves clone-forks; do
-        bounded 100 "$vmarea" run --keep-merged=200 -- "$work/target" forks "$kind" 5 2000 >"$work/out" 2>&1 ||
-            fail "$kind under LD_PRELOAD: $(tr '\n' ' ' <"$work/out")"
+        keep 100 200 forks "$kind" 5 2000 >"$work/out" 2>&1 ||
+            fail "$kind under run --keep-merged: $(tr '\n' ' ' <"$work/out")"
         start_target forks "$kind" 5 2000
         merge_until_it_ends "$kind by -p" --max-pause 1s --copy 10000000
     done
@@ -407,13 +361,15 @@ JAVA
     fi
 }
 
-(($#)) || set -- speed large writers mappers moves arena ends kill refusals programs
+(($#)) || set -- speed large writers mappers arena ends kill refusals programs
 for part in "$@"; do
     case $part in
-    speed | large | writers | mappers | moves | arena | ends | refusals | programs) "$part" ;;
+    speed | large | writers | mappers | arena | ends | refusals | programs) "$part" ;;
     kill) kill_steps ;;
     *) fail "no such part: $part" ;;
     esac
 done
+# The keepers of the last programs end.
+sleep 2
 ((failures == 0)) || exit 1
 echo "live: ok"

@@ -1,4 +1,5 @@
-"""Prints the files of this Python that a program needs: the interpreter, and the modules that the program imports.
+"""Prints the files of this Python that a program needs: the interpreter, and the modules that the program imports, but
+not those in the program's own folder.
 
 usage: ci/kernels/python.py PROGRAM
 """
@@ -12,20 +13,29 @@ import sys
 
 
 def imports(program):
-    """Returns the names of the modules that a program imports by `import`."""
-    tree = ast.parse(pathlib.Path(program).read_text())
-    return {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    """Returns the names of the modules that a program imports."""
+    names = set()
+    for node in ast.walk(ast.parse(program.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module)
+    return names
 
 
 def main():
+    program = pathlib.Path(sys.argv[1]).resolve()
+    sys.path.insert(0, str(program.parent))
+    sys.dont_write_bytecode = True
     # An error message needs the last one.
-    for name in [*imports(sys.argv[1]), "traceback"]:
+    for name in [*imports(program), "traceback"]:
         importlib.import_module(name)
     # The interpreter is the first; some modules have two names.
     files = [os.path.realpath(sys.executable)]
     for module in list(sys.modules.values()):
-        if module.__name__ != "__main__" and getattr(module, "__file__", None):
-            files += [module.__file__, importlib.util.cache_from_source(module.__file__)]
+        file = getattr(module, "__file__", None)
+        if file and module.__name__ != "__main__" and pathlib.Path(file).parent != program.parent:
+            files += [file, importlib.util.cache_from_source(file)]
     print("\n".join(dict.fromkeys(file for file in files if os.path.exists(file))))
 
 

@@ -27,11 +27,6 @@ pub mod perf;
 pub mod procmap;
 pub mod ptrace;
 pub mod ring;
-#[allow(
-    clippy::deref_addrof,
-    reason = "no reference to what the other side may change"
-)]
-pub mod sidecar;
 pub mod spawn;
 pub mod syscall_restart;
 pub mod touch;

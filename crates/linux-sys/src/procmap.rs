@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use super::calls;
 
@@ -73,14 +73,6 @@ pub struct Answer {
 /// `ENOENT` after the last mapping, `ENOTTY` on older kernels, `ESRCH` if the process no longer
 /// has an address space, `ENAMETOOLONG` if the name does not fit.
 pub fn query(maps: &File, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
-    query_fd(maps.as_raw_fd(), addr, name)
-}
-
-/// Does the same as [`query`], but takes a descriptor number, for code that uses only its stack.
-///
-/// # Errors
-/// As [`query`].
-pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
     let mut request = Request {
         size: size_of::<Request>() as u64,
         query_flags: COVERING_OR_NEXT,
@@ -95,7 +87,7 @@ pub fn query_fd(maps: RawFd, addr: u64, name: &mut [u8]) -> io::Result<Answer> {
         ..Request::default()
     };
     // SAFETY: `request` contains its own size and that of `name`, and both live across the call.
-    let done = unsafe { calls::request(maps, REQUEST, &mut request) };
+    let done = unsafe { calls::request(maps.as_raw_fd(), REQUEST, &mut request) };
     if done < 0 {
         return Err(io::Error::from_raw_os_error(-done as i32));
     }

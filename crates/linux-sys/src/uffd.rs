@@ -35,7 +35,6 @@ const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
 /// `UFFDIO_COPY`.
 pub const UFFDIO_COPY: u64 = request(3, 0x03, 40);
 const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
-const UFFDIO_CONTINUE: u64 = request(3, 0x07, 32);
 /// `UFFDIO_MOVE`.
 pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
@@ -43,7 +42,6 @@ const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 const MODE_MISSING: u64 = 1;
 const MODE_WRITE_PROTECT: u64 = 2;
 const DONT_WAKE: u64 = 1;
-const CONTINUE_WRITE_PROTECTED: u64 = 2;
 /// Mode of `UFFDIO_MOVE` that skips pages that are missing.
 pub const ALLOW_HOLES: u64 = 2;
 const MESSAGE_BYTES: usize = 32;
@@ -100,47 +98,6 @@ pub fn is_changing(fd: i32) -> bool {
     let mut probe = move_pages(0, fd, 0, 0, 0);
     calls::run(&mut probe);
     probe.errno() == libc::EAGAIN
-}
-
-/// Checks whether `fd` watches the mapping at `page`.
-///
-/// `empty` is an empty page in a mapping whose permissions `page` has most likely, too.
-///
-/// # Errors
-/// `EAGAIN` if the mappings that `fd` watches are changing; other errors if the check failed.
-pub fn watches(fd: i32, page: u64, empty: u64) -> Result<bool, i32> {
-    // The probe moves an empty page. The kernel rejects it if `page` is not watched, or is present.
-    let mut probe = move_pages(0, fd, page, empty, super::PAGE);
-    calls::run(&mut probe);
-    match probe.errno() {
-        0 | libc::EEXIST => Ok(true),
-        libc::ENOENT => Ok(false),
-        libc::EINVAL => watches_other_permissions(fd, page),
-        errno => Err(errno),
-    }
-}
-
-/// Checks whether `fd` watches the anonymous mapping at `page`, whatever its permissions are.
-fn watches_other_permissions(fd: i32, page: u64) -> Result<bool, i32> {
-    // The kernel rejects the probe with ENOENT if no userfaultfd watches the mapping, otherwise
-    // because it is anonymous, or is not watched for writes.
-    let mode = CONTINUE_WRITE_PROTECTED | DONT_WAKE;
-    let mut probe = Call::ioctl(0, fd, UFFDIO_CONTINUE, &[page, super::PAGE, mode, 0]);
-    calls::run(&mut probe);
-    match probe.errno() {
-        libc::ENOENT => return Ok(false),
-        errno @ (libc::EAGAIN | libc::EBADF | libc::EINTR | libc::ENOMEM) => return Err(errno),
-        _ => {}
-    }
-    // The kernel rejects this with EBUSY if another userfaultfd watches the mapping. Otherwise it
-    // changes nothing.
-    let mut again = register(0, fd, page, super::PAGE);
-    calls::run(&mut again);
-    match again.errno() {
-        0 => Ok(true),
-        libc::EBUSY | libc::EINVAL | libc::EPERM => Ok(false),
-        errno => Err(errno),
-    }
 }
 
 /// True if the process that `fd` watches has ended; `page` is any page.

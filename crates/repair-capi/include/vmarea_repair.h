@@ -4,13 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VMAREA_MERGE_PLAIN 1      /* no flag was ever set by madvise in the range */
-#define VMAREA_MERGE_MAY_CHANGE 2 /* others may unmap, move or protect parts of it meanwhile */
+#define VMAREA_MERGE_PLAIN 1 /* no flag was ever set by madvise in the range */
 
 struct vmarea_merge_options {
     uint64_t max_pause_us; /* maximum time that a thread may wait for its memory; 0: no limit */
     uint64_t copy_pages;   /* maximum number of shared pages that may be copied */
-    uint64_t flags;        /* VMAREA_MERGE_* */
+    uint64_t flags;        /* 0 or VMAREA_MERGE_PLAIN */
 };
 
 struct vmarea_merge_report {
@@ -21,11 +20,13 @@ struct vmarea_merge_report {
     uint64_t longest_pause_ns, total_ns;
 };
 
-/* Merges the mappings in a range. Returns 0 or a negative errno: -EINVAL if the range is empty or not made of
- * whole pages, -EPERM without permission to use userfaultfd, -ENOSYS before Linux 6.8, -ETIME if the pause is too
- * short, else the errno of a system call that should not have failed. It returns only when every page is at its
- * address, even if the kernel has refused calls. Both pointers may be null. It allocates memory in a separate
- * thread: do not call it while holding a lock that malloc needs. */
+/* Merges the mappings in a range, which the caller owns: until the call has returned, no other thread unmaps, maps
+ * over, moves, protects or discards (madvise) any part of it. Reading, writing and forking are allowed.
+ * Returns 0 or a negative errno: -EINVAL if the range is empty or not made of whole pages, or for unknown flags,
+ * -EPERM without permission to use userfaultfd, -ENOSYS before Linux 6.8, -ETIME if the pause is too short, else the
+ * errno of a system call that should not have failed. It returns only when every page is at its address, even if the
+ * kernel has refused calls. Both pointers may be null. It allocates memory in a separate thread: do not call it while
+ * holding a lock that malloc needs. */
 int vmarea_merge_range(void *start, size_t len, const struct vmarea_merge_options *options,
                        struct vmarea_merge_report *report);
 

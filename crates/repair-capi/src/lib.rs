@@ -1,11 +1,13 @@
-//! The C interface of `vmarea_repair::merge_range`, for allocators and runtimes.
+//! The C interface of `vmarea_repair::merge_range`: `libvmarea_repair.so` and `vmarea_repair.h`.
+//!
+//! An allocator or runtime that links the library merges memory that it owns.
 
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
-use vmarea_repair::{MadviseFlags, Options, Owner, RepairError};
+use vmarea_repair::{MadviseFlags, Options, RepairError};
 
 /// C structure `struct vmarea_merge_options`.
 #[repr(C)]
@@ -15,10 +17,7 @@ pub struct CMergeOptions {
     pub max_pause_us: u64,
     /// Maximum number of shared pages that may be copied.
     pub copy_pages: u64,
-    /// Facts about the range, one per bit.
-    ///
-    /// Bit 0: `madvise` has never set a flag in the range. Bit 1: other threads might unmap, move
-    /// or protect parts of the range during the call.
+    /// Facts about the range, one per bit. Bit 0: `madvise` has never set a flag in the range.
     pub flags: u64,
 }
 
@@ -43,11 +42,11 @@ pub struct CMergeReport {
 }
 
 const PLAIN: u64 = 1;
-const MAY_CHANGE: u64 = 2;
 
 /// Merges neighbouring mappings between `start` and `start + len` where their attributes permit it.
-/// `options` and `report` may be null. Returns 0 or a negative errno: `-EINVAL` if the range is
-/// empty or not made of whole pages, `-EPERM` if the caller is not permitted to use userfaultfd,
+/// The caller owns the range: see [`vmarea_repair::merge_range`]. `options` and `report` may be
+/// null. Returns 0 or a negative errno: `-EINVAL` if the range is empty or not made of whole pages,
+/// or if a bit of the flags has no meaning, `-EPERM` if the caller is not permitted to use userfaultfd,
 /// `-ENOSYS` before Linux 6.8, `-ETIME` if the maximum pause is too short, and otherwise the errno
 /// of the system call that failed unexpectedly (`-EIO` if no errno is known). [`vmarea_last_error`]
 /// returns the message.
@@ -63,8 +62,14 @@ pub unsafe extern "C" fn vmarea_merge_range(
 ) -> c_int {
     // SAFETY: the pointer is null or valid, as the caller guarantees.
     let wanted = unsafe { options.as_ref() }.copied().unwrap_or_default();
+    if wanted.flags & !PLAIN != 0 {
+        return failed(
+            &format!("no such flags: {:#x}", wanted.flags & !PLAIN),
+            EINVAL,
+        );
+    }
     let Some(end) = start.checked_add(len) else {
-        return -EINVAL;
+        return failed("the range exceeds the address space", EINVAL);
     };
     let options = Options {
         max_pause: (wanted.max_pause_us != 0).then(|| Duration::from_micros(wanted.max_pause_us)),
@@ -73,11 +78,6 @@ pub unsafe extern "C" fn vmarea_merge_range(
             MadviseFlags::Unset
         } else {
             MadviseFlags::Read
-        },
-        owner: if wanted.flags & MAY_CHANGE != 0 {
-            Owner::Anybody
-        } else {
-            Owner::Caller
         },
         ..Options::default()
     };
@@ -97,12 +97,14 @@ pub unsafe extern "C" fn vmarea_merge_range(
             }
             0
         }
-        Err(error) => {
-            let text = CString::new(error.to_string()).unwrap_or_default();
-            LAST_ERROR.replace(text);
-            -errno(&error)
-        }
+        Err(error) => failed(&error.to_string(), errno(&error)),
     }
+}
+
+/// Keeps the message of a failure; returns the negative errno.
+fn failed(text: &str, errno: c_int) -> c_int {
+    LAST_ERROR.replace(CString::new(text).unwrap_or_default());
+    -errno
 }
 
 fn errno(error: &RepairError) -> c_int {
@@ -146,11 +148,22 @@ mod tests {
 
     #[test]
     fn a_failure_has_a_number_and_words() {
-        // SAFETY: both pointers may be null.
-        let answer = unsafe { vmarea_merge_range(1, 2, ptr::null(), ptr::null_mut()) };
-        // SAFETY: this thread makes no other call in between.
-        let text = unsafe { CStr::from_ptr(vmarea_last_error()) };
-        assert_eq!(answer, -EINVAL);
-        assert!(text.to_str().unwrap().contains("not made of whole pages"));
+        let unknown = CMergeOptions {
+            flags: 2,
+            ..CMergeOptions::default()
+        };
+        let failures = [
+            ((1, 2), ptr::null(), "not made of whole pages"),
+            ((usize::MAX, 2), ptr::null(), "exceeds the address space"),
+            ((4096, 4096), &raw const unknown, "no such flags: 0x2"),
+        ];
+        for ((start, len), options, words) in failures {
+            // SAFETY: the options are null or valid, and the report may be null.
+            let answer = unsafe { vmarea_merge_range(start, len, options, ptr::null_mut()) };
+            // SAFETY: this thread makes no other call in between.
+            let text = unsafe { CStr::from_ptr(vmarea_last_error()) };
+            assert_eq!(answer, -EINVAL);
+            assert!(text.to_str().unwrap().contains(words), "{text:?}");
+        }
     }
 }

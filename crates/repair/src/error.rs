@@ -3,7 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use crate::proc_status;
 use vmarea_process::rights::{self, Capability};
 
 /// Reason why a repair failed.
@@ -221,7 +220,10 @@ impl RepairError {
             Some(libc::ENOENT | libc::ESRCH) => RepairError::Ended(pid),
             // The files of an address space that is gone are empty.
             None if cause.kind() == io::ErrorKind::UnexpectedEof => {
-                proc_status::ended_or(pid, RepairError::Replaced(pid))
+                match std::fs::read(format!("/proc/{pid}/auxv")) {
+                    Ok(another) if !another.is_empty() => RepairError::Replaced(pid),
+                    _ => RepairError::Ended(pid),
+                }
             }
             _ => RepairError::Maps { pid, cause },
         }

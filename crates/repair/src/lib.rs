@@ -4,7 +4,7 @@
 //! space can take the pages out of such VMAs, let the kernel join what is empty, and put the pages
 //! back (`UFFDIO_MOVE`, since Linux 6.8), which gives each page a new index and anon_vma. A repair
 //! does so for a run of neighbours with equal attributes, piece by piece. Boundaries that serve a
-//! purpose (protection, files, gaps) are kept. [`merge_range`] repairs the calling process,
+//! purpose (protection, files, gaps) are kept. [`merge_range`] repairs memory that the caller owns,
 //! [`Remote`] another process.
 //!
 //! # Order of events
@@ -60,5 +60,5 @@ pub use fixes::{Fix, Fixed};
 pub use in_process::{Merger, can_repair_itself, merge_range};
 pub use keep::{KEEP_VARIABLE, start_keeper};
 pub use remote::{Remote, Survey};
-pub use report::{Kept, KeptReason, MadviseFlags, Options, Owner, Report, Way};
-pub use vmarea_linux_sys::own_process::{NoSignals, file_of_program, separate_descriptors};
+pub use report::{Kept, KeptReason, MadviseFlags, Options, Report, Way};
+pub use vmarea_linux_sys::own_process::separate_descriptors;

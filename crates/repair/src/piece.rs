@@ -52,23 +52,10 @@ pub(super) enum What {
     Release,
 }
 
-/// The userfaultfds that watch a piece while other threads run.
-///
-/// `home` reports forks and changes, and continues to watch a mapping that is moved. It watches
-/// both the piece and the temporary range, so the kernel moves none of their pages, in either
-/// direction, while an event about a change is unread. `silent` reports nothing. Pages that the
-/// program has discarded are moved to a range that `silent` watches, because discarding them
-/// from the temporary range would raise another event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Watch {
-    pub(super) home: i32,
-    pub(super) silent: i32,
-}
-
 /// The scratch area: address space reserved for the mappings of a piece.
 ///
 /// ```text
-/// | temporary, aligned in huge pages like the piece | page | fresh | page | bin (one page) |
+/// | temporary, aligned in huge pages like the piece | page | fresh | page |
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Room {
@@ -76,20 +63,20 @@ pub(super) struct Room {
     pub(super) range: VmRange,
 }
 
-/// Total size in bytes of the bin and of the pages that separate the mappings.
+/// Total size in bytes of the pages that separate the mappings.
 ///
-/// One of the separating pages lies between the bin and the mapping above the scratch area.
-const SMALL: u64 = 4 * PAGE;
+/// One of them lies between the fresh mapping and the mapping above the scratch area.
+const SEPARATORS: u64 = 2 * PAGE;
 
 impl Room {
     /// Returns the size of a scratch area for pieces of up to `bytes`.
     pub(super) fn bytes_for(bytes: u64) -> u64 {
-        2 * bytes + HUGE + SMALL
+        2 * bytes + HUGE + SEPARATORS
     }
 
     /// Returns the size of the largest piece that fits into the scratch area.
     pub(super) fn piece_bytes(&self) -> u64 {
-        (self.range.len_bytes() - HUGE - SMALL) / 2
+        (self.range.len_bytes() - HUGE - SEPARATORS) / 2
     }
 
     /// Returns the temporary range, which holds the pages of `piece` during the swap.
@@ -107,47 +94,39 @@ impl Room {
         let start = self.temporary(piece).end + PAGE;
         VmRange::new(start, start + piece.len_bytes())
     }
-
-    /// Returns the bin: the page to which unneeded pages are moved.
-    pub(super) fn bin(&self, piece: VmRange) -> VmRange {
-        let start = self.fresh(piece).end + PAGE;
-        VmRange::new(start, start + PAGE)
-    }
 }
 
 const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 
-/// Appends the calls that create the fresh and the temporary mapping, and register both.
-fn make(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
+/// Appends the calls that create the fresh and the temporary mapping, and register both and the
+/// piece with the userfaultfd `home`.
+///
+/// While an event of `home` is unread, the kernel moves no page between the mappings that it
+/// watches: a page that a child of a fork misses stays in the temporary range until the fork is
+/// known.
+fn make(piece: &Piece, room: Room, home: i32, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
     calls.extend(advice_of(piece.flags).map(|advice| advise(fresh, advice)));
-    let register = |fd, start, len| uffd::register(What::Watch as u64, fd, start, len);
+    calls.push(map(temporary, piece.flags | VmFlags::NORESERVE));
     // The children of a fork do not inherit this mapping, so its pages remain exclusive to this
     // process.
-    let apart = |range| {
-        let flags = piece.flags | VmFlags::NORESERVE;
-        [map(range, flags), advise(range, libc::MADV_DONTFORK)]
-    };
-    calls.extend(apart(temporary));
-    calls.push(register(watch.home, temporary.start, len));
-    let bin = room.bin(piece.range);
-    calls.extend(apart(bin));
-    calls.push(register(watch.silent, bin.start, PAGE));
-    calls.push(register(watch.home, fresh.start, len));
-    let from = piece.range.start - piece.left;
-    calls.push(register(watch.home, from, len + piece.left));
+    calls.push(advise(temporary, libc::MADV_DONTFORK));
+    let register = |start, len| uffd::register(What::Watch as u64, home, start, len);
+    calls.push(register(temporary.start, len));
+    calls.push(register(fresh.start, len));
+    calls.push(register(piece.range.start - piece.left, len + piece.left));
 }
 
 /// Appends all calls up to and including the last one that moves pages out of the piece.
-pub(super) fn out(piece: &Piece, room: Room, watch: Watch, calls: &mut Vec<Call>) {
-    make(piece, room, watch, calls);
+pub(super) fn out(piece: &Piece, room: Room, home: i32, calls: &mut Vec<Call>) {
+    make(piece, room, home, calls);
     let temporary = room.temporary(piece.range);
     calls.extend(piece.parts.iter().map(|part| {
         let to = temporary.start + (part.start - piece.range.start);
         let len = part.len_bytes();
-        let mut call = uffd::move_pages(What::Out as u64, watch.home, to, part.start, len);
+        let mut call = uffd::move_pages(What::Out as u64, home, to, part.start, len);
         // If a move is only partly done, its payload changes, but these two arguments do not.
         (call.args[3], call.args[4]) = (part.start, len);
         call
@@ -169,9 +148,9 @@ pub(super) fn swap(piece: VmRange, room: Room, calls: &mut Vec<Call>) {
 }
 
 /// Appends the calls that follow the swap.
-pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &mut Vec<Call>) {
+pub(super) fn back(piece: VmRange, left: u64, room: Room, home: i32, calls: &mut Vec<Call>) {
     let temporary = room.temporary(piece);
-    let (home, start, len) = (watch.home, piece.start, piece.len_bytes());
+    let (start, len) = (piece.start, piece.len_bytes());
     calls.push(uffd::move_pages(
         What::Back as u64,
         home,
@@ -180,7 +159,7 @@ pub(super) fn back(piece: VmRange, left: u64, room: Room, watch: Watch, calls: &
         len,
     ));
     calls.push(uffd::wake(What::Unwatch as u64, home, start, len));
-    calls.extend(unwatch(piece, left, room, watch));
+    calls.extend(unwatch(piece, left, room, home));
 }
 
 /// Returns the calls that end the watch after a piece has been joined or undone.
@@ -188,15 +167,12 @@ pub(super) fn unwatch(
     piece: VmRange,
     left: u64,
     room: Room,
-    watch: Watch,
+    home: i32,
 ) -> impl Iterator<Item = Call> {
-    let (home, len) = (watch.home, piece.len_bytes());
+    let len = piece.len_bytes();
     let cease = |start, len| uffd::unregister(What::Unwatch as u64, home, start, len);
-    let (start, all) = (piece.start - left, len + left);
     [
-        cease(start, all),
-        // Nothing else wakes a thread that waits in a mapping that was created during the piece.
-        uffd::wake(What::Unwatch as u64, home, start, all),
+        cease(piece.start - left, len + left),
         // Unregistering these ranges raises no event that would have to be read.
         cease(room.temporary(piece).start, len),
         cease(room.fresh(piece).start, len),
@@ -252,11 +228,6 @@ fn advise(range: VmRange, advice: i32) -> Call {
         libc::SYS_madvise,
         &[range.start, range.len_bytes(), advice as u64],
     )
-}
-
-/// Returns the call that discards the pages in a range.
-pub(super) fn drop_pages(range: VmRange) -> Call {
-    advise(range, libc::MADV_DONTNEED)
 }
 
 /// Returns the `madvise` advice values that set the flags of a fresh mapping.

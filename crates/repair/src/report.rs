@@ -15,7 +15,7 @@ use vmarea_process::maps;
 pub enum KeptReason {
     /// The mappings differ in an attribute that prevents a merge.
     Differ(Refusal),
-    /// A page is shared with a child after a fork, or by KSM.
+    /// A page is shared with a child after a fork.
     Shared,
     /// A page is pinned for a device or another process.
     Pinned,
@@ -35,15 +35,13 @@ pub enum KeptReason {
     InUse,
     /// The mapping changed during the repair.
     Changed,
-    /// The other threads could not be stopped: one of them is already traced or does not stop.
-    CannotStop,
     /// The limit on mappings leaves no space for the few temporary mappings of a repair.
     NoRoom,
 }
 
 impl KeptReason {
     /// All reasons except [`KeptReason::Differ`].
-    pub(crate) const PLAIN: [KeptReason; 12] = [
+    pub(crate) const PLAIN: [KeptReason; 11] = [
         KeptReason::Shared,
         KeptReason::Pinned,
         KeptReason::Locked,
@@ -54,7 +52,6 @@ impl KeptReason {
         KeptReason::Special,
         KeptReason::InUse,
         KeptReason::Changed,
-        KeptReason::CannotStop,
         KeptReason::NoRoom,
     ];
 
@@ -72,7 +69,6 @@ impl KeptReason {
             KeptReason::Special => "special",
             KeptReason::InUse => "in_use",
             KeptReason::Changed => "changed",
-            KeptReason::CannotStop => "cannot_stop",
             KeptReason::NoRoom => "no_room",
         }
     }
@@ -93,7 +89,7 @@ impl KeptReason {
     pub fn text(self) -> &'static str {
         match self {
             KeptReason::Differ(_) => "the mappings differ",
-            KeptReason::Shared => "a page is shared after a fork, or by KSM; see --copy",
+            KeptReason::Shared => "a page is shared after a fork; see --copy",
             KeptReason::Pinned => "a page is pinned for a device",
             KeptReason::Locked => "the memory is locked",
             KeptReason::Guard => {
@@ -106,7 +102,6 @@ impl KeptReason {
             KeptReason::Special => "it has flags that a fresh mapping cannot be given",
             KeptReason::InUse => "the repair itself works with it",
             KeptReason::Changed => "it changed meanwhile",
-            KeptReason::CannotStop => "the other threads could not be stopped",
             KeptReason::NoRoom => {
                 "the limit of mappings leaves no room to work: raise vm.max_map_count by 16"
             }
@@ -148,21 +143,6 @@ pub enum MadviseFlags {
     Unset,
 }
 
-/// Whether other threads may change the mappings during the repair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Owner {
-    /// The caller owns the range: until the repair has ended, no other thread unmaps, moves or
-    /// protects any part of it. Reading, writing and forking are allowed.
-    #[default]
-    Caller,
-    /// Any thread may change the mappings at any time.
-    ///
-    /// All other threads are stopped while a fresh mapping is put in place. They are also stopped
-    /// before a piece if the program discarded pages during the previous piece. A short-lived
-    /// process traces the threads in order to stop them.
-    Anybody,
-}
-
 /// Method of transferring pages to the fresh mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -173,6 +153,9 @@ pub enum Way {
 }
 
 /// Options of a repair.
+///
+/// A process that repairs itself must own the range, as described at
+/// [`merge_range`](crate::merge_range).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum time for which a thread may be blocked; `None` for no limit.
@@ -181,8 +164,6 @@ pub struct Options {
     pub copy_pages: u64,
     /// Whether the flags set by `madvise` must be read.
     pub madvise_flags: MadviseFlags,
-    /// Whether other threads may change the mappings.
-    pub owner: Owner,
     /// Method of transferring pages to the fresh mapping; `None` for the best method that the
     /// kernel supports. A process that repairs itself always moves pages.
     pub way: Option<Way>,

@@ -60,12 +60,21 @@ static int scenario_mappers(char **v) {
     return wrong || joined != rounds;
 }
 
-/* arena CHUNKS: maps chunks in a loop and never waits for a merge */
+/* arena CHUNKS: the start of an allocator: pages committed out of order, then chunks, each followed by a guard, until
+ * the limit of mappings is reached; never waits for a merge */
 static int scenario_arena(char **v) {
     size_t n = atol(v[0]);
     puts("ready 0 0");
     fflush(stdout);
-    map_chunks(n);
+    commit_out_of_order(2 * n);
+    for (size_t i = 0; i < n; i++) {
+        char *p = mmap(0, 3 * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+        if (p == MAP_FAILED)
+            break;
+        *p = 1;
+        if (mprotect(p + 2 * PAGE, PAGE, PROT_NONE))
+            break;
+    }
     return wrong_pages() != 0;
 }
 

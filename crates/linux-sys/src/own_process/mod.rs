@@ -5,7 +5,6 @@
 //! in this module find the addresses of these areas, so that the repair can exclude the areas.
 //! Others block signals, because signal handlers could touch any memory.
 
-use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, RawFd};
@@ -234,17 +233,6 @@ pub fn separate_descriptors() -> io::Result<()> {
         let _ = taken.into_raw_fd();
     }
     Ok(())
-}
-
-/// Duplicates a descriptor of the program for a thread that has a private descriptor table.
-///
-/// # Errors
-/// `EBADF` if the program has closed the descriptor; the errors of `pidfd_getfd`.
-pub fn file_of_program(fd: RawFd) -> io::Result<File> {
-    use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
-    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
-    let file = pidfd_getfd(process, fd, PidfdGetfdFlags::empty())?;
-    Ok(File::from(file))
 }
 
 /// Yields the processor to other threads.

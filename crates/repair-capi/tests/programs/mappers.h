@@ -86,18 +86,4 @@ static void commit_out_of_order(size_t n) {
             *(unsigned *)(area + i * PAGE + 64) = i;
         }
 }
-
-/* The start of an allocator: pages committed out of order, then chunks, each followed by a guard, until the
- * limit of mappings is reached. */
-static void map_chunks(size_t n) {
-    commit_out_of_order(2 * n);
-    for (size_t i = 0; i < n; i++) {
-        char *p = mmap(0, 3 * PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
-        if (p == MAP_FAILED)
-            return;
-        *p = 1;
-        if (mprotect(p + 2 * PAGE, PAGE, PROT_NONE))
-            return;
-    }
-}
 #endif

@@ -21,7 +21,6 @@
 
 static char *area;
 static size_t pages;
-static size_t room_behind; /* pages reserved after the area, so that nothing else is mapped there */
 static _Atomic int stop;
 static _Atomic long writes;
 
@@ -60,7 +59,7 @@ static char *reserve(size_t len) {
 static double one_page_mappings(size_t n) {
     pages = n;
     char *far = reserve(2 * n * PAGE);
-    area = reserve((n + room_behind) * PAGE);
+    area = reserve(n * PAGE);
     for (size_t i = 0; i < n; i++) {
         char *p = mmap(far + 2 * i * PAGE, PAGE, PROT_READ | PROT_WRITE, FLAGS | MAP_FIXED, -1, 0);
         if (p == MAP_FAILED)
@@ -251,6 +250,22 @@ static long child_forks(void) {
     return wrong || status;
 }
 
+/* The child discards a few pages, and then forks. */
+static long child_drops_and_forks(void) {
+    int status = 1;
+    long wrong = 0;
+    for (size_t i = 0; i < pages; i += 64)
+        if (madvise(area + i * PAGE, PAGE, MADV_DONTNEED))
+            return -1;
+    pid_t child = clone_raw();
+    for (size_t i = 0; i < pages; i++)
+        wrong += *(volatile unsigned *)(area + i * PAGE + 64) != (i % 64 ? i : 0);
+    if (child == 0)
+        _exit(wrong != 0);
+    waitpid(child, &status, 0);
+    return wrong || status;
+}
+
 /* The child's memory must have been wiped. */
 static long child_is_wiped(void) {
     long wrong = 0;
@@ -267,6 +282,7 @@ static const struct {
     {"fork", fork, child_looks},           {"clone", clone_raw, child_looks},
     {"clone-drops", clone_raw, child_drops}, {"clone-maps", clone_raw, child_maps},
     {"clone-moves", clone_raw, child_moves}, {"clone-forks", clone_raw, child_forks},
+    {"clone-drops-forks", clone_raw, child_drops_and_forks},
     {"clone-wiped", clone_raw, child_is_wiped},
     {"clone-full", clone_without_descriptors, child_looks},
 };

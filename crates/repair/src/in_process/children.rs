@@ -9,8 +9,6 @@
 
 use std::io;
 
-use vmarea_merge::types::VmRange;
-
 use super::page_locations::PageLocations;
 use super::shared::Locked;
 use crate::plan::PAGE;
@@ -28,26 +26,25 @@ const GENERATIONS: u32 = 8;
 /// wrong bytes. Possible causes are a lack of memory for tracking the child's changes, forks that
 /// are nested deeper than [`GENERATIONS`], and a copy that fails permanently.
 pub(super) fn complete(shared: &Locked<'_>, fd: i32) {
-    complete_one(shared, fd, shared.locations(), GENERATIONS);
+    complete_one(shared, fd, None, GENERATIONS);
 }
 
-/// Copies the missing pages to one child. `locations` holds the addresses to which the pages
-/// belonged when the child was forked.
-fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generations: u32) {
+/// Copies the missing pages to one child. `inherited` holds the addresses to which the pages
+/// belonged when the child was forked, if they differ from the original addresses.
+fn complete_one(shared: &Locked<'_>, fd: i32, inherited: Option<&PageLocations>, generations: u32) {
     let mut child = Child {
         shared,
         fd,
-        inherited: locations,
+        inherited,
         own: None,
         generations,
     };
-    let whole = VmRange::new(0, shared.piece().len_bytes());
     let mut lost = false;
     if shared.wipes() {
         shared.let_child_go(fd);
         return;
     }
-    shared.pages_out(whole, &mut |off, len| {
+    shared.pages_out(&mut |off, len| {
         let done = child.copy(off, len);
         let has_ended = |error: &io::Error| error.raw_os_error() == Some(libc::ESRCH);
         lost = done.as_ref().is_err_and(|error| !has_ended(error));
@@ -62,18 +59,19 @@ fn complete_one(shared: &Locked<'_>, fd: i32, locations: &PageLocations, generat
 struct Child<'a> {
     shared: &'a Locked<'a>,
     fd: i32,
-    inherited: &'a PageLocations,
-    /// The addresses to which the child's pages belong, if some differ from the inherited
+    /// The addresses to which the pages belonged in the child's parent; `None` for the original
     /// addresses.
+    inherited: Option<&'a PageLocations>,
+    /// The addresses to which the child's pages belong, if the child has changed some.
     own: Option<Arena<PageLocations>>,
     generations: u32,
 }
 
 impl Child<'_> {
-    fn locations(&self) -> &PageLocations {
+    fn locations(&self) -> Option<&PageLocations> {
         self.own
             .as_ref()
-            .map_or(self.inherited, |own| &own.get()[0])
+            .map_or(self.inherited, |own| Some(&own.get()[0]))
     }
 
     /// Copies a run of moved-out pages to the child.
@@ -83,12 +81,16 @@ impl Child<'_> {
         let mut step = len;
         let mut round = 0;
         while at < end {
-            if self.own.is_some() || self.shared.is_disturbed() {
-                step = PAGE;
-            }
-            let Some(home) = self.locations().of(piece, at) else {
-                at += PAGE;
-                continue;
+            let home = match self.locations() {
+                None => piece.start + at,
+                Some(locations) => {
+                    step = PAGE;
+                    let Some(home) = locations.of(piece, at) else {
+                        at += PAGE;
+                        continue;
+                    };
+                    home
+                }
             };
             let now = step.min(end - at);
             let mut call = uffd::copy(0, self.fd, home, temporary + at, now);
@@ -147,7 +149,7 @@ impl Child<'_> {
     fn own_locations(&mut self) -> io::Result<&PageLocations> {
         let own = match self.own.take() {
             Some(own) => own,
-            None => self.inherited.fork(self.shared.piece())?,
+            None => PageLocations::fork(self.inherited, self.shared.piece())?,
         };
         Ok(&self.own.insert(own).get()[0])
     }

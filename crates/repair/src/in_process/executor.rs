@@ -3,9 +3,7 @@
 //! All steps that can fail or allocate are done here, before the first page is moved out.
 //! [`work`](super::work) executes the piece.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use vmarea_merge::types::{VmFlags, VmRange};
@@ -14,16 +12,14 @@ use super::fork_gate::{self, Passage};
 use super::page_locations::MOST_PAGES;
 use super::shared::Site;
 use super::watch::Watcher;
-use super::work::{Copies, End, Files, Sequence, Stopper, Work};
+use super::work::{Copies, End, Sequence, Work};
 use crate::attributes::Attributes;
 use crate::driver::{Done, PieceExecutor};
-use crate::piece::{self, Room, Watch};
+use crate::piece::{self, Room};
 use crate::plan::{PAGE, Piece, Run};
-use crate::{Kept, KeptReason, MadviseFlags, Options, Owner, RepairError};
+use crate::{Kept, KeptReason, MadviseFlags, RepairError};
 use vmarea_linux_sys::calls::{Arena, Call};
 use vmarea_linux_sys::own_process::{self, NoSignals};
-use vmarea_linux_sys::procmap;
-use vmarea_linux_sys::sidecar;
 use vmarea_linux_sys::uffd::{self, Uffd};
 
 /// Size of the largest piece, in bytes.
@@ -32,27 +28,18 @@ const MOST_BYTES: u64 = MOST_PAGES as u64 * PAGE;
 const MOST_CALLS: usize = 1_200;
 /// Maximum number of parts in a piece.
 pub(super) const TABLE_PARTS: usize = MOST_CALLS - 40;
-/// Minimum time limit for stopping the other threads. On a busy machine, each thread must first be
-/// scheduled before it can stop.
-const SHORTEST_STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The userfaultfd events for all operations that can affect pages while they are moved.
-pub(super) const EVENTS: u64 =
-    uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
+/// The userfaultfd events for forks and for all changes of a child, which inherits them. With
+/// `EVENT_REMAP`, the fresh mapping stays watched when it is moved.
+const EVENTS: u64 = uffd::EVENT_REMAP | uffd::EVENT_FORK | uffd::EVENT_UNMAP | uffd::EVENT_REMOVE;
 
 /// Executor that replaces pieces while the other threads run.
 #[derive(Debug)]
 pub(super) struct InProcess {
-    /// Maximum time for the other threads to stop.
-    stop_timeout: Duration,
     /// The scratch area; `None` if it was abandoned (see [`InProcess::room`]).
     room: Option<Room>,
     watcher: Watcher,
     home: Uffd,
-    silent: Uffd,
     table: Arena<Call>,
-    sidecar: Option<(Arena<sidecar::Memory>, File)>,
-    pagemap: File,
-    maps: File,
     /// Current attributes of the mappings; `None` if the caller guarantees that `madvise` has set
     /// no flags.
     attributes: Option<Attributes>,
@@ -63,39 +50,15 @@ impl InProcess {
     ///
     /// # Errors
     /// The errors of [`Merger::new`](super::Merger::new).
-    pub(super) fn new(options: &Options) -> Result<InProcess, RepairError> {
-        let home = open(EVENTS)?;
-        let silent = open(0)?;
-        let watcher = Watcher::start(home.raw(), silent.raw())
-            .map_err(RepairError::system("starting the watcher"))?;
-        let sidecar = match options.owner {
-            Owner::Caller => None,
-            Owner::Anybody => Some((
-                Arena::new(1).map_err(RepairError::system("making a stack"))?,
-                File::open("/proc/self/task")
-                    .map_err(RepairError::system("opening /proc/self/task"))?,
-            )),
-        };
-        let maps = File::open("/proc/self/maps")
-            .map_err(RepairError::system("opening /proc/self/maps"))?;
-        if options.owner == Owner::Anybody {
-            // Only this query reveals that another thread has changed the protection of a mapping.
-            procmap::query(&maps, 0, &mut [])
-                .map_err(RepairError::system("asking for one mapping (Linux 6.11)"))?;
-        }
+    pub(super) fn new() -> Result<InProcess, RepairError> {
+        let home = open()?;
+        let watcher =
+            Watcher::start(home.raw()).map_err(RepairError::system("starting the watcher"))?;
         fork_gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
         Ok(InProcess {
-            stop_timeout: options.max_pause.map_or(SHORTEST_STOP_TIMEOUT, |pause| {
-                pause.max(SHORTEST_STOP_TIMEOUT)
-            }),
             watcher,
             home,
-            silent,
             table: Arena::new(MOST_CALLS).map_err(RepairError::system("making a table"))?,
-            sidecar,
-            pagemap: File::open("/proc/self/pagemap")
-                .map_err(RepairError::system("opening /proc/self/pagemap"))?,
-            maps,
             attributes: None,
             // The scratch area is reserved last, because an error in a later step would not release
             // it.
@@ -141,12 +104,13 @@ impl InProcess {
 
     /// Fills the table with the calls for a piece. Returns the number of these calls, and how many
     /// of them precede the swap.
-    fn fill_table(&mut self, piece: &Piece, room: Room, watch: Watch) -> (usize, usize) {
+    fn fill_table(&mut self, piece: &Piece, room: Room) -> (usize, usize) {
+        let home = self.home.raw();
         let mut list = Vec::with_capacity(piece.parts.len() + 16);
-        piece::out(piece, room, watch, &mut list);
+        piece::out(piece, room, home, &mut list);
         let before = list.len();
         piece::swap(piece.range, room, &mut list);
-        piece::back(piece.range, piece.left, room, watch, &mut list);
+        piece::back(piece.range, piece.left, room, home, &mut list);
         self.table.all()[..list.len()].copy_from_slice(&list);
         (list.len(), before)
     }
@@ -163,37 +127,18 @@ impl PieceExecutor for InProcess {
         if let Some(place) = self.changed(piece)? {
             return Ok(Done::refused(KeptReason::Changed, place));
         }
-        let watch = Watch {
-            home: self.home.raw(),
-            silent: self.silent.raw(),
-        };
-        let (calls, before) = self.fill_table(piece, room, watch);
-        let keep = [own_process::thread_id(), self.watcher.thread_id()];
-        let stop_timeout = self.stop_timeout;
-        let stopper = self.sidecar.as_mut().map(|(memory, tasks)| Stopper {
-            memory,
-            tasks: tasks.as_raw_fd(),
-            keep,
-            stop_timeout,
-        });
+        let (calls, before) = self.fill_table(piece, room);
         let mut work = Work {
             sequence: Sequence {
                 calls: &mut self.table.all()[..calls],
                 before,
             },
             shared: self.watcher.shared(),
-            stopper,
-            watch,
             site: Site {
                 piece: piece.range,
                 left: piece.left,
                 room,
                 wipes: piece.flags.contains(VmFlags::WIPEONFORK),
-            },
-            access: access(piece.flags),
-            files: Files {
-                pagemap: self.pagemap.as_raw_fd(),
-                maps: self.maps.as_raw_fd(),
             },
             copies: Copies {
                 left: copies,
@@ -231,13 +176,8 @@ impl PieceExecutor for InProcess {
 fn run(work: &mut Work<'_>) -> (End, Duration) {
     let _passage = Passage::wait();
     let _quiet = NoSignals::begin();
-    // No page is moved out during this wait, so it does not count as a pause.
-    let drops = work.let_drops_end();
     let begun = Instant::now();
-    let end = match drops {
-        Ok(()) => work.join(),
-        Err(reason) => End::Refused(reason, work.site.piece.start),
-    };
+    let end = work.join();
     (end, begun.elapsed())
 }
 
@@ -246,22 +186,11 @@ fn run(work: &mut Work<'_>) -> (End, Duration) {
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].
 pub(super) fn can_watch() -> Result<(), RepairError> {
-    open(EVENTS).map(|_| ())
+    open().map(|_| ())
 }
 
-/// Converts the protection of a mapping to the bits of [`procmap`].
-fn access(flags: VmFlags) -> u64 {
-    let bits = [
-        (VmFlags::READ, procmap::VMA_READABLE),
-        (VmFlags::WRITE, procmap::VMA_WRITABLE),
-        (VmFlags::EXEC, procmap::VMA_EXECUTABLE),
-    ];
-    let set = bits.iter().filter(|(flag, _)| flags.contains(*flag));
-    set.map(|(_, bit)| bit).sum()
-}
-
-pub(super) fn open(events: u64) -> Result<Uffd, RepairError> {
-    Uffd::open(uffd::FEATURE_MOVE | events).map_err(|error| match error.raw_os_error() {
+fn open() -> Result<Uffd, RepairError> {
+    Uffd::open(uffd::FEATURE_MOVE | EVENTS).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => RepairError::Userfaultfd,
         Some(libc::EINVAL | libc::ENOSYS) => RepairError::TooOld,
         _ => RepairError::System {

@@ -3,26 +3,25 @@
 //! A thread that touches a page while the page is being moved waits until the move is complete. A
 //! thread that touches a page that is moved out waits until the piece is complete. The thread that
 //! works on the piece uses only its own stack, registers and shared memory: any other memory could
-//! be in the middle of a move. A second thread handles the userfaultfd events ([`watch`]).
+//! be in the middle of a move. A second thread handles the userfaultfd events ([`watch`]). The
+//! caller guarantees that no other thread changes the mappings of the range meanwhile, or discards
+//! its pages; other threads may read, write and fork, and may map memory elsewhere.
 //!
 //! # Order of events
 //! ```text
 //! executor     opens descriptors; for each piece, builds the table of calls
 //! fork_gate    blocks forks by the C library until the piece is complete
 //! work         pages out, swap, pages back; moves are made under the lock of `shared`
-//!   watch        handles events in parallel, by the table in `phase`: completes `children`,
-//!                records where pages belong (`page_locations`) and where memory was moved
-//!                (`places`)
+//!   watch        reads events in parallel, and completes `children` of forks, which may change
+//!                where their pages belong (`page_locations`)
 //! move_back    moves each page back to its address, whether the piece was joined or not
-//! unwatch      ends the watch of mappings that the program changed during the piece
 //! ```
 //!
 //! # Invariants
 //! W1  Between `Shared::begin` and `Shared::end` the working thread allocates nothing, takes no
 //!     lock of the program and handles no signal.
-//! W2  A piece ends either joined or unchanged, and not before every page is at its address;
-//!     changes that the program makes during the piece (pages dropped, mappings moved) are
-//!     preserved.
+//! W2  A piece ends either joined or unchanged, and not before every page is at its address and
+//!     every child that was forked meanwhile has its pages.
 //! W3  The scratch area belongs to the repair from its reservation to its release: if another
 //!     mapping may be in it, it is abandoned.
 
@@ -32,12 +31,9 @@ mod fork_gate;
 mod futex_lock;
 mod move_back;
 mod page_locations;
-mod phase;
-mod places;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod unwatch;
 mod watch;
 mod work;
 
@@ -61,6 +57,9 @@ use vmarea_process::view::KernelView;
 use executor::InProcess;
 
 /// Joins neighbouring mappings of the calling process in `range` if they could be one mapping.
+///
+/// The caller must own the range: until the call has returned, no other thread unmaps, maps over,
+/// moves, protects or discards (`madvise`) any part of it. Reading, writing and forking are allowed.
 ///
 /// A separate thread with a private descriptor table does the work, so the program can close any of
 /// its descriptors in the meantime. The thread allocates memory: do not call this function while
@@ -115,6 +114,8 @@ pub fn can_repair_itself() -> Result<(), RepairError> {
 
 /// Repairs the calling process; can be used any number of times.
 ///
+/// The caller of [`Merger::merge`] must own the range, as for [`merge_range`].
+///
 /// The program must not close the descriptors of the thread that uses the `Merger`: see
 /// [`separate_descriptors`](crate::separate_descriptors).
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl Merger {
     /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`], or a [`RepairError::System`] that
     /// names the failed operation.
     pub fn new(options: Options) -> Result<Merger, RepairError> {
-        let executor = InProcess::new(&options)?;
+        let executor = InProcess::new()?;
         let kernel = match options.madvise_flags {
             MadviseFlags::Unset => None,
             // Without permission to load BPF programs, the data is read from `smaps`.
@@ -144,7 +145,8 @@ impl Merger {
         })
     }
 
-    /// Joins neighbouring mappings in the address range `range` if they could be one mapping.
+    /// Joins neighbouring mappings in the address range `range` if they could be one mapping. The
+    /// caller must own the range, as for [`merge_range`].
     ///
     /// Returns only when every page is at its address, no matter how long the kernel lacks the
     /// memory to move a page back. Mappings that cannot be joined are not an error; the report

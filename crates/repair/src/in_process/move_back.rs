@@ -1,17 +1,14 @@
 //! Moves pages back to their addresses, even if the kernel refuses some of the calls.
 //!
 //! The pagemap (`/proc/self/pagemap`) shows which pages are in the temporary range, so the
-//! operation can be restarted at any point. A page that cannot be moved back is copied; if the
-//! program has unmapped the page's address or mapped something else there, the page is dropped. If
-//! the program has closed the userfaultfd, the page is written to its address through ordinary
-//! memory access. Every other refusal is temporary: the call is repeated until it succeeds, because
-//! a thread that needs the page waits for it. This module uses only the stack and shared memory.
+//! operation can be restarted at any point. A page that cannot be moved back is copied. If the
+//! program has closed the userfaultfd, the page is written to its address through ordinary memory
+//! access. Every other refusal is temporary: the call is repeated until it succeeds, because a
+//! thread that needs the page waits for it. This module uses only the stack and shared memory.
 //!
 //! # Invariants
 //! M1  A page in the temporary range is dropped only if its address holds another page or is not
-//!     watched any more.
-
-use vmarea_merge::types::VmRange;
+//!     watched any more; all that is left there is discarded with the scratch area.
 
 use super::shared::{Locked, Shared};
 use crate::piece::{What, unshare};
@@ -23,28 +20,26 @@ use vmarea_linux_sys::uffd;
 /// Maximum number of attempts at a call that the kernel refuses temporarily. All attempts together
 /// take minutes, long enough for a fork of a large process, which takes seconds.
 pub(super) const MOST_ATTEMPTS: u32 = 1_000_000;
-/// Maximum number of repetitions of a call that the kernel rejects as invalid.
+/// Maximum number of repetitions of a call that the kernel rejects because of the range.
 const MOST_INVALID: u32 = 8;
 
 /// Result of one attempt to move one page back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Try {
-    /// The page is at its address, or was unmapped or discarded by the program.
+    /// The page is at its address.
     Done,
+    /// The kernel reports that the address holds another page or is not watched.
+    NoPlace,
     /// The kernel could not move the page yet.
     Again,
 }
 
 /// Moves a run of pages back with `call`, which is attempted up to [`MOST_ATTEMPTS`] times while
-/// the kernel refuses it temporarily. Returns true if all pages of the run were moved. Stops if the
-/// program has changed the piece, because pages may belong to different addresses now.
-/// [`bring_all`] handles the pages that remain.
+/// the kernel refuses it temporarily. Returns true if all pages of the run were moved. [`bring_all`]
+/// handles the pages that remain.
 pub(super) fn move_run(shared: &Shared, call: &mut Call) -> bool {
     for round in 0..MOST_ATTEMPTS {
         let locked = shared.lock();
-        if locked.is_disturbed() {
-            return false;
-        }
         calls::run(call);
         let errno = next_step(call);
         drop(locked);
@@ -65,10 +60,9 @@ pub(super) fn next_step(call: &mut Call) -> i32 {
     }
 }
 
-/// Moves every page in the temporary range back to the address to which it belongs now.
+/// Moves every page in the temporary range back to its address.
 pub(super) fn bring_all(shared: &Shared) {
-    let whole = VmRange::new(0, shared.piece().len_bytes());
-    shared.pages_out(whole, &mut |off, len| {
+    shared.pages_out(&mut |off, len| {
         for off in (off..off + len).step_by(PAGE as usize) {
             bring(shared, off);
         }
@@ -77,14 +71,17 @@ pub(super) fn bring_all(shared: &Shared) {
 }
 
 fn bring(shared: &Shared, off: u64) {
+    let mut invalid = 0;
     let mut round = 0;
     loop {
-        // Under the lock, the address to which the page belongs does not change.
         let locked = shared.lock();
         let came = try_to_bring(&locked, off);
         drop(locked);
-        if came == Try::Done {
-            return;
+        match came {
+            Try::Done => return,
+            Try::NoPlace if invalid == MOST_INVALID => return,
+            Try::NoPlace => invalid += 1,
+            Try::Again => {}
         }
         own_process::rest(round);
         round = round.saturating_add(1);
@@ -93,10 +90,7 @@ fn bring(shared: &Shared, off: u64) {
 
 fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
     let (fd, from) = (shared.descriptors.home, shared.temporary() + off);
-    let Some(home) = shared.home_of(off) else {
-        shared.drop_out(off);
-        return Try::Done;
-    };
+    let home = shared.piece().start + off;
     let mut call = uffd::move_pages(What::Back as u64, fd, home, from, PAGE);
     calls::run(&mut call);
     match call.errno() {
@@ -113,18 +107,11 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
         Some(false) => return Try::Done,
         Some(true) => {}
     }
-    // The address may be write-protected now, so that nothing can be moved there.
     call = uffd::copy(What::Back as u64, fd, home, from, PAGE);
     calls::run(&mut call);
     match call.errno() {
-        0 => {
-            shared.drop_out(off);
-            Try::Done
-        }
-        // The kernel looks up the address before it checks for pending changes: a mapping that was
-        // not found may be in the middle of a move.
-        libc::ENOENT | libc::EEXIST | libc::EINVAL if uffd::is_changing(fd) => Try::Again,
-        libc::ENOENT | libc::EEXIST | libc::EINVAL => give_up(shared, off, home),
+        0 => Try::Done,
+        libc::ENOENT | libc::EEXIST | libc::EINVAL => Try::NoPlace,
         _ => Try::Again,
     }
 }
@@ -135,42 +122,25 @@ fn try_to_bring(shared: &Locked<'_>, off: u64) -> Try {
 /// address in the meantime. Such a page is kept.
 fn write(shared: &Locked<'_>, from: u64, home: u64) -> Try {
     if shared.is_filled(from) == Some(true) && shared.is_filled(home) == Some(false) {
-        // If the address is no longer mapped, this fails, and the page is not needed any more.
+        // This fails only if the program has unmapped the address, contrary to the contract.
         let _ = own_process::copy_page(home, from);
     }
     Try::Done
 }
 
-/// Discards a page if its address holds another page or is no longer watched.
-fn give_up(shared: &Locked<'_>, off: u64, home: u64) -> Try {
-    let watched = uffd::watches(shared.descriptors.home, home, shared.bin());
-    let has_no_place = match watched {
-        Ok(true) => shared.is_filled(home) == Some(true),
-        Ok(false) => true,
-        Err(_) => false,
-    };
-    if !has_no_place {
-        return Try::Again;
-    }
-    // The program has unmapped the address, or created another mapping there.
-    shared.drop_out(off);
-    Try::Done
-}
-
-/// Repeats a call until it succeeds. Returns false after too many attempts, or if the kernel keeps
+/// Repeats a call until it succeeds. Gives up after too many attempts, or if the kernel keeps
 /// reporting that the range is not mapped or not watched.
-pub(super) fn insist(call: &Call) -> bool {
+pub(super) fn insist(call: &Call) {
     let mut invalid = 0;
     for round in 0..MOST_ATTEMPTS {
         let mut now = *call;
         calls::run(&mut now);
         match now.errno() {
-            0 => return true,
-            libc::EINVAL | libc::ENOENT | libc::EBADF if invalid == MOST_INVALID => return false,
+            0 => return,
+            libc::EINVAL | libc::ENOENT | libc::EBADF if invalid == MOST_INVALID => return,
             libc::EINVAL | libc::ENOENT | libc::EBADF => invalid += 1,
             _ => {}
         }
         own_process::rest(round);
     }
-    false
 }

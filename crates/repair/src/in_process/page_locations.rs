@@ -1,12 +1,12 @@
-//! The addresses to which the moved-out pages of a piece belong.
+//! The addresses to which the moved-out pages belong in a child of a fork.
 //!
-//! The program may move, unmap or discard parts of the watched range at any time, and so may a
-//! child that is forked while the piece is replaced. The table cannot overflow: it has one word per
-//! page, which holds the address to which the page currently belongs. The table is in shared
+//! In the process itself, each page belongs to its own address. A child may move, unmap or discard
+//! parts of the piece before it has received its pages. The table cannot overflow: it has one word
+//! per page, which holds the address to which the page currently belongs. The table is in shared
 //! memory, like all data that is used while pages are moved out.
 //!
 //! # Invariants
-//! H1  A page is moved to the address named by the last event, or to none.
+//! H1  A page is copied to the address named by the last event, or to none.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,10 +18,7 @@ use vmarea_linux_sys::calls::{Arena, Plain};
 
 /// The page belongs to its original address.
 const STAYED: u64 = 0;
-/// Value for a page that a child has unmapped or discarded; no page has this address.
-///
-/// If the process itself unmaps or discards a page, the page is dropped from the temporary range
-/// instead.
+/// Value for a page that the child has unmapped or discarded; no page has this address.
 const NOWHERE: u64 = 1;
 
 // ORDERING: words are read and written under the watcher's lock, which orders them: Relaxed.
@@ -40,29 +37,26 @@ pub(super) struct PageLocations {
 impl Plain for PageLocations {}
 
 impl PageLocations {
-    /// Copies the table for a child, whose changes are tracked separately from then on. `piece` is
-    /// the piece whose pages are moved out.
+    /// Creates the table of a child that inherits `from`, or in which each page belongs to its
+    /// original address. `piece` is the piece whose pages are moved out.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub(super) fn fork(&self, piece: VmRange) -> io::Result<Arena<PageLocations>> {
+    pub(super) fn fork(
+        from: Option<&PageLocations>,
+        piece: VmRange,
+    ) -> io::Result<Arena<PageLocations>> {
         let arena: Arena<PageLocations> = Arena::new(1)?;
         let pages = piece.pages() as usize;
-        for (to, from) in arena.get()[0].words.iter().zip(&self.words[..pages]) {
+        let inherited = from.map_or(&[][..], |from| &from.words[..pages]);
+        for (to, from) in arena.get()[0].words.iter().zip(inherited) {
             to.store(from.load(UNDER_LOCK), UNDER_LOCK);
         }
         Ok(arena)
     }
 
-    /// Resets every page of `piece` to its original address.
-    pub(super) fn reset(&self, piece: VmRange) {
-        for word in &self.words[..piece.pages() as usize] {
-            word.store(STAYED, UNDER_LOCK);
-        }
-    }
-
     /// Returns the address to which the page at offset `off` in `piece` belongs. Returns `None` if
-    /// the program has unmapped or discarded the page.
+    /// the child has unmapped or discarded the page.
     pub(super) fn of(&self, piece: VmRange, off: u64) -> Option<u64> {
         let word = self.words[(off / PAGE) as usize].load(UNDER_LOCK);
         match word {
@@ -110,13 +104,13 @@ mod tests {
 
     #[test]
     fn pages_follow_every_move_and_end_where_they_are_dropped() {
-        let arena: Arena<PageLocations> = Arena::new(1).unwrap();
+        let arena = PageLocations::fork(None, PIECE).unwrap();
         let locations = &arena.get()[0];
         assert_eq!(all(locations), [Some(16), Some(17), Some(18), Some(19)]);
         locations.moved(PIECE, 17 * PAGE, 40 * PAGE, 2 * PAGE);
         locations.moved(PIECE, 41 * PAGE, 17 * PAGE, PAGE);
         assert_eq!(all(locations), [Some(16), Some(40), Some(17), Some(19)]);
-        let child = locations.fork(PIECE).unwrap();
+        let child = PageLocations::fork(Some(locations), PIECE).unwrap();
         let child = &child.get()[0];
         child.dropped(PIECE, 16 * PAGE, 18 * PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
@@ -124,7 +118,5 @@ mod tests {
         child.moved(PIECE, 17 * PAGE, 50 * PAGE, PAGE);
         assert_eq!(all(child), [None, Some(40), None, Some(19)]);
         assert_eq!(all(locations), [Some(16), Some(40), Some(17), Some(19)]);
-        locations.reset(PIECE);
-        assert_eq!(all(locations), [Some(16), Some(17), Some(18), Some(19)]);
     }
 }

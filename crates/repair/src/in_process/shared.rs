@@ -1,5 +1,4 @@
-//! State shared by the mover and the watcher: the addresses, the phase and the descriptors of a
-//! piece.
+//! State shared by the mover and the watcher: the addresses and the descriptors of a piece.
 //!
 //! The state is in shared memory, like all data that is used while pages are moved out; nothing
 //! here allocates.
@@ -7,8 +6,7 @@
 //! # Locking
 //! `lock` is held while pages are moved and while an event is read and handled, so no page moves
 //! between the kernel's event and its handling. The methods of [`Locked`] are called with the lock
-//! held; `site` and `progress` are written with the lock held, only by the mover, except that the
-//! watcher may record a disturbance.
+//! held; `site` is written with the lock held, only by the mover.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -16,10 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use vmarea_merge::types::VmRange;
 
 use super::futex_lock::{FutexLock, Held};
-use super::page_locations::PageLocations;
-use super::phase::{Phase, Progress};
-use super::places::Places;
-use crate::piece::{self, Room};
+use crate::piece::Room;
 use crate::plan::PAGE;
 use vmarea_linux_sys::calls::{self, Plain};
 use vmarea_linux_sys::own_process;
@@ -30,8 +25,8 @@ use vmarea_process::pagemap::FILLED;
 /// page to which another part of the kernel holds a reference.
 const MOST_ATTEMPTS: u32 = 1_000_000;
 
-// ORDERING: all words except `thread` are read and written under the lock, or by the only thread
-// that writes them; the lock orders them, so they are Relaxed.
+// ORDERING: all words are read and written under the lock, or by the only thread that writes them;
+// the lock orders them, so they are Relaxed.
 const UNDER_LOCK: Ordering = Ordering::Relaxed;
 
 /// Descriptors that stay open and unchanged while the watcher runs.
@@ -40,8 +35,6 @@ const UNDER_LOCK: Ordering = Ordering::Relaxed;
 pub(super) struct Descriptors {
     /// The userfaultfd that reports events.
     pub(super) home: i32,
-    /// The userfaultfd that reports no events, used to discard pages.
-    pub(super) silent: i32,
     /// Descriptor that becomes readable when the watcher must exit.
     pub(super) stop: i32,
     /// An open `/proc/self/pagemap`.
@@ -59,7 +52,7 @@ pub(super) struct Site {
     pub(super) wipes: bool,
 }
 
-/// The site of the current or most recent piece.
+/// The site of the current piece. Between two pieces, its piece is empty.
 #[derive(Debug)]
 #[repr(C)]
 struct SiteWords {
@@ -131,15 +124,8 @@ pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
     spare: Spare,
     site: SiteWords,
-    progress: Progress,
     /// Number of forks in which the child received the missing pages.
     forks: AtomicU64,
-    /// Id of the watcher's thread; 0 until the thread runs.
-    thread: AtomicI32,
-    /// The places to which the program has moved watched memory during the piece.
-    places: Places,
-    /// The addresses to which the pages of the piece belong.
-    locations: PageLocations,
 }
 
 impl Plain for Shared {}
@@ -173,44 +159,24 @@ impl Shared {
     pub(super) fn begin(&self, site: Site) {
         let locked = self.lock();
         locked.keep_spare();
-        locked.places.clear();
         self.site.set(site);
-        self.progress.begin();
     }
 
     /// Ends a piece after all of its pages have returned to their addresses.
     pub(super) fn end(&self) {
-        let locked = self.lock();
-        if locked.is_disturbed() {
-            self.locations.reset(self.piece());
-        }
-        self.progress.enter(Phase::Idle);
-    }
-
-    /// Records that the mover's own swap begins.
-    pub(super) fn begin_swap(&self) {
         let _locked = self.lock();
-        self.progress.enter(Phase::Swapping);
-    }
-
-    /// Records that the mover's own swap has ended.
-    pub(super) fn end_swap(&self) {
-        let _locked = self.lock();
-        self.progress.enter(Phase::Away);
+        let [start, end] = &self.site.piece;
+        end.store(start.load(UNDER_LOCK), UNDER_LOCK);
     }
 
     /// Calls `each` with the byte offset and length of each run of filled pages in the temporary
-    /// range. Only offsets in `within` are examined. Returns false as soon as `each` returns false.
-    pub(super) fn pages_out(
-        &self,
-        within: VmRange,
-        each: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> bool {
-        let base = self.temporary();
+    /// range. Stops as soon as `each` returns false.
+    pub(super) fn pages_out(&self, each: &mut dyn FnMut(u64, u64) -> bool) {
+        let (base, end) = (self.temporary(), self.piece().len_bytes());
         let mut words = [0u64; 256];
-        let mut at = within.start;
-        while at < within.end {
-            let want = ((within.end - at) / PAGE).min(256) as usize;
+        let mut at = 0;
+        while at < end {
+            let want = ((end - at) / PAGE).min(256) as usize;
             let got = self.read_pages(base + at, &mut words[..want]);
             let mut page = 0;
             while page < got {
@@ -219,13 +185,12 @@ impl Shared {
                     .take_while(|word| **word & FILLED != 0)
                     .count();
                 if run > 0 && !each(at + page as u64 * PAGE, run as u64 * PAGE) {
-                    return false;
+                    return;
                 }
                 page += run.max(1);
             }
             at += got as u64 * PAGE;
         }
-        true
     }
 
     /// Reads one pagemap word for each page from `start` on, and returns how many words were read.
@@ -248,13 +213,6 @@ impl Shared {
         read.is_ok().then_some(word[0] & FILLED != 0)
     }
 
-    /// Returns the address of the bin: a page in a mapping with the protection of the piece, to
-    /// which unneeded pages are moved.
-    pub(super) fn bin(&self) -> u64 {
-        let site = self.site.get();
-        site.room.bin(site.piece).start
-    }
-
     /// Returns the start of the temporary range.
     pub(super) fn temporary(&self) -> u64 {
         let site = self.site.get();
@@ -263,11 +221,7 @@ impl Shared {
 
     /// Returns the range of the current piece; empty if there is none.
     pub(super) fn piece(&self) -> VmRange {
-        let piece = self.site.get().piece;
-        match self.progress.phase() {
-            Phase::Idle => VmRange::new(piece.start, piece.start),
-            _ => piece,
-        }
+        self.site.get().piece
     }
 
     /// True if a forked child inherits the piece without its pages (`MADV_WIPEONFORK`).
@@ -280,19 +234,6 @@ impl Shared {
         self.forks.load(UNDER_LOCK)
     }
 
-    /// Returns the kernel's id of the watcher's thread, or 0 if the thread is not running yet.
-    pub(super) fn thread_id(&self) -> i32 {
-        // ORDERING: Acquire, pairs with the Release in `set_thread_id`.
-        self.thread.load(Ordering::Acquire)
-    }
-
-    /// Records that the watcher runs in the calling thread.
-    pub(super) fn set_thread_id(&self) {
-        // ORDERING: Release, pairs with the Acquire in `thread_id`.
-        self.thread
-            .store(own_process::thread_id(), Ordering::Release);
-    }
-
     /// Closes the spare descriptor after the watcher has ended.
     pub(super) fn close(&self) {
         self.spare.give_up();
@@ -300,66 +241,9 @@ impl Shared {
 }
 
 impl Locked<'_> {
-    /// Returns the phase of the piece.
-    pub(super) fn phase(&self) -> Phase {
-        self.progress.phase()
-    }
-
-    /// Records that all pages have moved out.
-    pub(super) fn all_left(&self) {
-        self.progress.enter(Phase::Away);
-    }
-
-    /// Records a disturbance: the program has unmapped or moved a part of the piece, or has
-    /// discarded pages that have not been moved out yet.
-    pub(super) fn disturb(&self) {
-        self.progress.disturb();
-    }
-
-    /// True if the program has disturbed the piece.
-    pub(super) fn is_disturbed(&self) -> bool {
-        self.progress.is_disturbed()
-    }
-
-    /// Returns the places to which the program has moved watched memory.
-    pub(super) fn places(&self) -> &Places {
-        &self.shared.places
-    }
-
-    /// Returns the table of the addresses to which the pages of the piece belong.
-    pub(super) fn locations(&self) -> &PageLocations {
-        &self.shared.locations
-    }
-
-    /// Returns the address to which the page at offset `off` in the piece belongs now. Returns
-    /// `None` if the program has unmapped or discarded the page.
-    pub(super) fn home_of(&self, off: u64) -> Option<u64> {
-        self.locations.of(self.piece(), off)
-    }
-
     /// Counts a fork in which the child received the missing pages.
     pub(super) fn count_fork(&self) {
         self.forks.fetch_add(1, UNDER_LOCK);
-    }
-
-    /// Discards the unneeded page at offset `off` in the temporary range.
-    pub(super) fn drop_out(&self, off: u64) {
-        let (from, bin) = (self.temporary() + off, self.bin());
-        let silent = self.descriptors.silent;
-        let mut empty = piece::drop_pages(VmRange::new(bin, bin + PAGE));
-        for round in 0..MOST_ATTEMPTS {
-            let mut call = uffd::move_pages(0, silent, bin, from, PAGE);
-            calls::run(&mut call);
-            match call.errno() {
-                0 => break,
-                libc::EBADF => return,
-                libc::EBUSY => calls::run(&mut piece::unshare(from)),
-                // The previously discarded page is still in the bin.
-                libc::EEXIST => calls::run(&mut empty),
-                _ => own_process::rest(round),
-            }
-        }
-        calls::run(&mut empty);
     }
 
     /// Reads the next event of `fd`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Merger, can_repair_itself};
 use crate::plan::PAGE;
-use crate::{MadviseFlags, Options, Owner};
+use crate::{MadviseFlags, Options};
 use vmarea_linux_sys::calls::{self, refusals::Refusals};
 use vmarea_linux_sys::child::{self, Child};
 use vmarea_linux_sys::own_process;
@@ -108,11 +108,10 @@ fn say(text: &str) {
 }
 
 /// Makes each call fail in turn, in each of the ways in `kinds`. Returns 0 on success.
-fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
+fn refuse_each(writer: Writer, kinds: &[Refusals]) -> i32 {
     watch_over();
     let mut merger = match Merger::new(Options {
         madvise_flags: MadviseFlags::Unset,
-        owner,
         ..Options::default()
     }) {
         Ok(merger) => merger,
@@ -128,12 +127,12 @@ fn refuse_each(owner: Owner, writer: Writer, kinds: &[Refusals]) -> i32 {
             ROUNDS.fetch_add(1, SeqCst);
             match merge(&mut merger, refusals, writer) {
                 Ok(0) => {
-                    say(&format!("{owner:?}, {kind:?}: {before} calls"));
+                    say(&format!("{kind:?}: {before} calls"));
                     break;
                 }
                 Ok(_) => {}
                 Err(wrong) => {
-                    say(&format!("{owner:?}, {refusals:?}: {wrong}"));
+                    say(&format!("{refusals:?}: {wrong}"));
                     failures += 1;
                 }
             }
@@ -166,7 +165,7 @@ fn by_half() -> Vec<Refusals> {
     each(&[libc::ENOMEM, libc::EBUSY], 1, true)
 }
 
-pub(super) fn all_is_well(body: fn() -> i32) {
+fn all_is_well(body: fn() -> i32) {
     if let Err(error) = can_repair_itself() {
         eprintln!("skipped: {error}");
         return;
@@ -175,27 +174,20 @@ pub(super) fn all_is_well(body: fn() -> i32) {
 }
 
 #[test]
-fn a_refused_call_harms_nothing_where_the_caller_owns_the_range() {
-    all_is_well(|| refuse_each(Owner::Caller, Writer::Runs, &once()));
-}
-
-#[test]
-fn a_refused_call_harms_nothing_where_anybody_may_change_the_range() {
-    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &once()));
+fn a_refused_call_harms_nothing() {
+    all_is_well(|| refuse_each(Writer::Runs, &once()));
 }
 
 #[test]
 fn a_call_may_be_refused_for_long() {
-    all_is_well(|| refuse_each(Owner::Caller, Writer::Runs, &often()));
-    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &often()));
+    all_is_well(|| refuse_each(Writer::Runs, &often()));
 }
 
 #[test]
 fn a_call_may_be_refused_when_half_of_it_is_done() {
-    // The other threads are not stopped here, so a thread that touches the piece while the piece is
-    // unmapped would fault. All other failures are recovered from.
-    all_is_well(|| refuse_each(Owner::Caller, Writer::Rests, &by_half()));
-    all_is_well(|| refuse_each(Owner::Anybody, Writer::Runs, &by_half()));
+    // A thread that touches the piece while the piece is unmapped would fault. All other failures
+    // are recovered from.
+    all_is_well(|| refuse_each(Writer::Rests, &by_half()));
 }
 
 /// Watches a child until it has ended. Returns 0 if and only if the end of the child is detected.

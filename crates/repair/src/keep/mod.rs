@@ -30,6 +30,7 @@ use vmarea_linux_sys::own_session;
 
 use self::backoff::Backoff;
 use self::family::{Family, LOOKS};
+use crate::proc_status;
 use crate::{Options, Remote, RepairError};
 
 /// Environment variable by which the keeper recognizes the program and its descendants.
@@ -37,6 +38,8 @@ pub const KEEP_VARIABLE: &str = "VMAREA_KEEP_MERGED";
 
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(60);
+/// Time between two looks whether the program has ended.
+const LOOK: Duration = Duration::from_millis(200);
 /// Ratio of the counting interval to the time that counting takes.
 const COUNTING: u32 = 50;
 /// Number of merges in a row that fail for a cause that may pass, after which a process is given up.
@@ -87,7 +90,20 @@ fn keep(mut family: Family, threshold: u64, options: Options) {
         for (pid, count) in counted.into_iter().filter(|(_, count)| *count > threshold) {
             kept.entry(pid).or_default().merge(pid, count, options);
         }
-        sleep((counting * COUNTING).clamp(SHORTEST, LONGEST));
+        let pause = (counting * COUNTING).clamp(SHORTEST, LONGEST);
+        rest(pause, &members);
+    }
+}
+
+/// Sleeps for `time`, or until all `members` have ended.
+fn rest(time: Duration, members: &[i32]) {
+    let until = Instant::now() + time;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        sleep(left.min(LOOK));
+        if left <= LOOK || members.iter().all(|&pid| proc_status::has_ended(pid, pid)) {
+            return;
+        }
     }
 }
 

@@ -147,7 +147,9 @@ impl Target {
                 Some(Wait::Ended) => true,
                 // A signal that is about to be delivered must not be lost.
                 Some(Wait::Signal(signal)) => ptrace::detach(tid, signal).is_ok(),
-                _ => inject::detach(tid).is_ok(),
+                Some(_) => inject::detach(tid).is_ok(),
+                // It may be stopping for a signal just now.
+                None => false,
             };
             if !gone {
                 let _ = inject::interrupt(tid);

@@ -24,7 +24,7 @@ vmarea=$target/vmarea
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 gcc -O2 -Wall -pthread -Icrates/repair-capi/include -o "$work/heap" crates/repair-capi/tests/programs/heap.c \
-    -L"$target" -lvmarea_repair -Wl,-rpath,"$(realpath "$target")"
+    -L"$target" -lvmarea_repair_capi -Wl,-rpath,"$(realpath "$target")"
 gcc -O2 -Wall -pthread -Icrates/repair-capi/tests/programs -o "$work/target" crates/cli/tests/programs/target.c
 gcc -O2 -Wall -pthread -Icrates/repair-capi/tests/programs -o "$work/refuses" crates/cli/tests/programs/refuses.c
 

@@ -27,7 +27,7 @@ target=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --quiet -p vmarea-cli -p vmarea-repair-capi "${options[@]}"
 cargo run --locked --quiet -p vmarea-cli --example generate -- man "$work/generated/man"
 cargo run --locked --quiet -p vmarea-cli --example generate -- completions "$work/generated/completions"
-packaging/deb.sh "$target/release/vmarea" "$target/release/libvmarea_repair.so" "$work/generated" "$out" >/dev/null
+packaging/deb.sh "$target/release/vmarea" "$target/release/libvmarea_repair_capi.so" "$work/generated" "$out" >/dev/null
 package=$(echo "$out"/vmarea_*.deb)
 if [[ -z $share && ! -e $(echo "$out"/vmarea-dbgsym_*.deb) ]]; then
     echo "package: there is no debug information" >&2
@@ -41,7 +41,7 @@ limit() { # FILE BYTES
     echo "package: $1: $size bytes, at most $2"
     ((size <= $2)) || { echo "package: $1 is too large" >&2; exit 1; }
 }
-limit usr/lib/vmarea/libvmarea_repair.so "$OBJECT_LIMIT"
+limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
 [[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
 

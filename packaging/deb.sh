@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a Debian package from a built vmarea: the stripped binary, libvmarea_repair.so, man pages, completions, JSON
+# Makes a Debian package from a built vmarea: the stripped binary, libvmarea_repair_capi.so, man pages, completions, JSON
 # schemas, units and alert rules. A second package, vmarea-dbgsym, has the debug information, if the binary has any.
 # usage: packaging/deb.sh VMAREA LIBRARY GENERATED OUT
 #        GENERATED contains man/ and completions/, made by crates/cli/examples/generate.rs
@@ -34,7 +34,7 @@ install_elf() { # FILE TARGET MODE
     strip --strip-unneeded --remove-section=.comment "$root/$2"
 }
 install_elf "$binary" usr/bin/vmarea 755
-install_elf "$object" usr/lib/vmarea/libvmarea_repair.so 644
+install_elf "$object" usr/lib/vmarea/libvmarea_repair_capi.so 644
 
 install -d "$root/usr/share/man/man1" "$root/usr/share/doc/vmarea"
 for page in "$generated"/man/*.1; do
@@ -61,7 +61,7 @@ vmarea ($version) unstable; urgency=medium
 END
 
 # The oldest C library that has every symbol which the two files need.
-libc=$(objdump -T "$root/usr/bin/vmarea" "$root/usr/lib/vmarea/libvmarea_repair.so" |
+libc=$(objdump -T "$root/usr/bin/vmarea" "$root/usr/lib/vmarea/libvmarea_repair_capi.so" |
     grep -o 'GLIBC_2\.[0-9.]*' | sort -uV | tail -1)
 
 package() { # FOLDER CONTROL
@@ -98,6 +98,6 @@ Depends: vmarea (= $version)
 Section: debug
 Priority: optional
 Description: debug symbols for vmarea
- The debug information of the program and of libvmarea_repair.so.
+ The debug information of the program and of libvmarea_repair_capi.so.
 END
 fi

@@ -1,4 +1,4 @@
-/* Merging mappings of the calling process that do not need to be separate. Link with libvmarea_repair.so. */
+/* Merging mappings of the calling process that do not need to be separate. Link with libvmarea_repair_capi.so. */
 #ifndef VMAREA_REPAIR_H
 #define VMAREA_REPAIR_H
 #include <stddef.h>

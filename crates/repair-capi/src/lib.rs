@@ -1,4 +1,4 @@
-//! The C interface of `vmarea_repair::merge_range`: `libvmarea_repair.so` and `vmarea_repair.h`.
+//! The C interface of `vmarea_repair::merge_range`: `libvmarea_repair_capi.so` and `vmarea_repair.h`.
 //!
 //! An allocator or runtime that links the library merges memory that it owns.
 

@@ -18,7 +18,7 @@ fn object() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("a folder");
     let places = [deps, deps.parent().expect("a folder")];
-    let found = places.map(|place| place.join("libvmarea_repair.so"));
+    let found = places.map(|place| place.join("libvmarea_repair_capi.so"));
     found
         .into_iter()
         .find(|path| path.is_file())

@@ -44,7 +44,7 @@ REFUSALS = {
 }
 ALWAYS = "a pause of .* cannot be kept"
 # Messages that are right only if the target has ended, or has executed itself.
-ENDED = "has ended|no process|another program"
+ENDED = r"process \d+ has ended|no process|another program"
 # Without `guards`, which is not for a program that makes guard pages writable.
 FIXES = ["flags", "empties", "priming", "flags,empties", "flags,empties,priming"]
 PAUSES = ["1ms", "3ms", "5ms", "10ms", "20ms", "50ms"]

@@ -89,6 +89,15 @@ pub fn raise_priority(tid: i32) {
     }
 }
 
+/// Gives a thread the priority of an ordinary one again.
+pub fn lower_priority(tid: i32) {
+    // SAFETY: the parameters are plain data and live across the call.
+    unsafe {
+        let ordinary: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(tid, libc::SCHED_OTHER, &ordinary);
+    }
+}
+
 impl Drop for Prompt {
     fn drop(&mut self) {
         if let Some((policy, param)) = &self.before {

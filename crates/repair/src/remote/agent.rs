@@ -302,7 +302,10 @@ impl Stopped<'_> {
                 looks = 0;
                 match stop {
                     Wait::Ended => drop(tids.swap_remove(at)),
-                    Wait::Ending => self.ending.push(tids.swap_remove(at)),
+                    Wait::Ending => {
+                        own_process::lower_priority(tid);
+                        self.ending.push(tids.swap_remove(at));
+                    }
                     Wait::Clone => tids.extend(started(tid)),
                     Wait::Syscall => at_call.iter_mut().for_each(|at_call| at_call(tid)),
                     _ => {}

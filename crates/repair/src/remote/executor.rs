@@ -110,7 +110,10 @@ pub(super) fn join_stopped(
     let begun = Instant::now();
     let mut stopped = stop_patiently(target)?;
     find_free(*pid, scratch, query.as_mut())?;
-    let area = rseq_area_in(&stopped, piece.range).filter(|_| !waits_in_kernel);
+    let area = match waits_in_kernel {
+        true => None,
+        false => rseq_area_in(&stopped, piece.range),
+    };
     let choice = match area {
         Some(area) => Err(Done::refused(KeptReason::InUse, area)),
         None => choose(target, *way, piece.range, copies)?,

@@ -123,10 +123,11 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Counts the threads. Workers of an io_uring do not count. */
-static unsigned count_threads(void)
+/* Counts the threads, and returns the highest of their ids. Workers of an io_uring do not count. */
+static unsigned count_threads(long *newest)
 {
     unsigned count = 0;
+    *newest = 0;
     DIR *folder = opendir("/proc/self/task");
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         char path[300], name[32] = "";
@@ -134,8 +135,11 @@ static unsigned count_threads(void)
         int file = entry->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0)
             continue;
-        if (read(file, name, sizeof name - 1) > 0 && strncmp(name, "iou-", 4) != 0)
+        if (read(file, name, sizeof name - 1) > 0 && strncmp(name, "iou-", 4) != 0) {
+            long id = atol(entry->d_name);
+            *newest = id > *newest ? id : *newest;
             count++;
+        }
         close(file);
     }
     if (folder)
@@ -157,15 +161,18 @@ static void check_progress(unsigned tick)
     }
 }
 
-/* There are the workers, the control and perhaps a first thread that has ended. `robust` starts one more at a time. */
+/* There are the workers, the control and perhaps a first thread that has ended. `robust` starts one more at a time.
+ * Another one may be an agent, each time a new one. */
 static void check_thread_count(unsigned tick)
 {
     static unsigned wrong_since;
-    unsigned count = count_threads(), expected = worker_count + (options.leader_exits ? 2 : 1);
+    static long seen;
+    long newest;
+    unsigned count = count_threads(&newest), expected = worker_count + (options.leader_exits ? 2 : 1);
     if (count == expected || count == expected + options.has_another_thread)
         wrong_since = 0;
-    else if (wrong_since == 0)
-        wrong_since = tick;
+    else if (wrong_since == 0 || newest != seen)
+        wrong_since = tick, seen = newest;
     else if (tick - wrong_since > LATE_TICKS)
         broken("%u threads, expected %u", count, expected);
 }

@@ -64,7 +64,7 @@ static uint32_t *control, *count;
 extern char code32[], code64[], code_end[];
 __asm__(".text\n code32: .code32\n"
         "0: xorl %eax, %eax\n"
-        "1: movl %eax, %ebp; shll $12, %ebp; addl %esi, %ebp\n"
+        "1: movl %eax, %ebp; sall $12, %ebp; addl %esi, %ebp\n"
         "   movl (%edi, %eax, 4), %edx; cmpl (%ebp), %edx; je 2f; movl $1, 4(%ebx)\n"
         "2: incl %edx; movl %edx, (%ebp); movl %edx, (%edi, %eax, 4); incl %eax; cmpl %ecx, %eax; jb 1b\n"
         "   cmpl $0, (%ebx); je 0b; ljmp *8(%ebx)\n"

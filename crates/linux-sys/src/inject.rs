@@ -318,7 +318,7 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
             super::own_process::breathe();
         } else if Instant::now() > until {
             return None;
-        } else if rounds.is_multiple_of(100) && is_zombie(tid) {
+        } else if rounds.is_multiple_of(100) && is_ended_leader(tid) {
             // The kernel reports the end of a first thread only after those of all others, which
             // this process may trace.
             return Some(Wait::Ended);
@@ -328,10 +328,13 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
     }
 }
 
-fn is_zombie(tid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let state = text.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|state| state.starts_with(['Z', 'X']))
+/// True if `tid` is the first thread of a process and has ended. The end of any other thread must be
+/// waited for, or it remains.
+fn is_ended_leader(tid: i32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
+    let is_leader = value("Tgid:\t") == Some(tid.to_string().as_str());
+    is_leader && value("State:\t").is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
 /// Returns the stop of a thread; `None` if the thread runs.

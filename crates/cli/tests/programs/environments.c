@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 {
     static long threads = 2, user = -1, limit = -1, undumpable, out, hugetlb;     // static: vfork
     static const char *sealed = "", *does = "";
-    for (int c; (c = getopt(argc, argv, "n:k:mhes:a:u:l:dt:ot:T:")) != -1;) switch (c) {
+    for (int c; (c = getopt(argc, argv, "n:k:mhes:a:u:l:dot:T:")) != -1;) switch (c) {
         case 'n': parts = atol(optarg); break;
         case 'k': pages = atol(optarg); break;
         case 'm': moved = 1; break;

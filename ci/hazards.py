@@ -47,13 +47,18 @@ ALWAYS = "a pause of .* cannot be kept"
 ENDED = r"process \d+ has ended|no process|another program"
 # Without `guards`, which is not for a program that makes guard pages writable.
 FIXES = ["flags", "empties", "priming", "flags,empties", "flags,empties,priming"]
-PAUSES = ["1ms", "3ms", "5ms", "10ms", "20ms", "50ms"]
+PAUSES_MS = [1, 3, 5, 10, 20, 50]
 # With which a merge has pieces even on a busy machine, so that it can be killed in each step of them.
-LONG_PAUSES = ["50ms", "500ms", "10s"]
+LONG_PAUSES_MS = [50, 500, 10_000]
+# In an emulated machine (ci/kernels.sh), all takes longer, and stopping many threads takes half a second.
+IS_EMULATED = "HAZARDS_EMULATED" in os.environ
+SLOWNESS, PAUSE_SLOWNESS = (10, 100) if IS_EMULATED else (1, 1)
 # Seconds into a merge; it would take long to wait for the middle of a long one.
 LATEST_KILL = 3
-MERGE_TIMEOUT = 60
-BEAT_TIMEOUT = 30
+MERGE_TIMEOUT = 60 * SLOWNESS
+BEAT_TIMEOUT = 30 * SLOWNESS
+# For what happens at once.
+SOON = 2 * SLOWNESS
 # Words of the board (board.h).
 MAGIC, READY, BEATS, MADE = 0, 1, 2, 3
 
@@ -83,6 +88,9 @@ def in_own_group():
     """SIGTSTP stops only a process group that is not orphaned, so the group has its parent's session."""
     die_with_parent()
     os.setpgid(0, 0)
+    if IS_EMULATED:
+        # The merge goes first.
+        os.nice(10)
 
 
 def read(path):
@@ -122,7 +130,7 @@ class Target:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=in_own_group)
         self.pid = self.process.pid
         while not self.word(READY):
-            if self.has_ended() or time.monotonic() > self.started + 60:
+            if self.has_ended() or time.monotonic() > self.started + 60 * SLOWNESS:
                 raise Failure(f"the target did not start: {self.last_line()}")
             time.sleep(0.01)
         # The names of those that were chosen by `random`.
@@ -163,7 +171,7 @@ class Target:
     def finish(self):
         """Waits for the end, and checks what the target says."""
         try:
-            status = self.process.wait(timeout=max(0, self.started + self.seconds - time.monotonic()) + 90)
+            status = self.process.wait(timeout=max(0, self.started + self.seconds - time.monotonic()) + 90 * SLOWNESS)
         except subprocess.TimeoutExpired:
             states = {field(read(status), "State")
                       for status in pathlib.Path(f"/proc/{self.pid}/task").glob("*/status")}
@@ -217,7 +225,7 @@ class Merge:
         if status in (1, 5) and re.search(allowed, output):
             return
         # A target may end in the middle of the merge. The end of its last thread takes a moment.
-        until = time.monotonic() + 2
+        until = time.monotonic() + SOON
         while not self.target.has_ended() and time.monotonic() < until:
             time.sleep(0.01)
         has_ended = self.target.has_ended() or "execute" in causes
@@ -239,8 +247,10 @@ class Run:
     adopts: bool = False
     activities: list = dataclasses.field(default_factory=list)
     # How long a merge takes, roughly.
-    usual: float = 0.3
+    usual: float = 0.3 * SLOWNESS
     merges: int = 0
+    # How many merges ended with each exit status.
+    statuses: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     # The kills, each as it stands in the results.
     kills: list = dataclasses.field(default_factory=list)
 
@@ -249,7 +259,8 @@ class Run:
 
     def options(self):
         """Returns random options of a merge."""
-        options = ["--apply", "--max-pause", self.random.choice(LONG_PAUSES if self.only_kills() else PAUSES)]
+        pause = self.random.choice(LONG_PAUSES_MS if self.only_kills() else PAUSES_MS) * PAUSE_SLOWNESS
+        options = ["--apply", "--max-pause", f"{pause}ms"]
         by = self.by or self.random.choice([None, None, "move", "copy"])
         options += ["--by", by] if by else []
         options += ["--copy", str(self.random.choice([10, 1000, 100000]))] if self.random.random() < 0.3 else []
@@ -290,11 +301,12 @@ class Run:
             if status == 0:
                 self.usual += (time.monotonic() - begun - self.usual) / 4
             second_status = second.wait() if second else 0
-            outputs = {mode: bully.communicate(timeout=60)[0] for mode, bully in bullies.items()}
+            outputs = {mode: bully.communicate(timeout=MERGE_TIMEOUT)[0] for mode, bully in bullies.items()}
         finally:
             for bully in bullies.values():
                 bully.kill()
         self.merges += 1
+        self.statuses[status] += 1
         for mode, output in outputs.items():
             if bullies[mode].returncode == 77:
                 raise Failure(f"{output.strip()} (bully {mode})")
@@ -322,7 +334,7 @@ class Run:
         """Checks the target after a merge."""
         changes_state = "stops" in target.activities
         if was_stopped and not changes_state and not target.has_ended():
-            until = time.monotonic() + 2
+            until = time.monotonic() + SOON
             while not target.is_stopped() and time.monotonic() < until and not target.has_ended():
                 time.sleep(0.005)
             if not target.is_stopped() and not target.has_ended():

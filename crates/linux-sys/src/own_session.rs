@@ -72,6 +72,18 @@ pub fn start_detached(body: impl FnOnce()) -> io::Result<()> {
     }
 }
 
+/// Opens `/dev/null` as standard error.
+pub fn leave_standard_error() {
+    // SAFETY: the path ends with a zero byte; standard error is not owned by any value.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        if null >= 0 {
+            libc::dup2(null, libc::STDERR_FILENO);
+            libc::close(null);
+        }
+    }
+}
+
 /// Closes all descriptors but standard error, and opens `/dev/null` as the other two.
 fn keep_standard_error() -> io::Result<()> {
     // SAFETY: the caller runs code that uses none of the descriptors that were open before; the

@@ -8,8 +8,6 @@
 pub const PRESENT: u64 = 1 << 63;
 /// The page is in swap, or is being swapped out.
 pub const SWAPPED: u64 = 1 << 62;
-/// The page-table entry is a guard marker.
-pub const GUARD: u64 = 1 << 58;
 /// The page is present, and no other page-table entry maps it.
 pub const EXCLUSIVE: u64 = 1 << 56;
 /// The page exists, in memory or in swap.

@@ -203,17 +203,6 @@ impl RepairError {
         }
     }
 
-    /// True if descriptors or memory ran out; either may become available again later.
-    pub fn is_passing(&self) -> bool {
-        let (RepairError::Maps { cause, .. } | RepairError::System { cause, .. }) = self else {
-            return false;
-        };
-        matches!(
-            cause.raw_os_error(),
-            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
-        )
-    }
-
     /// Converts an error from reading the list of mappings, usually because the process has ended.
     pub(crate) fn maps(pid: i32) -> impl Fn(io::Error) -> RepairError {
         move |cause| match cause.raw_os_error() {

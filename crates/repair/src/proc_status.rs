@@ -50,6 +50,11 @@ pub(super) fn thread_with_memory(pid: i32) -> i32 {
     others.into_iter().find(has_memory).unwrap_or(pid)
 }
 
+/// True if a thread of the process has memory.
+pub(super) fn has_memory(pid: i32) -> bool {
+    read_status(thread_with_memory(pid)).is_ok_and(|status| status.has_memory)
+}
+
 /// Returns the id of the process to which a thread belongs; the thread's id if it cannot be read.
 pub(super) fn process_of(tid: i32) -> i32 {
     let text = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
@@ -205,13 +210,20 @@ pub(super) fn inner_id(pid: i32) -> i32 {
 
 /// True if a userfaultfd of the process may handle faults in the kernel.
 pub(super) fn may_handle_kernel_faults(pid: i32) -> bool {
-    const CAP_SYS_PTRACE: u64 = 1 << 19;
     let everybody = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    everybody.is_ok_and(|text| text.trim() == "1") || has_capability(pid, CAP_SYS_PTRACE)
+}
+
+/// Bits of capabilities.
+pub(super) const CAP_SYS_PTRACE: u32 = 19;
+pub(super) const CAP_SYS_ADMIN: u32 = 21;
+
+/// True if a process has a capability in effect.
+pub(super) fn has_capability(pid: i32, bit: u32) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let rights = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    everybody.is_ok_and(|text| text.trim() == "1")
-        || rights.is_some_and(|rights| rights & CAP_SYS_PTRACE != 0)
+    rights.is_some_and(|rights| rights >> bit & 1 == 1)
 }
 
 /// True if an emptied mapping loses its anon_vma (Linux 5.13), without which it cannot be joined.

@@ -104,7 +104,7 @@ fn started<T: Send + 'static>(
     start()
 }
 
-/// Checks whether this process, and any program that it executes, can repair itself.
+/// Checks whether this process can repair itself.
 ///
 /// # Errors
 /// [`RepairError::Userfaultfd`], [`RepairError::TooOld`].

@@ -25,12 +25,13 @@ impl Backoff {
     /// before and after it.
     pub(super) fn learn(&mut self, (before, after): (u64, u64), begun: Instant) {
         let took = begun.elapsed();
-        // If the merge removed at least a tenth of the mappings, the keeper goes on at its pace.
+        // If the merge removed at least a tenth of the mappings, the process runs for as long as the
+        // merge took.
         self.wait = match after * 10 > before * 9 {
             true => (self.wait * 2)
                 .max(AGAIN)
                 .clamp(took * 10, LONGEST.max(took * 10)),
-            false => Duration::ZERO,
+            false => took,
         };
         self.until = Some(Instant::now() + self.wait);
         self.left = after;
@@ -46,7 +47,11 @@ mod tests {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
         assert!(backoff.allows(1000, now));
         backoff.learn((1000, 10), now);
-        assert!(backoff.allows(5, Instant::now()), "it helped");
+        assert!(
+            backoff.allows(5, Instant::now() + backoff.wait),
+            "it helped"
+        );
+        assert!(backoff.wait < AGAIN);
         backoff.learn((1000, 1000), now);
         let first = backoff.wait;
         assert!(first >= AGAIN && !backoff.allows(1125, Instant::now()));

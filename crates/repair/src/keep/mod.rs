@@ -29,7 +29,7 @@ use rustix::time::{ClockId, clock_gettime};
 use vmarea_linux_sys::own_session;
 
 use self::backoff::Backoff;
-use self::family::{Family, LOOKS};
+use self::family::{Family, Member, has_ended};
 use crate::proc_status;
 use crate::{Options, Remote, RepairError};
 
@@ -42,11 +42,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(200);
 /// Ratio of the counting interval to the time that counting takes.
 const COUNTING: u32 = 50;
-/// Number of merges in a row that fail for a cause that may pass, after which a process is given up.
+/// Number of merges in a row that fail for a cause that may pass, after which this is reported.
 const TRIES: u32 = 10;
+/// Number of looks without a process of the family after which the keeper ends: a process that is
+/// just executing a program is recognized a moment later.
+const LOOKS: u32 = 4;
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
-/// A process that is kept merged.
+/// How the merges of a process went.
 #[derive(Debug, Default)]
 struct Kept {
     backoff: Backoff,
@@ -64,6 +67,7 @@ struct Kept {
 pub fn start_keeper(threshold: u64, options: Options) -> Result<OsString, RepairError> {
     let program = std::process::id().cast_signed();
     Remote::new(program, options)?;
+    may_be_traced(program)?;
     let value = family::value();
     let family = Family::new(program, &value);
     let started = own_session::start_detached(|| keep(family, threshold, options));
@@ -71,24 +75,55 @@ pub fn start_keeper(threshold: u64, options: Options) -> Result<OsString, Repair
     Ok(value)
 }
 
+/// Checks whether another process, which is not an ancestor, may trace the program.
+///
+/// # Errors
+/// [`RepairError::Forbidden`], [`RepairError::Seccomp`].
+fn may_be_traced(program: i32) -> Result<(), RepairError> {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let may_trace = match scope.trim() {
+        "" | "0" => true,
+        "3" => false,
+        _ => proc_status::has_capability(program, proc_status::CAP_SYS_PTRACE),
+    };
+    if !may_trace {
+        return Err(RepairError::Forbidden(program));
+    }
+    let is_filtered = proc_status::read_status(program)?.seccomp;
+    match is_filtered && !proc_status::has_capability(program, proc_status::CAP_SYS_ADMIN) {
+        true => Err(RepairError::Seccomp(program)),
+        false => Ok(()),
+    }
+}
+
 fn keep(mut family: Family, threshold: u64, options: Options) {
-    let mut kept: BTreeMap<i32, Kept> = BTreeMap::new();
-    // A process that is just executing a program is recognized a moment later.
-    let mut empty = 0;
+    let mut kept: BTreeMap<Member, Kept> = BTreeMap::new();
+    let (mut empty, mut speaks) = (0, true);
     loop {
         let begun = processor_time();
         let members = family.members();
         empty = if members.is_empty() { empty + 1 } else { 0 };
-        if empty > LOOKS {
+        if empty == LOOKS {
             return;
         }
-        kept.retain(|pid, _| members.contains(pid));
+        if speaks && family.has_lost_program() {
+            // Whoever reads the program's output must not wait for a descendant.
+            own_session::leave_standard_error();
+            speaks = false;
+        }
+        kept.retain(|member, _| members.contains(member));
         // A process that cannot be read has ended, or belongs to another user.
-        let counted = members.iter().map(|&pid| (pid, count(pid).unwrap_or(0)));
+        let counted = members
+            .iter()
+            .map(|&member| (member, count(member.0).unwrap_or(0)));
         let counted: Vec<_> = counted.collect();
         let counting = processor_time().saturating_sub(begun);
-        for (pid, count) in counted.into_iter().filter(|(_, count)| *count > threshold) {
-            kept.entry(pid).or_default().merge(pid, count, options);
+        for (member, count) in counted.into_iter().filter(|(_, count)| *count > threshold) {
+            if !has_ended(member) {
+                kept.entry(member)
+                    .or_default()
+                    .merge(member.0, count, options);
+            }
         }
         let pause = (counting * COUNTING).clamp(SHORTEST, LONGEST);
         rest(pause, &members);
@@ -96,12 +131,12 @@ fn keep(mut family: Family, threshold: u64, options: Options) {
 }
 
 /// Sleeps for `time`, or until all `members` have ended.
-fn rest(time: Duration, members: &[i32]) {
+fn rest(time: Duration, members: &[Member]) {
     let until = Instant::now() + time;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         sleep(left.min(LOOK));
-        if left <= LOOK || members.iter().all(|&pid| proc_status::has_ended(pid, pid)) {
+        if left <= LOOK || members.iter().all(|&member| has_ended(member)) {
             return;
         }
     }
@@ -125,14 +160,15 @@ impl Kept {
                 self.in_vain = 0;
                 self.backoff.learn((report.before, report.after), begun);
             }
-            Err(RepairError::Ended(_) | RepairError::Replaced(_) | RepairError::NoProcess(_)) => {}
+            Err(RepairError::Ended(_) | RepairError::NoProcess(_)) => {}
+            Err(RepairError::Replaced(_)) => *self = Kept::default(),
             Err(error) => {
-                self.in_vain += 1;
+                self.in_vain = self.in_vain.saturating_add(1);
                 self.backoff.learn((count, count), begun);
                 let may_pass =
                     !error.is_permission() || matches!(error, RepairError::Traced { .. });
+                self.is_given_up = !may_pass;
                 if !may_pass || self.in_vain == TRIES {
-                    self.is_given_up = true;
                     complain(pid, &error);
                 }
             }
@@ -141,7 +177,8 @@ impl Kept {
 }
 
 fn count(pid: i32) -> io::Result<u64> {
-    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let tid = proc_status::thread_with_memory(pid);
+    let text = std::fs::read(format!("/proc/{tid}/maps"))?;
     Ok(text.iter().filter(|&&byte| byte == b'\n').count() as u64)
 }
 

@@ -32,7 +32,7 @@ fn shell(script: &str, variable: Option<&std::ffi::OsStr>) -> Ends {
 fn members(family: &mut Family, n: usize) -> Vec<i32> {
     let until = Instant::now() + LONG;
     loop {
-        let members = family.members();
+        let members: Vec<i32> = family.members().iter().map(|&(pid, _)| pid).collect();
         if members.len() == n || Instant::now() > until {
             return members;
         }
@@ -47,6 +47,7 @@ fn a_family_is_those_who_inherit_the_variable_even_from_a_parent_that_has_ended(
     let mut program = shell("read line", None);
     let mut family = Family::new(program.0.id().cast_signed(), &value);
     assert_eq!(members(&mut family, 1), [program.0.id().cast_signed()]);
+    assert!(!family.has_lost_program());
     let mut parent = shell("(exec sleep 100) & echo $! >&2; exit", Some(&value));
     let _stranger = shell("read line", Some(std::ffi::OsStr::new("1-1")));
     let _ = parent.0.wait();
@@ -59,6 +60,7 @@ fn a_family_is_those_who_inherit_the_variable_even_from_a_parent_that_has_ended(
     program.0.kill().expect("it runs");
     program.0.wait().expect("it was killed");
     assert_eq!(members(&mut family, 1), [orphan.as_raw_nonzero().get()]);
+    assert!(family.has_lost_program());
     rustix::process::kill_process(orphan, rustix::process::Signal::KILL).expect("it runs");
     assert!(members(&mut family, 0).is_empty());
 }

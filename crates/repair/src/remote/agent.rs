@@ -211,7 +211,7 @@ impl Stopped<'_> {
             crate::proc_status::ended_or(target.pid, RepairError::Forbidden(target.pid))
         })?;
         let sent = thread.send_to(target.stub());
-        sent.map_err(|_| RepairError::Ended(target.pid))?;
+        sent.map_err(|_| target.gone())?;
         // The kernel forgets a restartable sequence when the thread runs elsewhere.
         thread.registers = restored.registers;
         Ok(restored.selector)
@@ -232,7 +232,7 @@ impl Stopped<'_> {
         for (index, thread) in self.threads.iter_mut().enumerate() {
             if thread.can_run_stub() {
                 let sent = thread.send_to(scratch.place(index));
-                sent.map_err(|_| RepairError::Ended(target.pid))?;
+                sent.map_err(|_| target.gone())?;
             }
         }
         Ok(())
@@ -258,6 +258,14 @@ impl Stopped<'_> {
         program: &mut Program,
         at_call: Option<AtCall<'_>>,
     ) -> Result<(), RepairError> {
+        if self.threads.len() > scratch.places() {
+            // The program has started many threads since the places were made. The next attempt makes
+            // more.
+            return Err(RepairError::NoThread {
+                pid: self.target.pid,
+                cause: std::io::Error::from_raw_os_error(libc::EAGAIN),
+            });
+        }
         program.write(self.target, scratch)?;
         let tid = self.start_agent(scratch)?;
         let parked = self

@@ -37,13 +37,13 @@ impl PieceExecutor for RemoteExecutor<'_> {
         if let Err(refused) = choose(&self.0.target, self.0.way, piece.range, copies)? {
             return Ok(refused);
         }
-        self.0.make_places()?;
         let piece = &Piece {
             in_place: piece.in_place || self.0.in_place,
             ..piece.clone()
         };
         let mut tries = 1;
         let done = loop {
+            self.0.make_places()?;
             match join_stopped(self.0, piece, copies, None) {
                 // The kernel counts the threads of the piece before until it has removed them.
                 Err(RepairError::NoThread { .. }) if tries < THREAD_TRIES => {

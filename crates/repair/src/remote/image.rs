@@ -37,6 +37,13 @@ impl Image {
         image
     }
 
+    /// True if `now`, read later of the same process, is the same image. A program may have cleared
+    /// the random bytes meanwhile, as Go does when it starts.
+    pub(super) fn is_still(&self, now: &Image) -> bool {
+        let is_cleared = now.random == Some([0; 16]);
+        self.auxiliary == now.auxiliary && (self.random == now.random || is_cleared)
+    }
+
     /// Reads the image that process or thread `pid` has now.
     pub(super) fn now(pid: i32) -> Image {
         let memory = File::open(format!("/proc/{pid}/mem"));

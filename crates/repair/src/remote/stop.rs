@@ -195,7 +195,7 @@ impl Target {
             // The thread is seized now, but continues when this process ends, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        Err(proc_status::ended_or(self.pid, self.not_traceable()))
+        Err(proc_status::ended_or(self.pid, self.not_traceable(tid)))
     }
 
     /// Waits until a thread has stopped; false if it has ended.

@@ -111,9 +111,10 @@ impl Target {
         self.slack.start + mark::BYTES
     }
 
-    /// Returns why a thread of the process cannot be traced.
-    pub(super) fn not_traceable(&self) -> RepairError {
-        match read_status(self.pid).map_or(0, |status| status.tracer) {
+    /// Returns why a thread of the process cannot be traced. Another program may trace only some
+    /// threads, while this one traces others.
+    pub(super) fn not_traceable(&self, tid: i32) -> RepairError {
+        match read_status(tid).map_or(0, |status| status.tracer) {
             0 => RepairError::Forbidden(self.pid),
             tracer => traced(self.pid, tracer),
         }

@@ -8,22 +8,13 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use support::heap::{complaint, may_merge};
 use support::leash;
-use support::{Nobody, VMAREA};
+use support::{Nobody, VMAREA, target};
 
 /// Compiles the program that waits until its mappings are merged, as a static one: nothing can be
 /// loaded into it.
 fn program(folder: &Path) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = folder.join("target");
-    let mut compiler = Command::new("cc");
-    compiler
-        .args(["-O2", "-static", "-pthread", "-o"])
-        .arg(&program)
-        .arg("-I")
-        .arg(root.join("../repair-capi/tests/programs"))
-        .arg(root.join("tests/programs/target.c"));
-    let built = leash::output(&mut compiler).expect("a C compiler");
-    assert!(built.status.success(), "{built:?}");
+    target::compile(&program, &["-static"]);
     program
 }
 

@@ -29,6 +29,12 @@ impl Capability {
     }
 }
 
+/// Returns Yama's setting `kernel.yama.ptrace_scope`; empty if the kernel has no Yama.
+pub fn ptrace_scope() -> String {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.unwrap_or_default().trim().to_owned()
+}
+
 /// Returns advice for this process after an operation failed for lack of the `needed` capabilities.
 pub fn remedy(needed: &[Capability]) -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -225,8 +225,7 @@ impl RepairError {
 
 /// Returns what a process needs to trace another one here.
 fn why_forbidden() -> String {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    match scope.trim() {
+    match rights::ptrace_scope().as_str() {
         "3" => "kernel.yama.ptrace_scope is 3, with which nobody may trace until the next boot"
             .to_owned(),
         _ => format!(

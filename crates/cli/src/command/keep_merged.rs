@@ -4,7 +4,8 @@
 //! merging from outside (see `vmarea_repair::start_keeper`), and ends with the program and its
 //! descendants.
 
-use crate::exit::{Failure, Result, Status};
+use super::merge::failure;
+use crate::exit::Result;
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -24,13 +25,7 @@ pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Durat
         max_pause: Some(max_pause),
         ..Options::default()
     };
-    let value = vmarea_repair::start_keeper(threshold, options).map_err(|error| {
-        let status = match error.is_permission() {
-            true => Status::Permission,
-            false => Status::Error,
-        };
-        Failure::new(status, error)
-    })?;
+    let value = vmarea_repair::start_keeper(threshold, options).map_err(failure)?;
     let failed = Command::new(program)
         .args(arguments)
         .env(KEEP_VARIABLE, value)

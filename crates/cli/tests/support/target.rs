@@ -9,21 +9,27 @@ use std::sync::OnceLock;
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         // Each test program compiles its own, because they run at the same time.
         let name = concat!(env!("CARGO_CRATE_NAME"), "-target");
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let mut compiler = Command::new("cc");
-        compiler
-            .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
-            .arg(&program)
-            .arg("-I")
-            .arg(root.join("../repair-capi/tests/programs"))
-            .arg(root.join("tests/programs/target.c"));
-        let built = leash::output(&mut compiler).expect("a C compiler");
-        assert!(built.status.success(), "{built:?}");
+        compile(&program, &["-Wall", "-Werror"]);
         program
     })
+}
+
+/// Compiles the program with further options.
+pub fn compile(program: &Path, options: &[&str]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-O2", "-pthread", "-o"])
+        .arg(program)
+        .args(options)
+        .arg("-I")
+        .arg(root.join("../repair-capi/tests/programs"))
+        .arg(root.join("tests/programs/target.c"));
+    let built = leash::output(&mut compiler).expect("a C compiler");
+    assert!(built.status.success(), "{built:?}");
 }
 
 /// The program in one of its scenarios.

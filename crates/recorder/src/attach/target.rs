@@ -63,9 +63,9 @@ pub(super) fn check_untraced(pid: i32) -> Result<(), RecordError> {
 
 /// Returns the error for a process that this process is not permitted to trace.
 pub(super) fn forbidden(pid: i32) -> RecordError {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = rights::ptrace_scope();
     let advice = rights::remedy(&[Capability::SysPtrace]);
-    let remedy = match scope.trim() {
+    let remedy = match scope.as_str() {
         "" | "0" => advice,
         scope => format!("{advice}; kernel.yama.ptrace_scope is {scope}"),
     };

@@ -259,13 +259,13 @@ fn run_swap(swap: &mut Call, piece: VmRange) {
 /// released between moves, the watcher would wake up for each thread that waits for a page.
 struct Turn<'a> {
     shared: &'a Shared,
-    _locked: Option<Locked<'a>>,
+    locked: Option<Locked<'a>>,
 }
 
 impl<'a> Turn<'a> {
     fn take(shared: &'a Shared) -> Turn<'a> {
-        let _locked = Some(shared.lock());
-        Turn { shared, _locked }
+        let locked = Some(shared.lock());
+        Turn { shared, locked }
     }
 
     /// Repeats `step` while it returns `EAGAIN`, at most [`MOST_ATTEMPTS`] times. The lock is
@@ -276,9 +276,9 @@ impl<'a> Turn<'a> {
             if errno != libc::EAGAIN {
                 return errno;
             }
-            self._locked = None;
+            drop(self.locked.take());
             own_process::rest(round);
-            self._locked = Some(self.shared.lock());
+            self.locked = Some(self.shared.lock());
         }
         libc::EAGAIN
     }

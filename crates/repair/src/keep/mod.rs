@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vmarea_linux_sys::own_session;
+use vmarea_process::rights;
 
 use self::backoff::Backoff;
 use self::family::{Family, Member, has_ended};
@@ -80,8 +81,7 @@ pub fn start_keeper(threshold: u64, options: Options) -> Result<OsString, Repair
 /// # Errors
 /// [`RepairError::Forbidden`], [`RepairError::Seccomp`].
 fn may_be_traced(program: i32) -> Result<(), RepairError> {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let may_trace = match scope.trim() {
+    let may_trace = match rights::ptrace_scope().as_str() {
         "" | "0" => true,
         "3" => false,
         _ => proc_status::has_capability(program, proc_status::CAP_SYS_PTRACE),
@@ -107,7 +107,7 @@ fn keep(mut family: Family, threshold: u64, options: Options) {
             return;
         }
         if speaks && family.has_lost_program() {
-            // Whoever reads the program's output must not wait for a descendant.
+            // A descendant must not keep the reader of the program's output waiting.
             own_session::leave_standard_error();
             speaks = false;
         }

@@ -190,12 +190,12 @@ impl Program {
             ));
         }
         if !header.is_joined() {
-            if header.join_error == 0 && header.reader == -i64::from(libc::EAGAIN) {
-                let cause = std::io::Error::from_raw_os_error(libc::EAGAIN);
-                let pid = target.pid;
-                return Err(RepairError::NoThread { pid, cause });
-            }
             let cause = match header.join_error {
+                0 if header.reader == -i64::from(libc::EAGAIN) => {
+                    let cause = std::io::Error::from_raw_os_error(libc::EAGAIN);
+                    let pid = target.pid;
+                    return Err(RepairError::NoThread { pid, cause });
+                }
                 0 => header.reader,
                 errno => errno,
             };

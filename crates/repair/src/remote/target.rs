@@ -161,8 +161,8 @@ impl Target {
     /// [`RepairError::Ended`], [`RepairError::Replaced`], [`RepairError::SharedMemory`].
     pub(super) fn is_same(&self, tid: i32) -> Result<(), RepairError> {
         match Image::now(tid) {
-            now if self.image.is_still(&now) && now != Image::default() => {}
             now if now == Image::default() => return Err(RepairError::Ended(self.pid)),
+            now if self.image.is_still(&now) => {}
             _ => return Err(RepairError::Replaced(self.pid)),
         }
         let last = proc_status::last_process();

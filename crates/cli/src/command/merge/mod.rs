@@ -383,7 +383,7 @@ fn fix(text: &str) -> anyhow::Result<Fix> {
     found.ok_or_else(|| anyhow!("one of guards, flags, empties, priming is needed"))
 }
 
-fn failure(error: RepairError) -> Failure {
+pub(super) fn failure(error: RepairError) -> Failure {
     let status = match &error {
         error if error.is_permission() => Status::Permission,
         RepairError::NoMemory(_) => Status::NothingToDo,

@@ -203,10 +203,12 @@ impl<E: PieceExecutor> Driver<'_, E> {
         match done.refused {
             Some((reason, _)) => {
                 report.kept.add(reason);
-                self.pace.refused(piece.parts.len(), bytes, done.work);
+                let pace = &mut self.pace;
+                pace.refused(piece.parts.len(), bytes, done.work, done.pause);
             }
             None => {
-                self.pace.took(piece.parts.len(), bytes, done.work);
+                let pace = &mut self.pace;
+                pace.took(piece.parts.len(), bytes, done.work, done.pause);
                 self.shared_in_turn = 0;
                 report.pieces += 1;
                 report.bytes += bytes;

@@ -2,7 +2,9 @@
 //!
 //! The cost of a piece grows with the number of its mappings and of its resident pages, by factors
 //! that depend on the machine and its load. The first pieces are therefore small, and the measured
-//! time of each piece corrects the estimate.
+//! time of each piece corrects the estimate. What a pause takes besides, mostly to stop and resume
+//! threads, is estimated by its average and its deviation, as round-trip times of networks are
+//! (RFC 6298): on a quiet machine nearly the whole pause is used, and on a busy one half of it.
 
 use std::time::Duration;
 
@@ -17,9 +19,16 @@ const MOVED_NS: f64 = 160.0;
 const COPIED_NS: f64 = 2_400.0;
 /// Estimated nanoseconds for the work on a piece, independent of its size.
 const PIECE_NS: f64 = 60_000.0;
-/// Fraction of the allowed pause that a piece is planned to take. The rest is a reserve, because
-/// other programs also use the processors.
+/// Fraction of the time left that changes are planned to take. The rest is a reserve, because other
+/// programs also use the processors.
 const SHARE: f64 = 0.5;
+/// Fraction of the allowed pause that a piece is planned to take with all that belongs to it.
+const PLANNED: f64 = 0.9;
+/// Least fraction of the allowed pause that a piece is planned to take. If stopping alone takes as
+/// long, smaller pieces would only need more stops.
+const LEAST_SHARE: f64 = 0.25;
+/// Number of deviations from the average for which a pause has a reserve.
+const DEVIATIONS: f64 = 4.0;
 /// Initial factor by which the estimated cost of a piece is multiplied.
 const FIRST_FACTOR: f64 = 3.0;
 /// Initial factor if shared pages may be copied. Each of them is copied by a call of its own, which
@@ -51,7 +60,36 @@ pub(super) struct Pace {
     page_ns: f64,
     factor: f64,
     base_ns: f64,
+    /// What pauses take besides the planned work.
+    besides: Spread,
     change_ns: f64,
+}
+
+/// Running average of a time, and of how far single times are from it.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    mean_ns: f64,
+    deviation_ns: f64,
+}
+
+impl Spread {
+    fn first(ns: f64) -> Spread {
+        Spread {
+            mean_ns: ns,
+            deviation_ns: ns / 4.0,
+        }
+    }
+
+    fn seen(&mut self, ns: f64) {
+        let error = ns - self.mean_ns;
+        self.mean_ns += error / 8.0;
+        self.deviation_ns += (error.abs() - self.deviation_ns) / 4.0;
+    }
+
+    /// Returns a time that is rarely exceeded.
+    fn most_ns(&self) -> f64 {
+        self.mean_ns + DEVIATIONS * self.deviation_ns
+    }
 }
 
 impl Pace {
@@ -73,6 +111,7 @@ impl Pace {
                 _ => FIRST_FACTOR_SHARED,
             },
             base_ns: PIECE_NS,
+            besides: Spread::first(PIECE_NS),
             change_ns: CHANGE_NS,
         }
     }
@@ -80,6 +119,7 @@ impl Pace {
     /// Records the measured fixed cost of a piece, which does not depend on its size.
     pub(super) fn set_base(&mut self, base: Duration) {
         self.base_ns = base.as_nanos() as f64;
+        self.besides = Spread::first(self.base_ns);
     }
 
     /// Checks whether the smallest piece fits into the allowed pause, and whether enough of the pause
@@ -135,8 +175,9 @@ impl Pace {
         let Some(bound) = self.bound else {
             return self.most;
         };
-        let left = (bound.as_nanos() as f64 - self.base_ns) * SHARE;
-        let left = left.max(PART_NS) / self.factor;
+        let bound = bound.as_nanos() as f64;
+        let left = bound * PLANNED - self.besides.most_ns();
+        let left = left.max(bound * LEAST_SHARE) / self.factor;
         Limits {
             parts: self.most.parts,
             bytes: ((left / self.page_ns) as u64 * PAGE).clamp(PAGE, self.most.bytes),
@@ -144,18 +185,24 @@ impl Pace {
         }
     }
 
-    /// Records the time that was spent on a piece before it was refused. A part of the piece's cost
-    /// shows only that the pieces are too large.
-    pub(super) fn refused(&mut self, parts: usize, bytes: u64, work: Duration) {
+    /// Records the times of a piece that was refused. A part of the piece's cost shows only that the
+    /// pieces are too large.
+    pub(super) fn refused(&mut self, parts: usize, bytes: u64, work: Duration, pause: Duration) {
         if self.is_too_long(work) {
-            self.took(parts, bytes, work);
+            self.took(parts, bytes, work, pause);
         }
     }
 
-    /// Records the time that the work on a piece took. The time for stopping the threads is not part
-    /// of it: that time depends on how busy the processors are, not on the size of the piece.
-    pub(super) fn took(&mut self, parts: usize, bytes: u64, work: Duration) {
+    /// Records how long a piece took: the pause, and the work alone, which does not depend on how
+    /// many threads are stopped and on how busy the processors are.
+    pub(super) fn took(&mut self, parts: usize, bytes: u64, work: Duration, pause: Duration) {
         let planned = parts as f64 * PART_NS + (bytes / PAGE) as f64 * self.page_ns;
+        if let Some(bound) = self.bound {
+            // The longest pauses of a busy machine say nothing about the next ones.
+            let besides = pause.as_nanos() as f64 - self.factor * planned;
+            self.besides
+                .seen(besides.clamp(0.0, bound.as_nanos() as f64));
+        }
         let seen = (work.as_nanos() as f64 - PIECE_NS).max(0.0) / planned;
         let seen = seen.clamp(LEAST, RISE * self.factor);
         // The size of pieces shrinks immediately and grows slowly.
@@ -176,6 +223,11 @@ mod tests {
         bytes: 1 << 28,
         part_bytes: 0,
     };
+
+    /// A piece that takes as long as its pause.
+    fn took(pace: &mut Pace, parts: usize, bytes: u64, time: Duration) {
+        pace.took(parts, bytes, time, time);
+    }
 
     #[test]
     fn a_stop_that_is_too_long_by_itself_is_used_for_as_long_again() {
@@ -208,12 +260,12 @@ mod tests {
     fn pieces_shrink_when_they_take_long_and_grow_again() {
         let mut pace = Pace::new(Some(Duration::from_millis(5)), MOST, Way::Move, 0);
         let first = pace.limits();
-        pace.took(1, first.bytes, Duration::from_millis(50));
+        took(&mut pace, 1, first.bytes, Duration::from_millis(50));
         let careful = pace.limits();
         assert!(careful.bytes < first.bytes);
         for _ in 0..50 {
             let limits = pace.limits();
-            pace.took(1, limits.bytes, Duration::from_micros(200));
+            took(&mut pace, 1, limits.bytes, Duration::from_micros(200));
         }
         assert!(pace.limits().bytes > first.bytes);
     }
@@ -229,7 +281,12 @@ mod tests {
         let mut long = 0;
         while part_time * parts(pace.limits()) > BOUND {
             let parts = parts(pace.limits());
-            pace.took(parts as usize, u64::from(parts) * PAGE, part_time * parts);
+            took(
+                &mut pace,
+                parts as usize,
+                u64::from(parts) * PAGE,
+                part_time * parts,
+            );
             long += 1;
             assert!(long < 4, "{parts} parts");
         }
@@ -239,10 +296,51 @@ mod tests {
         assert!(part_time * first <= BOUND, "{first} parts");
     }
 
+    /// Simulates pieces whose work takes 4 us a page, on a machine that adds `besides` to each pause.
+    /// Returns the average part of the bound that is used for work, and the part of long pauses.
+    fn simulated(mut besides: impl FnMut(u32) -> Duration) -> (f64, f64) {
+        const PIECES: u32 = 2_000;
+        let bound = Duration::from_millis(5);
+        let mut pace = Pace::new(Some(bound), MOST, Way::Move, 0);
+        pace.set_base(besides(0));
+        let (mut used, mut long) = (Duration::ZERO, 0);
+        for n in 0..PIECES {
+            let pages = (pace.limits().bytes / (PAGE + pace.limits().part_bytes) + 1) as u32;
+            let work = Duration::from_micros(4) * pages;
+            let pause = work + besides(n);
+            pace.took(pages as usize, u64::from(pages) * PAGE, work, pause);
+            used += work;
+            long += u32::from(pace.is_too_long(pause));
+        }
+        let part = |n: f64| n / f64::from(PIECES);
+        (part(used.div_duration_f64(bound)), part(long.into()))
+    }
+
+    #[test]
+    fn a_steady_machine_is_used_well_and_an_unsteady_one_with_care() {
+        let us = |us: u32| Duration::from_micros(us.into());
+        let (used, long) = simulated(|n| us(1_000 + n % 7 * 20));
+        assert!(used > 0.6, "{used}");
+        assert!(long < 0.01, "{long}");
+        let (used, long) = simulated(|n| us(1_000 + n * 7_919 % 1_500));
+        assert!(used > 0.25, "{used}");
+        assert!(long < 0.05, "{long}");
+        // Every hundredth pause is ten times as long as permitted; the others are not worse for it.
+        let (used, long) = simulated(|n| us(if n % 100 == 99 { 50_000 } else { 1_000 }));
+        assert!(used > 0.5, "{used}");
+        assert!(long < 0.03, "{long}");
+    }
+
+    #[test]
+    fn a_machine_that_stops_slowly_is_not_stopped_for_nothing() {
+        let (used, _) = simulated(|_| Duration::from_millis(20));
+        assert!(used > 0.1, "{used}");
+    }
+
     #[test]
     fn without_a_bound_pieces_are_as_large_as_they_may_be() {
         let mut pace = Pace::new(None, MOST, Way::Move, 0);
-        pace.took(1, PAGE, Duration::from_secs(1));
+        took(&mut pace, 1, PAGE, Duration::from_secs(1));
         assert_eq!(pace.limits(), MOST);
         assert!(pace.check().is_ok());
     }

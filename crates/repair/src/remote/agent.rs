@@ -246,7 +246,8 @@ impl Stopped<'_> {
         away.try_for_each(|thread| thread.bring_back().map_err(ended))
     }
 
-    /// Runs `program` in a new agent to its end, and reads what it has noted.
+    /// Runs `program` in a new agent to its end. What it has noted remains in the table, also after the
+    /// process has been let go ([`Program::read`]).
     ///
     /// # Errors
     /// [`RepairError::NoThread`], [`RepairError::Ended`], [`RepairError::System`]; nothing has
@@ -277,8 +278,7 @@ impl Stopped<'_> {
         }
         done?;
         self.unpark()?;
-        parked?;
-        program.read(self.target, scratch)
+        parked
     }
 
     /// Waits until the agent and its reader have done everything. A signal that stops the process does

@@ -132,14 +132,18 @@ pub(super) fn join_stopped(
     };
     let mut program = Program::of_piece(piece, scratch, &pages);
     stopped.run(scratch, &mut program, at_call)?;
-    if let Some(range) = program.not_unmapped() {
-        unmap(&mut stopped, range)?;
-    }
     stopped.let_go();
+    let pause = begun.elapsed();
+    drop(stopped);
+    // The agent's end holds up whoever reads the memory of the process.
+    program.read(target, scratch)?;
+    if let Some(range) = program.not_unmapped() {
+        unmap(&mut stop_patiently(target)?, range)?;
+    }
     let done = Done {
         copied,
         shared,
-        pause: begun.elapsed(),
+        pause,
         work: program.time(),
         ..Done::default()
     };

@@ -163,6 +163,7 @@ fn make_steps(
     let calls = steps.iter().flat_map(|step| calls_of(step)).collect();
     let mut program = Program::of_calls(calls);
     stopped.run(scratch, &mut program, None)?;
+    program.read(target, scratch)?;
     let (mut rest, mut succeeded) = (program.calls(), 0);
     for step in steps {
         let (calls, others) = rest.split_at(step.calls.len());

@@ -108,7 +108,7 @@ impl Session {
     /// whose stops are long, because it has thousands of threads, is stopped only twice.
     fn stop_time(&mut self) -> Result<Duration, RepairError> {
         const TRIES: usize = 5;
-        const MOST: Duration = Duration::from_millis(50);
+        const MOST: Duration = Duration::from_millis(200);
         let (mut best, mut all) = (Duration::MAX, Duration::ZERO);
         for tried in 0..TRIES {
             if tried >= 2 && all > MOST {
@@ -133,6 +133,7 @@ impl Session {
         stopped.run(&self.scratch, &mut program, None)?;
         stopped.let_go();
         let time = begun.elapsed();
+        program.read(&self.target, &self.scratch)?;
         program.outcome(&self.target).map(|_| time)
     }
 

@@ -93,6 +93,15 @@ fn the_flags_are_read_where_nobody_promises_them() {
 }
 
 #[test]
+fn the_first_thread_has_exited() {
+    if may_repair() {
+        for flags in ["0", "1"] {
+            assert_eq!(heap(&["alone", "3000", "0", "1", flags])["after"], 1.0);
+        }
+    }
+}
+
+#[test]
 fn a_heap_of_many_regions_becomes_few_mappings() {
     if may_repair() {
         let told = heap(&["regions", "256", "1024", "1"]);

@@ -46,7 +46,7 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// Opens `smaps` of process `pid` (a number, or `self`).
+    /// Opens `smaps` of process `pid` (a number, or `thread-self`).
     ///
     /// # Errors
     /// Errors from opening `smaps`.
@@ -165,7 +165,7 @@ mod tests {
             VmFlags::READ | VmFlags::WRITE,
             VmFlags::READ | VmFlags::WRITE | VmFlags::DONTCOPY,
         );
-        let mut attributes = Attributes::open("self").unwrap();
+        let mut attributes = Attributes::open("thread-self").unwrap();
         // A piece may be retried without its end.
         for (first, last) in [(0, 60), (0, 20), (20, 100), (150, PAGES)] {
             let changed = attributes.changed(&piece(first, last, plain)).unwrap();

@@ -42,6 +42,29 @@ static int scenario_pages(char **v) {
     return show(r, lost);
 }
 
+/* The first thread's list of mappings is empty, or cannot be opened, when it has exited. */
+static int first_thread_runs(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int c = maps ? fgetc(maps) : EOF;
+    if (maps)
+        fclose(maps);
+    return c != EOF;
+}
+
+static void *pages_aside(void *v) {
+    while (first_thread_runs())
+        sched_yield();
+    exit(scenario_pages(v));
+}
+
+/* alone PAGES PAUSE_US WRITERS FLAGS: like pages, after the first thread of the process has exited */
+static int scenario_alone(char **v) {
+    pthread_t thread;
+    pthread_create(&thread, 0, pages_aside, v);
+    syscall(SYS_exit, 0);
+    return 0;
+}
+
 /* rounds ROUNDS PAGES WRITERS FLAGS: ROUNDS merges of ranges that writers write to */
 static int scenario_rounds(char **v) {
     long rounds = atol(v[0]), lost = 0, wrong = 0, after = 0;
@@ -185,6 +208,7 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 3, scenario_ends},    {"mappers", 3, scenario_mappers},
+        {"alone", 4, scenario_alone},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

@@ -69,11 +69,11 @@ impl InProcess {
     /// Begins a pass over the address space. The pieces of a pass must be in ascending order.
     ///
     /// # Errors
-    /// Errors from opening `/proc/self/smaps`.
+    /// Errors from opening `smaps`.
     pub(super) fn begin_pass(&mut self, madvise_flags: MadviseFlags) -> io::Result<()> {
         self.attributes = match madvise_flags {
             MadviseFlags::Unset => None,
-            MadviseFlags::Read => Some(Attributes::open("self")?),
+            MadviseFlags::Read => Some(Attributes::open("thread-self")?),
         };
         Ok(())
     }
@@ -99,7 +99,7 @@ impl InProcess {
     fn changed(&mut self, piece: &Piece) -> Result<Option<u64>, RepairError> {
         let attributes = self.attributes.as_mut();
         let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
-        changed.map_err(RepairError::system("reading /proc/self/smaps"))
+        changed.map_err(RepairError::system("reading /proc/thread-self/smaps"))
     }
 
     /// Fills the table with the calls for a piece. Returns the number of these calls, and how many

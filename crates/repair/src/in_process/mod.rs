@@ -161,13 +161,9 @@ impl Merger {
             return Err(RepairError::BadRange(range.start, range.end));
         }
         let begun = Instant::now();
-        let pid = std::process::id() as i32;
+        let pid = std::process::id().cast_signed();
         let failed = |cause| RepairError::Maps { pid, cause };
-        let mappings = match self.options.madvise_flags {
-            MadviseFlags::Unset => Mappings::without_advice(pid),
-            MadviseFlags::Read => Mappings::read(pid, self.kernel.as_ref(), Smaps::WithoutView),
-        };
-        let mappings = mappings.map_err(failed)?.list;
+        let mappings = self.mappings().map_err(failed)?.list;
         let [stack, local] = own_process::places();
         // The caller may have stored the merger in memory that it merges.
         let first = ptr::from_ref(self) as u64;
@@ -199,8 +195,22 @@ impl Merger {
             &mut |_| ControlFlow::Continue(()),
         )?;
         report.forks = self.executor.forks() - forks_before;
-        report.after = count_mappings(pid, &range).map_err(failed)?;
+        report.after = count_mappings(own_process::thread_id(), &range).map_err(failed)?;
         report.total = begun.elapsed();
         Ok(report)
+    }
+
+    /// Reads the mappings of this process. If its first thread has exited, only the directories of
+    /// its other threads in `/proc` show them, and the kernel view shows nothing.
+    fn mappings(&self) -> io::Result<Mappings> {
+        let thread = own_process::thread_id();
+        if self.options.madvise_flags == MadviseFlags::Unset {
+            return Mappings::without_advice(thread);
+        }
+        let pid = std::process::id().cast_signed();
+        let read = |kernel| Mappings::read(pid, Some(kernel), Smaps::WithoutView).ok();
+        let seen = self.kernel.as_ref().and_then(read);
+        let seen = seen.filter(|mappings| !mappings.list.is_empty());
+        seen.map_or_else(|| Mappings::read(thread, None, Smaps::WithoutView), Ok)
     }
 }

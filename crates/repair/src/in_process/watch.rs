@@ -46,9 +46,10 @@ impl Watcher {
     /// dropped.
     ///
     /// # Errors
-    /// Errors from starting a thread and from opening `/proc/self/pagemap`.
+    /// Errors from starting a thread and from opening the pagemap.
     pub(super) fn start(home: i32) -> io::Result<Watcher> {
-        let pagemap = File::open("/proc/self/pagemap")?;
+        // `/proc/self` shows no memory if the first thread of the process has exited.
+        let pagemap = File::open("/proc/thread-self/pagemap")?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let mut watcher = Watcher {
             shared: Arena::new(1)?,

@@ -24,8 +24,9 @@ from hazards_results import record, summarize
 STOPPED = "stop"
 MODES = ["stop", "storm", "terminal", "continue", "memory", "attach", "dump", *KILLS, "interrupt", "freeze", "shrink",
          "second"]
-# Modes after which epoll_wait may fail with EINTR.
+# Modes after which epoll_wait may fail with EINTR, and those after which all calls may that only a handler interrupts.
 STOPPING = {"stop", "storm", "terminal", "attach", "freeze", "kill-tracer", "kill-both"}
+LOSING = {"kill-tracer", "kill-both"}
 # Activities with which a merge may be refused, and the messages of these refusals.
 REFUSALS = {
     "fork": "shares its memory|does not stop",
@@ -118,13 +119,13 @@ def children(pid):
 class Target:
     """A running target."""
 
-    def __init__(self, room, activities, seed, seconds, strict, adopts):
+    def __init__(self, room, activities, seed, seconds, strict, adopts, loses_tracer):
         self.activities = activities
         self.seconds = seconds
         self.board_path = room / f"board-{seed}-{time.monotonic_ns()}"
         self.output_path = room / "target.out"
         command = [room / "target", self.board_path, room, str(seed), str(seconds)]
-        command += ["--strict"] * strict + ["--adopt"] * adopts + activities
+        command += ["--strict"] * strict + ["--adopt"] * adopts + ["--loses-tracer"] * loses_tracer + activities
         self.started = time.monotonic()
         with open(self.output_path, "wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=in_own_group)
@@ -361,7 +362,7 @@ def merge_target(run, activities, seconds, most, load=0):
     target = None
     try:
         strict = not set(run.bully) & STOPPING and not run.adopts
-        target = Target(run.room, activities, run.seed, seconds, strict, run.adopts)
+        target = Target(run.room, activities, run.seed, seconds, strict, run.adopts, bool(set(run.bully) & LOSING))
         run.activities = target.activities
         while not target.is_ending() and run.merges < most:
             run.merge(target)

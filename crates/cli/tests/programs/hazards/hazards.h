@@ -72,6 +72,8 @@ extern struct options {
     bool is_strict;
     /* Descriptors that are not its own are no failure. */
     bool adopts;
+    /* The tracer of a merge is killed: calls that only a handler may interrupt return EINTR then. */
+    bool loses_tracer;
     bool leader_exits, locks_future, executes, has_another_thread;
     char *folder;
 } options;

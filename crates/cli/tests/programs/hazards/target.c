@@ -1,11 +1,12 @@
 /* A program that does at random, in many threads, what a merge of its mappings could disturb, and checks itself.
  * Prints `ready PID ACTIVITY...`, and at the end `done` and what was done. A failed check prints one line that begins with
  * BROKEN, and ends the program with status 77.
- * usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] ACTIVITY...
+ * usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] ACTIVITY...
  *   BOARD     a file through which other processes watch it (board.h)
  *   FOLDER    a folder for its files
  *   --strict  nobody but the merge stops the process
  *   --adopt   descriptors that are not its own are no failure
+ *   --loses-tracer   tracers of merges are killed
  *   ACTIVITY  the name of one of the activities below, `all`, or `random` for a selection by the seed. The first
  *             one with threads runs in the main thread. */
 #define _GNU_SOURCE
@@ -252,7 +253,7 @@ static void open_board(const char *path)
 static void read_arguments(int count, char **all)
 {
     if (count < 6) {
-        fprintf(stderr, "usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] ACTIVITY...\n");
+        fprintf(stderr, "usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] ACTIVITY...\n");
         exit(2);
     }
     arguments = all;
@@ -266,6 +267,8 @@ static void read_arguments(int count, char **all)
             options.is_strict = true;
         else if (strcmp(all[i], "--adopt") == 0)
             options.adopts = true;
+        else if (strcmp(all[i], "--loses-tracer") == 0)
+            options.loses_tracer = true;
         else
             choose(all[i], &random);
     }

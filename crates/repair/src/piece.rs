@@ -246,6 +246,11 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     .map(|(_, advice)| advice)
 }
 
+/// Returns the call that discards the pages of a range.
+pub(super) fn discard(range: VmRange) -> Call {
+    advise(range, libc::MADV_DONTNEED)
+}
+
 /// Returns the call that copies a page if it is shared, without changing its contents.
 ///
 /// The call has the same effect as a write. A page that is no longer mapped by another process is

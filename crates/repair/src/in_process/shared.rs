@@ -172,7 +172,14 @@ impl Shared {
     /// Calls `each` with the byte offset and length of each run of filled pages in the temporary
     /// range. Stops as soon as `each` returns false.
     pub(super) fn pages_out(&self, each: &mut dyn FnMut(u64, u64) -> bool) {
-        let (base, end) = (self.temporary(), self.piece().len_bytes());
+        let site = self.site.get();
+        self.filled(site.room.temporary(site.piece), each);
+    }
+
+    /// Calls `each` with the byte offset and length of each run of filled pages in `range`. Stops as
+    /// soon as `each` returns false.
+    pub(super) fn filled(&self, range: VmRange, each: &mut dyn FnMut(u64, u64) -> bool) {
+        let (base, end) = (range.start, range.len_bytes());
         let mut words = [0u64; 256];
         let mut at = 0;
         while at < end {

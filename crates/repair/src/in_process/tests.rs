@@ -2,7 +2,9 @@
 //!
 //! After each failure, the process must continue with correct memory contents.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use vmarea_linux_sys::child::{self, Child};
 use vmarea_linux_sys::own_process;
 use vmarea_linux_sys::test_memory::Pieces;
 use vmarea_linux_sys::uffd::{self, Event, Uffd};
+use vmarea_merge::types::VmRange;
 
 const PAGES: u64 = 14;
 /// Errnos that the kernel returns if it is busy or out of memory.
@@ -227,6 +230,47 @@ fn see_a_child_end() -> i32 {
 #[test]
 fn the_end_of_a_child_is_no_lack_of_memory() {
     all_is_well(see_a_child_end);
+}
+
+/// Merges while the fresh mapping is read all the time, as another process would read it.
+/// Returns 0 if no page is lost.
+fn read_what_is_fresh() -> i32 {
+    const MERGES: u32 = 4_000;
+    let mut merger = Merger::new(Options {
+        madvise_flags: MadviseFlags::Unset,
+        ..Options::default()
+    })
+    .expect("it can be repaired");
+    let memory = File::open("/proc/self/mem").expect("memory");
+    let (at, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let wrong: u64 = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(SeqCst) {
+                for page in 0..PAGES {
+                    let _ = memory.read_at(&mut [0; 8], at.load(SeqCst) + page * PAGE);
+                }
+            }
+        });
+        let merges = (0..MERGES).map(|_| {
+            let pieces = Pieces::new(PAGES);
+            let range = pieces.range();
+            let room = merger.executor.room().expect("a scratch area");
+            let fresh = room.fresh(VmRange::new(range.start, range.end));
+            at.store(fresh.start, SeqCst);
+            merger.merge(range).expect("it can be merged");
+            let is_wrong = |page: &u64| !Pieces::is_hole(*page) && pieces.read(*page, 0) != *page;
+            (0..PAGES).filter(is_wrong).count() as u64
+        });
+        let wrong = merges.sum();
+        stop.store(true, SeqCst);
+        wrong
+    });
+    i32::from(wrong > 0)
+}
+
+#[test]
+fn a_fresh_mapping_that_was_read_too_early_takes_all_pages() {
+    all_is_well(read_what_is_fresh);
 }
 
 /// Closes this process's userfaultfds while a page is being moved; returns false if none is open.

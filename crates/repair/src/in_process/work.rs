@@ -131,6 +131,9 @@ impl Work<'_> {
                 return Err((self.reason(&call, errno, start), start));
             }
         }
+        if !self.empty_fresh() {
+            return Err((KeptReason::Changed, self.site.piece.start));
+        }
         let mut turn = Turn::take(self.shared);
         (first..before).try_for_each(|n| match self.move_out(n, &mut turn) {
             0 => Ok(()),
@@ -140,6 +143,27 @@ impl Work<'_> {
                 Err((self.reason(call, errno, place), place))
             }
         })
+    }
+
+    /// Discards what the fresh mapping contains: another process may have read the mapping
+    /// (`/proc/PID/mem`) before it was watched, and so filled it with pages of zeros, to which no
+    /// page could be moved back. Returns false if they are still there.
+    fn empty_fresh(&self) -> bool {
+        let fresh = self.site.room.fresh(self.site.piece);
+        let is_empty = || {
+            let mut is_empty = true;
+            self.shared.filled(fresh, &mut |_, _| {
+                is_empty = false;
+                false
+            });
+            is_empty
+        };
+        if is_empty() {
+            return true;
+        }
+        // The watcher reads the event that this call raises.
+        calls::run(&mut piece::discard(fresh));
+        is_empty()
     }
 
     /// Executes one move, after making its pages exclusive to the process if necessary.

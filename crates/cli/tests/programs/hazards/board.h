@@ -9,6 +9,7 @@
 #define SLOTS 2048
 /* Writers of other processes: a child of the target, and the bully. Each has its own word in each page. */
 #define WRITERS 2
+#define ERRNOS 134
 
 /* A page of the target that other processes read and write. */
 struct slot {
@@ -21,6 +22,10 @@ struct slot {
 struct board {
     /* The script reads these words by position. */
     _Atomic uint64_t magic, ready, beats, made, failed, over;
+    /* Calls of vmarea_merge_range that joined something, that found nothing to join, and that failed, by errno. */
+    _Atomic uint64_t joined, idle, refused[ERRNOS];
+    /* Children that such a call gave the pages that they missed. */
+    _Atomic uint64_t completed;
     /* Numbers of signals that were sent and handled. */
     _Atomic uint64_t sent[2], handled[2];
     /* Calls of writers that were acknowledged, and reads that were checked. */

@@ -14,6 +14,7 @@
  *   kill-both   kills both, sometimes at two moments
  *   freeze      freezes the process's control group
  *   shrink      limits the memory of the process's control group
+ *   end         one SIGKILL to the process at a random moment
  * Whatever stops the process, except for `stop`, has ended when the bully ends. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -188,6 +189,12 @@ static void interrupt(void)
     count += kill(vmarea, SIGINT) == 0;
 }
 
+static void end(void)
+{
+    wait_for_moment();
+    count += kill(target, SIGKILL) == 0;
+}
+
 static int write_file(const char *folder, const char *name, const char *text)
 {
     char path[600];
@@ -291,7 +298,7 @@ static const struct {
     {"stop", stop_once},         {"storm", storm},       {"terminal", terminal},       {"continue", continue_often},
     {"memory", visit_memory},    {"attach", attach},     {"dump", dump},               {"kill-merge", kill_merge},
     {"kill-tracer", kill_tracer}, {"kill-both", kill_both}, {"freeze", freeze},        {"shrink", shrink},
-    {"interrupt", interrupt},
+    {"interrupt", interrupt},    {"end", end},
 };
 
 int main(int argument_count, char **arguments)

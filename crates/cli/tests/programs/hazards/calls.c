@@ -238,6 +238,8 @@ static void step(struct worker *worker)
     case 9:
         if (below(worker, 40) == 0)
             renew(worker);
+        else if (options.library && below(worker, 20) == 0)
+            merge_memory((char *)at(slice, first), count, false, &worker->random);
         break;
     default:
         write_some(worker, first, count);

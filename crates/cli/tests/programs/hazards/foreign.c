@@ -67,6 +67,7 @@ static void publish(unsigned part)
         slot->page = (uintptr_t)start + i * PAGE;
     }
     parts[part] = start;
+    lend(start, PART, true);
     board->made++;
 }
 
@@ -119,6 +120,7 @@ static void renew(unsigned first)
                 board->slots[part * PART + i].page = 0;
         }
         if (is_leaving) {
+            recall(parts[part]);
             mmap(parts[part], PART * PAGE, PROT_NONE, PRIVATE | MAP_FIXED, -1, 0);
             publish(part);
         }

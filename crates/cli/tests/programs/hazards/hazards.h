@@ -2,6 +2,7 @@
 #ifndef HAZARDS_H
 #define HAZARDS_H
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,6 +44,7 @@ struct activity {
     void (*end)(struct worker *);
     /* True if chosen only by name or by a seed that selects a single one of its kind. */
     bool is_state;
+    bool is_by_name_only;
 };
 
 struct worker {
@@ -60,7 +62,7 @@ struct worker {
 extern const struct activity pages_activity, calls_activity, fork_activity, spawn_activity, share_activity,
     signals_activity, timers_activity, blocking_activity, futex_activity, robust_activity, rseq_activity, sud_activity,
     foreign_activity, uring_activity, direct_activity, splice_activity, userfault_activity, keys_activity, mcl_activity,
-    leader_activity, seccomp_activity, limit_activity, exec_activity, stops_activity, fpu_activity;
+    leader_activity, seccomp_activity, limit_activity, exec_activity, stops_activity, fpu_activity, within_activity;
 
 extern struct board *board;
 extern _Atomic bool is_over;
@@ -76,6 +78,8 @@ extern struct options {
     bool loses_tracer;
     bool leader_exits, locks_future, executes, has_another_thread;
     char *folder;
+    /* The library with which the target merges its own memory; NULL if it does not. */
+    char *library;
 } options;
 
 /* basics.c */
@@ -109,6 +113,10 @@ struct region {
     char *base;
     size_t pages;
     enum shape shape;
+    /* No flag was ever set by madvise. */
+    bool is_plain;
+    /* Some of the pages are empty in a child. */
+    bool wipes;
     uint64_t *tags;
     char *reservation;
     size_t reserved;
@@ -122,6 +130,45 @@ static inline uint64_t *page_of(const struct region *region, size_t page)
 }
 /* Memory in pieces that a merge joins; ends the program if there is none. */
 char *make_pieces(size_t pages);
+
+/* loans.c: memory of which only its owner changes the mappings, and not before it has recalled it. Regions and pieces
+ * are lent. Without `options.library`, nothing is. */
+enum use { MERGE, ADVISE, USES };
+struct loan {
+    char *_Atomic base;
+    size_t pages;
+    /* No flag was ever set by madvise. */
+    bool is_plain;
+    pthread_mutex_t uses[USES];
+};
+void lend(char *base, size_t pages, bool is_plain);
+/* Waits until nobody uses the memory, and ends the loan, if there is one. */
+void recall(const char *base);
+/* Returns memory that nobody else has for this use, or NULL. */
+struct loan *borrow(enum use use, uint64_t *random);
+void give_back(struct loan *loan, enum use use);
+
+/* processes.c: a child that verifies and changes its copy of a region. `is_raw` goes round the C library's fork. */
+pid_t start_child(const struct region *region, bool is_raw);
+/* Waits for a child, and ends the program if the child has found a failure. */
+void wait_for(const char *what, pid_t child);
+
+/* signals.c: lets the calling thread have a signal that the others block. */
+void unblock(struct worker *worker, int signal);
+
+/* within.c: merges memory that the caller owns, and checks the report. */
+void merge_memory(char *base, size_t pages, bool is_plain, uint64_t *random);
+/* True if the target's own userfaultfd watches the address (userfault.c). */
+bool is_watched(uintptr_t address);
+
+/* target.c */
+struct threads {
+    /* Without the workers of an io_uring. */
+    unsigned own, of_merges;
+    /* Highest id of its own ones. */
+    long newest;
+};
+struct threads count_threads(void);
 
 /* registers.c */
 void check_registers(struct worker *worker);

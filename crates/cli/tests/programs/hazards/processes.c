@@ -14,10 +14,9 @@
 
 #define PAGES 96
 
-/* Pages of this kind are empty in a child. */
-static bool is_wiped(size_t page)
+static bool is_wiped(const struct region *region, size_t page)
 {
-    return page / 16 % 3 == 1;
+    return region->wipes && page / 16 % 3 == 1;
 }
 
 static void renew(struct region *region, uint64_t *random)
@@ -29,9 +28,12 @@ static void renew(struct region *region, uint64_t *random)
         region->base = NULL;
         return;
     }
+    recall(region->base);
+    region->wipes = true;
     for (size_t page = 0; page < region->pages; page += 16)
-        if (is_wiped(page))
+        if (is_wiped(region, page))
             madvise(page_of(region, page), 16 * PAGE, MADV_WIPEONFORK);
+    lend(region->base, region->pages, false);
 }
 
 static bool begin(struct worker *worker)
@@ -52,7 +54,7 @@ static void __attribute__((noreturn)) verify_copy(const struct region *region)
     alarm(60);
     for (unsigned turn = 0; turn < 2; turn++)
         for (size_t page = 0; page < region->pages; page++) {
-            uint64_t tag = is_wiped(page) ? 0 : region->tags[page];
+            uint64_t tag = is_wiped(region, page) ? 0 : region->tags[page];
             check_page(tag ? "copy in a child" : "empty page in a child", page_of(region, page), tag + (tag ? turn : 0));
             if (tag)
                 fill_page(page_of(region, page), tag + turn + 1);
@@ -60,7 +62,15 @@ static void __attribute__((noreturn)) verify_copy(const struct region *region)
     _exit(0);
 }
 
-static void wait_for(const char *what, pid_t child)
+pid_t start_child(const struct region *region, bool is_raw)
+{
+    pid_t child = is_raw ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+    if (child == 0)
+        verify_copy(region);
+    return child;
+}
+
+void wait_for(const char *what, pid_t child)
 {
     int status;
     pid_t ended;
@@ -81,11 +91,9 @@ static void step(struct worker *worker)
         renew(region, &worker->random);
     if (!region->base)
         return nap(0.01);
-    pid_t child = below(worker, 4) ? fork() : (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    pid_t child = start_child(region, below(worker, 4) == 0);
     if (child < 0)
         return nap(0.01);
-    if (child == 0)
-        verify_copy(region);
     for (size_t page = 0; page < region->pages; page += 1 + below(worker, 4)) {
         check_page("own pages during a fork", page_of(region, page), region->tags[page]);
         region->tags[page] = next_random(&worker->random) | 1;

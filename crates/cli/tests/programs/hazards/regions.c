@@ -70,6 +70,8 @@ bool make_region(struct region *region, enum shape shape, size_t pages, uint64_t
     pages = shape == LARGE ? 3 * HUGE / PAGE : pages & ~3UL;
     region->pages = pages;
     region->shape = shape;
+    region->is_plain = shape != LARGE && shape != SAME_PAGES;
+    region->wipes = false;
     region->reserved = pages * PAGE + 2 * unit;
     region->tags = malloc(pages * sizeof *region->tags);
     if (!region->tags)
@@ -90,12 +92,14 @@ bool make_region(struct region *region, enum shape shape, size_t pages, uint64_t
     /* With MCL_FUTURE the memory is locked, and would not be merged. */
     if (options.locks_future)
         munlock(region->base, pages * PAGE);
+    lend(region->base, pages, region->is_plain);
     board->made++;
     return true;
 }
 
 void drop_region(struct region *region)
 {
+    recall(region->base);
     munmap(region->reservation, region->reserved);
     free(region->tags);
     region->base = NULL;

@@ -1,12 +1,14 @@
 /* A program that does at random, in many threads, what a merge of its mappings could disturb, and checks itself.
  * Prints `ready PID ACTIVITY...`, and at the end `done` and what was done. A failed check prints one line that begins with
  * BROKEN, and ends the program with status 77.
- * usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] ACTIVITY...
+ * usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] [--library FILE] ACTIVITY...
  *   BOARD     a file through which other processes watch it (board.h)
  *   FOLDER    a folder for its files
  *   --strict  nobody but the merge stops the process
  *   --adopt   descriptors that are not its own are no failure
  *   --loses-tracer   tracers of merges are killed
+ *   --library FILE   libvmarea_repair_capi.so, for the activity `within`; the stacks of the threads, with their own
+ *                    data (`rseq`, robust lists), lie in memory that is merged then
  *   ACTIVITY  the name of one of the activities below, `all`, or `random` for a selection by the seed. The first
  *             one with threads runs in the main thread. */
 #define _GNU_SOURCE
@@ -26,6 +28,7 @@
 #include "hazards.h"
 
 #define MOST_WORKERS 64
+#define STACK_PAGES 64
 #define TICK 0.05
 /* A worker hangs if it takes no step in so many ticks. Time in which the process is stopped does not count. */
 #define HANG_TICKS 1000
@@ -37,7 +40,7 @@ static const struct activity *const activities[] = {
     &timers_activity,   &blocking_activity, &futex_activity, &robust_activity, &rseq_activity,      &sud_activity,
     &foreign_activity,  &uring_activity,   &direct_activity, &splice_activity, &userfault_activity, &keys_activity,
     &fpu_activity,      &mcl_activity,     &leader_activity, &seccomp_activity, &limit_activity,    &exec_activity,
-    &stops_activity,
+    &stops_activity,    &within_activity,
 };
 #define ACTIVITIES (sizeof activities / sizeof *activities)
 
@@ -68,8 +71,9 @@ static void choose(const char *name, uint64_t *random)
     for (unsigned n = 0; n < ACTIVITIES; n++) {
         unsigned i = (first + n) % ACTIVITIES;
         bool is_named = strcmp(name, activities[i]->name) == 0;
-        bool by_chance = is_random && next_random(random) % (activities[i]->is_state ? 12 : 3) == 0;
-        if (is_named || by_chance || (is_all && !activities[i]->is_state))
+        bool is_listed = !activities[i]->is_by_name_only;
+        bool by_chance = is_listed && is_random && next_random(random) % (activities[i]->is_state ? 12 : 3) == 0;
+        if (is_named || by_chance || (is_listed && is_all && !activities[i]->is_state))
             add(i);
         is_known |= is_named;
     }
@@ -124,11 +128,9 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Counts the threads, and returns the highest of their ids. Workers of an io_uring do not count. */
-static unsigned count_threads(long *newest)
+struct threads count_threads(void)
 {
-    unsigned count = 0;
-    *newest = 0;
+    struct threads threads = {0};
     DIR *folder = opendir("/proc/self/task");
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         char path[300], name[32] = "";
@@ -136,16 +138,19 @@ static unsigned count_threads(long *newest)
         int file = entry->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
         if (file < 0)
             continue;
-        if (read(file, name, sizeof name - 1) > 0 && strncmp(name, "iou-", 4) != 0) {
+        bool is_read = read(file, name, sizeof name - 1) > 0;
+        if (is_read && strcmp(name, "vmarea\n") == 0) {
+            threads.of_merges++;
+        } else if (is_read && strncmp(name, "iou-", 4) != 0) {
             long id = atol(entry->d_name);
-            *newest = id > *newest ? id : *newest;
-            count++;
+            threads.newest = id > threads.newest ? id : threads.newest;
+            threads.own++;
         }
         close(file);
     }
     if (folder)
         closedir(folder);
-    return count;
+    return threads;
 }
 
 static void check_progress(unsigned tick)
@@ -168,14 +173,14 @@ static void check_thread_count(unsigned tick)
 {
     static unsigned wrong_since;
     static long seen;
-    long newest;
-    unsigned count = count_threads(&newest), expected = worker_count + (options.leader_exits ? 2 : 1);
-    if (count == expected || count == expected + options.has_another_thread)
+    struct threads threads = count_threads();
+    unsigned expected = worker_count + (options.leader_exits ? 2 : 1);
+    if (threads.own == expected || threads.own == expected + options.has_another_thread)
         wrong_since = 0;
-    else if (wrong_since == 0 || newest != seen)
-        wrong_since = tick, seen = newest;
+    else if (wrong_since == 0 || threads.newest != seen)
+        wrong_since = tick, seen = threads.newest;
     else if (tick - wrong_since > LATE_TICKS)
-        broken("%u threads, expected %u", count, expected);
+        broken("%u threads, expected %u", threads.own, expected);
 }
 
 static void __attribute__((noreturn)) execute_again(double left)
@@ -232,8 +237,8 @@ static void *control(void *argument)
         rounds += workers[i].rounds;
     if (board->failed)
         broken("another process found a failure");
-    printf("done rounds %lu regions %lu signals %lu written %lu %lu\n", rounds, board->made,
-           board->handled[0] + board->handled[1], board->acknowledged[0], board->acknowledged[1]);
+    printf("done rounds %lu regions %lu signals %lu written %lu %lu completed %lu\n", rounds, board->made,
+           board->handled[0] + board->handled[1], board->acknowledged[0], board->acknowledged[1], board->completed);
     fflush(stdout);
     _exit(0);
 }
@@ -253,7 +258,8 @@ static void open_board(const char *path)
 static void read_arguments(int count, char **all)
 {
     if (count < 6) {
-        fprintf(stderr, "usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] ACTIVITY...\n");
+        fprintf(stderr, "usage: target BOARD FOLDER SEED SECONDS [--strict] [--adopt] [--loses-tracer] "
+                        "[--library FILE] ACTIVITY...\n");
         exit(2);
     }
     arguments = all;
@@ -269,6 +275,8 @@ static void read_arguments(int count, char **all)
             options.adopts = true;
         else if (strcmp(all[i], "--loses-tracer") == 0)
             options.loses_tracer = true;
+        else if (strcmp(all[i], "--library") == 0 && i + 1 < count)
+            options.library = all[++i];
         else
             choose(all[i], &random);
     }
@@ -339,11 +347,14 @@ int main(int count, char **all)
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    for (unsigned i = first; i < worker_count; i++)
-        if (pthread_create(&thread, &attributes, work, &workers[i]))
-            exit(2);
     if (pthread_create(&thread, &attributes, control, NULL))
         exit(2);
+    for (unsigned i = first; i < worker_count; i++) {
+        if (options.library)
+            pthread_attr_setstack(&attributes, make_pieces(STACK_PAGES), STACK_PAGES * PAGE);
+        if (pthread_create(&thread, &attributes, work, &workers[i]))
+            exit(2);
+    }
     if (options.leader_exits)
         /* Ends this thread only. pthread_exit would load a library, for which there may be no room. */
         syscall(SYS_exit, 0);

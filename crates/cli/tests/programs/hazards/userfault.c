@@ -19,6 +19,11 @@ static _Atomic bool is_missing;
 static char *watched;
 static struct region source;
 
+bool is_watched(uintptr_t address)
+{
+    return watched && address - (uintptr_t)watched < PAGES * PAGE;
+}
+
 static uint64_t tag_of(uint64_t address)
 {
     return mix(address / PAGE) | 1;
@@ -98,8 +103,12 @@ static bool begin_keys(struct worker *worker)
 {
     struct keyed *keyed = worker->own = calloc(1, sizeof(struct keyed));
     keyed->key = pkey_alloc(0, 0);
-    return keyed->key > 0 && make_region(&keyed->region, COMMITTED, 64, &worker->random) &&
-           pkey_mprotect(keyed->region.base, 32 * PAGE, RW, keyed->key) == 0;
+    if (keyed->key <= 0 || !make_region(&keyed->region, COMMITTED, 64, &worker->random))
+        return false;
+    recall(keyed->region.base);
+    bool is_keyed = pkey_mprotect(keyed->region.base, 32 * PAGE, RW, keyed->key) == 0;
+    lend(keyed->region.base, keyed->region.pages, true);
+    return is_keyed;
 }
 
 /* Forbids access to the key's pages in this thread for a while; the rights must stay as they are. */

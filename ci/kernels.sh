@@ -149,21 +149,21 @@ boot() {
     fi
 }
 
-# Prints the results of ci/hazards.py for a kernel and this vmarea.
+# Prints the results of ci/hazards.py for a kernel and these sources.
 hazard_results() {
-    awk -F'\t' -v release="$1." -v digest="$(sha256sum "$VMAREA" | head -c 12)" \
-        'index($2, release) == 1 && $4 == digest' "$out/hazards.tsv"
+    awk -F'\t' -v release="$1." -v identity="$identity" 'index($2, release) == 1 && $4 == identity' "$out/hazards.tsv"
 }
 
 # Merges programs until there are enough merges. Before 6.8, pages cannot be moved.
 boot_hazards() {
-    local version=$1 merges following arguments
+    local version=$1 merges following arguments identity
+    identity=$(python3 ci/hazards_identity.py)
     touch "$out/hazards.tsv"
     read -r merges following < <(hazard_results "$version" |
         awk -F'\t' '{ merges += $9; if ($3 >= seed) seed = $3 + 1 } END { print merges + 0, seed + 0 }')
     [[ -z $seed ]] || merges=0 following=$seed
     if ((merges < hazards)); then
-        arguments="hazards --merges $((hazards - merges)) --seed $following --seconds 60 ${HAZARDS-}"
+        arguments="hazards --merges $((hazards - merges)) --seed $following --seconds 60 --identity $identity ${HAZARDS-}"
         [[ $version != 6.1 ]] || arguments+=' --by copy'
         pack "$version"
         emulate "$version" 2 stdio "$arguments" | grep -a --line-buffered $'\t' >>"$out/hazards.tsv" || true

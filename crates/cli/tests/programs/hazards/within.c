@@ -225,10 +225,9 @@ static void prepare(void)
         check_alone();
 }
 
-/* SIGALRM (`timers`) may go to the threads that merge, but not to those that the merge starts. */
 static bool begin(struct worker *worker)
 {
-    unblock(worker, SIGALRM);
+    (void)worker;
     return true;
 }
 
@@ -305,6 +304,10 @@ static void advise_lent(struct worker *worker)
 
 static void step(struct worker *worker)
 {
+    /* SIGALRM (`timers`), which has its handler now, may go to the threads that merge, but not to those that a merge
+     * starts. */
+    if (worker->rounds == 0)
+        unblock(worker, SIGALRM);
     if (worker->index == MERGERS)
         return below(worker, 2) ? start_children(worker) : advise_lent(worker);
     if (below(worker, 3) == 0)

@@ -1,17 +1,13 @@
-"""Checks the files in git: length, module docs, names, paths of a developer's machine."""
+"""Checks the files in git: module docs, names, paths of a developer's machine."""
 
 import pathlib
 import re
 import subprocess
 import sys
 
-FILE_LINES, FUNCTION_LINES = 500, 60
-SOURCES = {".rs", ".c", ".h", ".py", ".sh"}
-
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+|tmp/\w+\.\d)/")
 # Names without meaning, or that imitate the kernel's private names.
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "impls", "internal", "misc"}
-FN = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async |extern \"C\" )*fn (\w+)")
 # Names that also end with two underscores are Python's protocols.
 BAD_FN = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async )*fn (do_\w+|__\w+(?<!__)\b)", re.MULTILINE)
 
@@ -27,28 +23,8 @@ def kept_files():
     return sorted(path for path in paths if path.is_file())
 
 
-def long_functions(lines):
-    """(name, first line, lines) of the functions that are too long; rustfmt sets the closing brace."""
-    for start, line in enumerate(lines):
-        found = FN.match(line)
-        if not found:
-            continue
-        indent, name = found.groups()
-        end = start
-        while end < len(lines) and not lines[end].startswith(indent + "}"):
-            # Skips declarations without a body, and bodies on one line.
-            if re.search(r"[;}]$", lines[end]) and (end == start or lines[end].startswith(indent + ")")):
-                break
-            end += 1
-        if end - start >= FUNCTION_LINES:
-            yield name, start + 1, end - start + 1
-
-
 def check_rust(path, text, folders):
     """Yields a message for each rule that a Rust file breaks; `folders` are those with Rust files."""
-    lines = text.splitlines()
-    for name, number, length in long_functions(lines):
-        yield f"{path}:{number}: fn {name} has {length} lines, at most {FUNCTION_LINES}"
     if not text.startswith("//!"):
         yield f"{path}: begins without a module doc"
     if path.with_suffix("") in folders:
@@ -61,10 +37,7 @@ def check_rust(path, text, folders):
 
 def check_any(path, text):
     """Yields a message for each rule that any text file breaks."""
-    lines = text.splitlines()
-    if path.suffix in SOURCES and len(lines) > FILE_LINES:
-        yield f"{path}: {len(lines)} lines, at most {FILE_LINES}"
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         found = MACHINE_PATH.search(line)
         if found:
             yield f"{path}:{number}: a path of one machine: {found.group()}"

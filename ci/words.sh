@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that need no compiler: length of files and functions, module docs, names, no path of one machine;
-# and that all link targets of the documentation exist.
+# Checks that need no compiler: module docs, names, no path of one machine; and that all link targets of the
+# documentation exist.
 # usage: ci/words.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -2,7 +2,8 @@
 
 A file uses another one if it names one of its items, directly or by a re-export. The check compares
 siblings, each together with the modules below it. A parent may use its children, and children may use
-what their parent defines. Test modules do not count. Calls of methods have no path, so they are not detected.
+what their parent defines. Files of tests count, but not a module of tests within a file, which may use what uses this
+file. Calls of methods have no path, so they are not detected.
 """
 
 import re
@@ -58,7 +59,6 @@ class Module:
 
     def __init__(self, place, code):
         self.place = place
-        self.tests = set(TEST_FILE.findall(code))
         code = TEST_BLOCK.sub("", code)
         self.defines = set(ITEM.findall(code))
         imports = [leaf for tree in USE.findall(code) for leaf in leaves(re.sub(r"\s+", " ", tree))]
@@ -69,19 +69,14 @@ class Module:
 
 
 def modules_of(root):
-    """Returns the modules of the crate at `root` by their path, without test files."""
+    """Returns the modules of the crate at `root` by their path."""
     modules = {}
     for path in sorted(root.rglob("*.rs")):
         place = path.relative_to(root).with_suffix("").parts
         if place[-1] in ("mod", "lib", "main"):
             place = place[:-1]
         modules[place] = Module(place, code_of(path))
-    tests = {place + (name,) for place, module in modules.items() for name in module.tests}
-    return {
-        place: module
-        for place, module in modules.items()
-        if not any(place[: len(test)] == test for test in tests)
-    }
+    return modules
 
 
 def definer(modules, here, path, seen=()):

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 PACKAGES="valgrind binutils" ci/install.sh >&2
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-cargo build --release --locked --quiet -p vmarea-experiments --example conflicts
+cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-experiments --example conflicts
 program=${CARGO_TARGET_DIR:-target}/release/examples/conflicts
 
 room=$(mktemp -d)

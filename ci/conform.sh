@@ -4,18 +4,18 @@
 # The seed is random and printed; --seed repeats the same calls. Without permission to read the kernel's
 # own view, the script prints a note and compares nothing.
 # usage: ci/conform.sh [--ops N] [--seed N] [...]
-#        VMAREA=path/of/vmarea takes that binary instead of building one
+#        LAB=path/of/vmarea-lab takes that binary instead of building one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [[ -z ${VMAREA-} ]]; then
-    cargo build --release --locked --quiet -p vmarea-cli
-    VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
+if [[ -z ${LAB-} ]]; then
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-lab
+    LAB=${CARGO_TARGET_DIR:-target}/release/vmarea-lab
 fi
 
 # If --ops is given twice, the later one applies.
 status=0
-"$VMAREA" conform --ops 150000 --differences 3 "$@" || status=$?
+"$LAB" conform --ops 150000 --differences 3 "$@" || status=$?
 if ((status == 5)); then
     echo "conform: skipped, needs root or CAP_BPF and CAP_PERFMON" >&2
     exit 0

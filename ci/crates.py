@@ -1,4 +1,4 @@
-"""Writes crates/README.md from the crates' own documentation, or checks that it is current.
+"""Writes the tables of crates/README.md and lab/README.md from the crates' own documentation, or checks them.
 
 usage: ci/crates.py [--check]
 
@@ -12,15 +12,10 @@ import re
 import subprocess
 import sys
 
-PAGE = pathlib.Path("crates/README.md")
-HEAD = """# The crates
-
-Generated from the crates' own documentation by `ci/crates.py`; `ci/layers.sh` checks that it is current
-and that no crate depends on another one than its row says. A crate depends only on crates above it.
-
-| crate | what it is | depends on |
-|---|---|---|
-"""
+# The folder of a workspace's crates, and the workspace.
+FOLDERS = {"crates": "Cargo.toml", "lab": "lab/Cargo.toml"}
+HEAD = "| crate | what it is | depends on |\n|---|---|---|\n"
+TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)*")
 
 
 def documentation(path):
@@ -41,42 +36,53 @@ def summary(path):
     return re.sub(r"\[(`[^`]*`)\](\([^)]*\))?", r"\1", text)
 
 
-def rows():
-    """Returns one table row for each crate, the lowest first."""
-    command = ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked"]
-    packages = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["packages"]
-    packages = [package for package in packages if "/crates/" in package["manifest_path"]]
-    names = {package["name"] for package in packages}
-    needs = {
-        package["name"]: {one["name"] for one in package["dependencies"] if one["kind"] is None} & names
-        for package in packages
-    }
-    root = {
-        package["name"]: next(
-            pathlib.Path(target["src_path"]).relative_to(pathlib.Path.cwd())
-            for target in package["targets"]
-            if {"lib", "cdylib", "bin"} & set(target["kind"])
-        )
-        for package in packages
-    }
-    done = []
-    while len(done) < len(needs):
-        done += sorted(name for name in needs if name not in done and needs[name] <= set(done))
-    for name in done:
-        folder = root[name].parts[1]
-        others = ", ".join(root[other].parts[1] for other in done if other in needs[name]) or "-"
-        yield f"| [`{folder}`]({folder}) | {summary(root[name])} | {others} |\n"
+def crates():
+    """Returns the root and the needs of each crate of the workspaces, the lowest first."""
+    command = ["cargo", "metadata", "--format-version", "1", "--no-deps", "--locked", "--manifest-path"]
+    packages = {}
+    for folder, manifest in FOLDERS.items():
+        said = subprocess.run([*command, manifest], check=True, capture_output=True).stdout
+        for package in json.loads(said)["packages"]:
+            if pathlib.Path(package["manifest_path"]).relative_to(pathlib.Path.cwd()).parts[0] == folder:
+                packages[package["name"]] = package
+    found = {}
+    while len(found) < len(packages):
+        below = set(found)
+        for name, package in sorted(packages.items()):
+            needs = {one["name"] for one in package["dependencies"] if one["kind"] is None} & packages.keys()
+            if name not in below and needs <= below:
+                target = next(
+                    target["src_path"]
+                    for target in package["targets"]
+                    if {"lib", "cdylib", "bin"} & set(target["kind"])
+                )
+                found[name] = pathlib.Path(target).relative_to(pathlib.Path.cwd()), needs
+    return found
+
+
+def rows(all_crates, folder):
+    """Returns the table of the crates in a folder."""
+    text = HEAD
+    for root, needs in all_crates.values():
+        if root.parts[0] == folder:
+            names = ", ".join(other.parts[1] for name, (other, _) in all_crates.items() if name in needs)
+            text += f"| [`{root.parts[1]}`]({root.parts[1]}) | {summary(root)} | {names or '-'} |\n"
+    return text
 
 
 def main():
-    page = HEAD + "".join(rows())
-    if sys.argv[1:] == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text() != page:
-            print(f"crates: {PAGE} is not current: run python3 ci/crates.py", file=sys.stderr)
+    all_crates = crates()
+    for folder in FOLDERS:
+        page = pathlib.Path(folder, "README.md")
+        old = page.read_text()
+        new = TABLE.sub(lambda _: rows(all_crates, folder), old)
+        if sys.argv[1:] != ["--check"]:
+            page.write_text(new)
+        elif old != new or HEAD not in old:
+            print(f"crates: {page} is not current: run python3 ci/crates.py", file=sys.stderr)
             return 1
-        print(f"crates: {PAGE} is current")
-        return 0
-    PAGE.write_text(page)
+        else:
+            print(f"crates: {page} is current")
     return 0
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/experiments: the text of each experiment, and the list of claims in docs/experiments.md.
 
-usage: ci/experiments.py VMAREA [ARGUMENT...] -- NAME...
-Runs `VMAREA experiment NAME ARGUMENT...` for each name. No result there is written by hand.
+usage: ci/experiments.py LAB [ARGUMENT...] -- NAME...
+Runs `LAB experiment NAME ARGUMENT...` for each name; LAB is the path of vmarea-lab. No result there is written by hand.
 """
 
 import json
@@ -16,10 +16,10 @@ BEGIN, END = "<!-- claims: written by ci/experiments.py -->", "<!-- end of claim
 WORDS = {"holds": "holds", "does_not_hold": "does not hold", "undecided": "undecided"}
 
 
-def experiment(vmarea, arguments, name):
+def experiment(lab, arguments, name):
     """Runs one experiment, and stores its text and its JSON."""
     target = FOLDER / f"{name}.json"
-    command = [vmarea, "experiment", name, *arguments, "--json", str(target)]
+    command = [lab, "experiment", name, *arguments, "--json", str(target)]
     went = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if went.returncode not in (0, 6):
         sys.exit(f"experiments: {name} ended with {went.returncode}")
@@ -47,10 +47,10 @@ def claims():
 
 def main():
     split = sys.argv.index("--")
-    vmarea, *arguments = sys.argv[1:split]
+    lab, *arguments = sys.argv[1:split]
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[split + 1 :]:
-        experiment(vmarea, arguments, name)
+        experiment(lab, arguments, name)
     page = DOCS / "experiments.md"
     head, rest = page.read_text().split(BEGIN)
     tail = rest.split(END)[1]

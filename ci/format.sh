@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Checks that every Rust file of this workspace and of python/ is formatted by rustfmt.
+# Checks that every Rust file of the workspaces is formatted by rustfmt.
 # usage: ci/format.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cargo fmt --all --check
-(cd python && cargo fmt --all --check)
+for workspace in lab python; do
+    (cd "$workspace" && cargo fmt --all --check)
+done
 echo "format: ok"

@@ -48,7 +48,7 @@ within() {
 
 policies() {
     cargo build --release --locked --quiet -p vmarea-cli
-    cargo build --release --locked --quiet -p vmarea-experiments --example one_policy
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-experiments --example one_policy
     python3 tests/programs/big_c.py >"$room/big.c"
     "$built/vmarea" record -o "$room/gcc.vmtrace" -- gcc -O2 -c -o "$room/big.o" "$room/big.c" >&2
 
@@ -65,7 +65,7 @@ policies() {
 
 locks() {
     local pages=10000 names number n base=
-    cargo build --release --locked --quiet -p vmarea-experiments --example one_lock
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-experiments --example one_lock
     mapfile -t names < <("$built/examples/one_lock")
     for number in "${!names[@]}"; do
         n=$(count '*subject::touch_all*' "$built/examples/one_lock" $((number + 1)) $pages)
@@ -79,7 +79,7 @@ locks() {
 
 writers() {
     local rounds=1000 work one parts m n
-    cargo build --release --locked --quiet -p vmarea-experiments --example one_writer
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-experiments --example one_writer
     "$built/examples/one_writer" >"$room/works"
     printf '\n| work | one writer | parts | ratio |\n|---|---|---|---|\n' >"$room/table"
     while read -r work one parts; do

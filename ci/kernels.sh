@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs `vmarea conform` on Debian's kernels, booted under QEMU's software emulation from an initramfs
-# with a statically linked vmarea and busybox. Prints one line for each kernel. The exit status is 3 if
+# Runs `vmarea-lab conform` on Debian's kernels, booted under QEMU's software emulation from an initramfs
+# with a statically linked program and busybox. Prints one line for each kernel. The exit status is 3 if
 # something differs.
 #
 # Installs QEMU, cpio and xz if they are missing and changes nothing else on the machine: the kernels are
@@ -14,7 +14,8 @@
 # with --seed it begins there instead. HAZARDS has further options of ci/hazards.py (`--only pages --bully stop`).
 # usage: ci/kernels.sh [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
 #        ci/kernels.sh --hazards N [--minutes M] [--seed N] [7.3|6.12|6.1 ...]
-#        VMAREA=path/of/a/static/vmarea takes that binary instead of building one
+#        VMAREA=path/of/a/static/vmarea takes that binary instead of building one; without --merge and --hazards, it is a
+#        vmarea-lab
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,6 +52,8 @@ while (($#)); do
     esac
 done
 [[ -z $hazards ]] || KERNELS=(7.3 6.12 6.1)
+program=vmarea-lab
+[[ -z $merge$hazards ]] || program=vmarea
 ((${#kernels[@]})) || kernels=("${KERNELS[@]}")
 # A live merge needs Linux 5.13.
 if [[ -n $merge ]]; then
@@ -79,10 +82,11 @@ install_tools() {
 
 build() {
     [[ -z ${VMAREA-} ]] || return 0
-    local target=x86_64-unknown-linux-gnu
+    local target=x86_64-unknown-linux-gnu package=(--manifest-path lab/Cargo.toml -p vmarea-lab)
+    [[ $program == vmarea-lab ]] || package=(-p vmarea-cli)
     RUSTFLAGS='-C target-feature=+crt-static' \
-        cargo build --release --locked --quiet -p vmarea-cli --target "$target"
-    VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/vmarea
+        cargo build --release --locked --quiet "${package[@]}" --target "$target"
+    VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/$program
 }
 
 # Adds Python, the programs of ci/hazards.sh, compiled as there, and the libraries that all of these need.
@@ -108,12 +112,12 @@ pack() {
     cp ci/kernels/init "$root/init"
     cp "$cache/busybox" "$root/bin/busybox"
     cp "$cache/$version/brd.ko" "$root/brd.ko"
-    cp "$VMAREA" "$root/vmarea"
+    cp "$VMAREA" "$root/$program"
     [[ -z $play ]] || cp "$play" "$root/play.json"
     [[ -z $merge ]] || gcc -O2 -Wall -static -pthread -Icrates/repair-capi/tests/programs -o "$root/target" \
         crates/cli/tests/programs/target.c
     [[ -z $hazards ]] || pack_hazards "$root"
-    chmod +x "$root/init" "$root/bin/busybox" "$root/vmarea"
+    chmod +x "$root/init" "$root/bin/busybox" "$root/$program"
     (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs-$version"
     rm -r "$root"
 }

@@ -1,8 +1,8 @@
 """Checks the shape of the workspaces: a line of `cargo metadata` of each on standard input, findings on standard error.
 
 The rules, each stated once here: which crate may depend on which, which stratum of the core may
-use which, where `unsafe` is allowed, that files do not use each other in circles, and that every
-dependency is used and has its line in CONTRIBUTING.md. The checks read the text of the sources, so
+use which, where `unsafe` is allowed, that files do not use each other in circles, that every
+dependency is used and has its line in CONTRIBUTING.md, and that lab/ states what the product states. The checks read the text of the sources, so
 they do not detect a path that a macro creates.
 """
 
@@ -10,6 +10,7 @@ import json
 import pathlib
 import re
 import sys
+import tomllib
 
 from circles import circles, code_of
 
@@ -25,22 +26,18 @@ ARROWS = {
     "vmarea-trace": set(),
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-merge", "vmarea-trace"},
-    "vmarea-oracle": {"vmarea-linux-sys", "vmarea-process"},
     "vmarea-recorder": {"vmarea-linux-sys", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-replay": {"vmarea-trace", "vmarea"},
     "vmarea-repair": {"vmarea-linux-sys", "vmarea-merge", "vmarea-process"},
     "vmarea-symbols": {"vmarea-process", "vmarea-test-support"},
     "vmarea-explain": {"vmarea-process", "vmarea-recorder", "vmarea-replay", "vmarea-symbols", "vmarea-trace", "vmarea", "vmarea-test-support"},
-    "vmarea-conform": {"vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-soft-platform", "vmarea-test-support", "vmarea-trace", "vmarea"},
-    "vmarea-report": {"vmarea-explain", "vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
-    "vmarea-experiments": {"vmarea-linux-sys", "vmarea-oracle", "vmarea-process", "vmarea-range-tree", "vmarea-replay", "vmarea-sync", "vmarea-trace", "vmarea"},
+    "vmarea-report": {"vmarea-explain", "vmarea-process", "vmarea-replay", "vmarea-trace", "vmarea"},
     "vmarea-repair-capi": {"vmarea-repair", "vmarea-test-support"},
     "vmarea-tables": {"vmarea-explain", "vmarea-process", "vmarea-replay", "vmarea-trace"},
     "vmarea-python": {"vmarea-explain", "vmarea-process", "vmarea-recorder", "vmarea-replay", "vmarea-tables", "vmarea-trace"},
     "vmarea-test-support": set(),
+    "vmarea-terminal": set(),
     "vmarea-cli": {
-        "vmarea-conform",
-        "vmarea-experiments",
         "vmarea-explain",
         "vmarea-process",
         "vmarea-recorder",
@@ -48,6 +45,25 @@ ARROWS = {
         "vmarea-replay",
         "vmarea-report",
         "vmarea-tables",
+        "vmarea-terminal",
+        "vmarea-test-support",
+        "vmarea-trace",
+        "vmarea",
+    },
+    # The laboratory, on which nothing of the product depends.
+    "vmarea-oracle": {"vmarea-linux-sys", "vmarea-process"},
+    "vmarea-conform": {"vmarea-oracle", "vmarea-process", "vmarea-replay", "vmarea-soft-platform", "vmarea-test-support", "vmarea-trace", "vmarea"},
+    "vmarea-experiments": {"vmarea-linux-sys", "vmarea-oracle", "vmarea-process", "vmarea-range-tree", "vmarea-replay", "vmarea-sync", "vmarea-trace", "vmarea"},
+    "vmarea-lab": {
+        "vmarea-conform",
+        "vmarea-experiments",
+        "vmarea-explain",
+        "vmarea-oracle",
+        "vmarea-process",
+        "vmarea-recorder",
+        "vmarea-replay",
+        "vmarea-report",
+        "vmarea-terminal",
         "vmarea-test-support",
         "vmarea-trace",
         "vmarea",
@@ -70,6 +86,7 @@ UNSAFE = (
     "crates/linux-sys/",
     "crates/capi/",
     "crates/repair-capi/",
+    "lab/oracle/",
     "tests/support/src/failing_allocator.rs",
     # A kernel needs it for the hardware, for switches of threads, and where memory has addresses of its own.
     "kernel/src/boot/",
@@ -175,22 +192,46 @@ def check_strata(root):
 
 
 def check_circles(crates):
-    """Yields the circles of files of one folder that use each other (ci/circles.py)."""
+    """Yields the circles of files of one folder that use each other (ci/circles.py), in tests as well."""
     for crate in crates:
-        for folder, steps in circles(crate / "src"):
-            yield f"circle in {folder}: {steps}"
+        tests = crate / "tests"
+        for root in (crate / "src", tests, *(main.parent for main in sorted(tests.glob("*/main.rs")))):
+            for folder, steps in circles(root):
+                yield f"circle in {folder}: {steps}"
+
+
+def check_laboratory():
+    """Yields what lab/ states differently from the product, which a workspace cannot inherit from another one."""
+    product, lab = (tomllib.loads(pathlib.Path(name).read_text()) for name in ("Cargo.toml", "lab/Cargo.toml"))
+    for name in ("package", "lints"):
+        if product["workspace"][name] != lab["workspace"][name]:
+            yield f"lab/Cargo.toml: workspace.{name} is not that of Cargo.toml"
+    for name in ("dev", "test"):
+        if product["profile"][name] != lab["profile"][name]:
+            yield f"lab/Cargo.toml: profile.{name} is not that of Cargo.toml"
+    stated = product["workspace"]["dependencies"]
+    for name, dependency in lab["workspace"]["dependencies"].items():
+        if name in stated and "path" not in stated[name] and dependency != stated[name]:
+            yield f"lab/Cargo.toml: {name} is not as in Cargo.toml"
+    locked = [tomllib.loads(pathlib.Path(name).read_text())["package"] for name in ("Cargo.lock", "lab/Cargo.lock")]
+    versions = [{(package["name"], package["version"]) for package in packages} for packages in locked]
+    names = {name for name, _ in versions[0]}
+    for name, version in sorted(versions[1] - versions[0]):
+        if name in names:
+            yield f"lab/Cargo.lock: {name} {version} is another version than in Cargo.lock"
 
 
 def main():
     packages = [package for line in sys.stdin for package in json.loads(line)["packages"]]
-    files = [path for folder in ("crates", "kernel/src", "python", "tests/support") for path in sources_of(pathlib.Path(folder))]
+    files = [path for folder in ("crates", "lab", "kernel/src", "python", "tests/support") for path in sources_of(pathlib.Path(folder))]
     findings = [
         *check_arrows(packages),
         *check_dependencies(packages),
         *check_crate_attributes(packages),
         *check_unsafe(files),
         *check_strata(pathlib.Path("crates/vmarea/src")),
-        *check_circles([*sorted(pathlib.Path("crates").glob("*/")), *map(pathlib.Path, ("kernel", "python", "python/tables"))]),
+        *check_circles([*(crate for folder in ("crates", "lab") for crate in sorted(pathlib.Path(folder).glob("*/"))), *map(pathlib.Path, ("kernel", "python", "python/tables"))]),
+        *check_laboratory(),
     ]
     for finding in findings:
         print(f"layers: {finding}", file=sys.stderr)

@@ -54,7 +54,7 @@ def column_of(path):
         return "tests"
     if first in ("ci", "packaging", "docs") or path.suffix == ".sh":
         return "scripts"
-    if first in ("lab", "fuzz") or crate_of(path) in ("crates/conform", "crates/experiments", "crates/oracle"):
+    if first in ("lab", "fuzz"):
         return "laboratory"
     return "kernel" if first == "kernel" else "product"
 

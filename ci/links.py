@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
-PATH = re.compile(r"`((?:crates|ci|docs|tests|fuzz|\.ci)/[\w./{},*-]+)")
+PATH = re.compile(r"`((?:crates|lab|ci|docs|tests|fuzz|\.ci)/[\w./{},*-]+)")
 
 
 def spread(path):

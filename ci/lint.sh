@@ -5,9 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo clippy --workspace --all-targets --locked -- -D warnings
 # Module docs are written for people who read the source, so they may link to private items.
-RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --workspace --no-deps --locked --quiet
+export RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links'
+for manifest in Cargo.toml lab/Cargo.toml; do
+    cargo clippy --manifest-path "$manifest" --workspace --all-targets --locked -- -D warnings
+    cargo doc --manifest-path "$manifest" --workspace --no-deps --locked --quiet
+done
 if rustup target list --installed 2>/dev/null | grep -q x86_64-unknown-none; then
     (cd kernel && cargo clippy --release --locked -- -D warnings)
 else

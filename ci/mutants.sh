@@ -57,7 +57,7 @@ export RUSTFLAGS='-A warnings'
 
 # Each prints what it found and returns 3, or returns 0 if it found nothing.
 comparison() {
-    cargo build --release --locked --quiet -p vmarea-conform --example first_difference || return 1
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-conform --example first_difference || return 1
     "$CARGO_TARGET_DIR"/release/examples/first_difference
 }
 

@@ -4,7 +4,8 @@
 # pages and their screenshots at 1280 and 390 pixels in target/page.
 # usage: ci/page.sh            six recorded programs, one with 60,000 mappings and one with a million events, and the rest
 #        ci/page.sh --share    without the large ones and without an experiment
-#        VMAREA=path/of/vmarea takes that binary instead of building one
+#        VMAREA=path/of/vmarea takes that binary instead of building one; LAB the same for vmarea-lab, which makes the
+#        page of the experiment
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,6 +15,11 @@ if [[ -z ${VMAREA-} ]]; then
     cargo build --locked --quiet --workspace --bin vmarea
     VMAREA=$target/debug/vmarea
 fi
+if [[ -z ${LAB-} && ${1-} != --share ]]; then
+    cargo build --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-lab
+    LAB=$target/debug/vmarea-lab
+fi
+export LAB=${LAB-}
 out=$target/page built=$target/page/programs
 rm -rf "$out"
 mkdir -p "$built"

@@ -1,4 +1,4 @@
-"""Prints one line about a run of `vmarea conform` on another kernel, from its JSON.
+"""Prints one line about a run of `vmarea-lab conform` on another kernel, from its JSON.
 
 usage: report.py VERSION PREFIX    (VERSION is Debian's; reads PREFIX.json; points to PREFIX.console if that has more details)
 The exit status is 0 if nothing differs, 3 if something does, 1 if there is no result.

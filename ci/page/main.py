@@ -60,7 +60,7 @@ def make_pages(vmarea, out, programs, share):
     yield "live", "still", f"process {os.getpid()}"
     run([vmarea, "show", "maps", "--pid", str(os.getpid()), "--html", out / "maps.html"])
     yield "maps", "still", "mappings"
-    run([vmarea, "experiment", "spacing", "--quick", "--html", out / "experiment.html"])
+    run([os.environ["LAB"], "experiment", "spacing", "--quick", "--html", out / "experiment.html"])
     yield "experiment", "static", "The paper's claims"
     run([vmarea, "run", "--html", out / "many.html", "--", programs / "many_vmas", "60000"])
     yield "many", "film", "mprotect(PROT_READ|PROT_WRITE)"

@@ -12,7 +12,6 @@ use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempPath;
-use vmarea_recorder::samples::SamplesError;
 use vmarea_recorder::{AttachOptions, Counts, Options, Outcome, RecordBy, RecordError, Sink};
 use vmarea_trace::Writer;
 use vmarea_trace::event::{Event, Header};
@@ -131,13 +130,7 @@ fn named(counts: &Counts) -> Vec<(&'static str, u64)> {
 
 fn of_recorder(error: RecordError) -> Failure {
     let kind = match &error {
-        RecordError::TracingForbidden(_)
-        | RecordError::Setuid(_)
-        | RecordError::TracedAlready { .. }
-        | RecordError::NotPermitted { .. }
-        | RecordError::NotObservable(
-            SamplesError::Permission { .. } | SamplesError::CallsForbidden,
-        ) => Kind::Permission,
+        error if error.is_permission() => Kind::Permission,
         RecordError::KernelThread(_) => Kind::NothingToDo,
         _ => Kind::Error,
     };

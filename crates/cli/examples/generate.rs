@@ -13,7 +13,9 @@ fn main() -> ExitCode {
     let written = match &arguments[..] {
         [kind, folder] if kind == "man" => write_man(Path::new(folder)),
         [kind, folder] if kind == "completions" => write_completions(Path::new(folder)),
-        [kind, folder] if kind == "schemas" => write_schemas(Path::new(folder)),
+        [kind, folder] if kind == "schemas" => {
+            vmarea_terminal::schema::write(Path::new(folder), vmarea_cli::schemas())
+        }
         _ => {
             eprintln!("usage: generate man|completions|schemas FOLDER");
             return ExitCode::from(2);
@@ -40,17 +42,6 @@ fn write_completions(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut vmarea_cli::definition(), "vmarea", folder)?;
-    }
-    Ok(())
-}
-
-/// Writes one schema per command that has `--json`: `explain.json`, `show-maps.json`, and so on.
-fn write_schemas(folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    for (command, schema) in vmarea_cli::schemas() {
-        let text = serde_json::to_string_pretty(&schema)?;
-        let name = format!("{}.json", command.replace(' ', "-"));
-        fs::write(folder.join(name), text + "\n")?;
     }
     Ok(())
 }

@@ -1,38 +1,44 @@
 //! The command line of vmarea: parses arguments, runs one command, returns an exit status.
 //!
-//! Results go to standard output, everything else to standard error. A failure is reported as one
-//! line that says what to do. `command` has one file per subcommand. The libraries do the work;
-//! this crate handles the terminal: colour, progress, tables, and output files that are either
-//! complete or absent.
+//! `command` has one file per subcommand. The libraries do the work, and `vmarea_terminal` writes
+//! the results; this crate says which work the arguments ask for, and has the screen of `top`.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
 mod book;
 mod command;
-mod console;
 mod dashboard;
 mod duration;
-mod exit;
-mod files;
-mod fit;
 mod interrupt;
-mod outputs;
 mod policy_table;
-mod progress;
 mod sink;
-mod table;
 
 #[cfg(feature = "schema")]
 pub use crate::command::schemas::schemas;
 
 use crate::command::Command;
-use crate::console::{Console, ConsoleArgs};
-use crate::exit::Failure;
-use anyhow::anyhow;
 use clap::{CommandFactory, Parser};
-use std::io::{self, Write};
 use std::process::ExitCode;
 use vmarea::policy::MergePolicy;
+use vmarea_terminal::console::{Console, ConsoleArgs};
+use vmarea_terminal::{Program, exit};
+
+/// Exit statuses, as `--help` shows them.
+const EXIT_STATUSES: &str = "\
+Exit status:
+  0  success
+  1  an error
+  2  wrong usage
+  3  a difference from the kernel was found, or a threshold that you gave is exceeded
+  4  there is nothing to do
+  5  a permission is missing; the message names it
+  6  a trace of a comparison was left out; a message says which and why
+  7  a signal (SIGINT, SIGTERM, SIGHUP) interrupted a repair: the step at hand was
+     finished, the process runs, and a message says what is left
+
+`run` and `record` exit with the status of the program (128 + N if signal N ended it),
+unless one of 1 to 5 applies. In that case a line on standard error that begins with
+`vmarea:` gives the reason.";
 
 /// Linux's virtual memory areas, outside Linux.
 ///
@@ -40,7 +46,7 @@ use vmarea::policy::MergePolicy;
 /// Records what a program does to its address spaces, replays it through vmarea's own VMA layer
 /// under several policies, and compares the result with the kernel's.
 #[derive(Debug, Parser)]
-#[command(name = "vmarea", version, about, after_help = exit::HELP, propagate_version = true)]
+#[command(name = "vmarea", version, about, after_help = EXIT_STATUSES, propagate_version = true)]
 struct Arguments {
     #[command(flatten)]
     console: ConsoleArgs,
@@ -49,17 +55,21 @@ struct Arguments {
     command: Command,
 }
 
+impl Program for Arguments {
+    const NAME: &'static str = "vmarea";
+
+    fn console(&self) -> &ConsoleArgs {
+        &self.console
+    }
+
+    fn run(&self, console: &Console) -> exit::Result {
+        self.command.run(console)
+    }
+}
+
 /// Runs the command that the process's arguments name.
 pub fn run() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(answer) => return say(&answer),
-    };
-    let console = Console::new(&arguments.console);
-    match arguments.command.run(&console) {
-        Ok(exit) => exit.into(),
-        Err(failure) => failure.report(&console),
-    }
+    vmarea_terminal::run::<Arguments>()
 }
 
 /// Runs the command that the process's arguments name; policies can also be rules of one's own.
@@ -74,18 +84,6 @@ pub fn run_with(own: &[&'static dyn MergePolicy]) -> ExitCode {
 /// Returns the definition of the command line, from which man pages and completions are made.
 pub fn definition() -> clap::Command {
     Arguments::command()
-}
-
-/// Prints help, the version, or an argument error.
-fn say(answer: &clap::Error) -> ExitCode {
-    let said = answer.print().and_then(|()| io::stdout().flush());
-    match said {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Failure::from(anyhow!(error).context("cannot write to standard output"))
-                .report(&Console::new(&ConsoleArgs::default()))
-        }
-        _ => ExitCode::from(answer.exit_code() as u8),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The result of `run` and `replay` as text: a table of policies, and the counts of the comparison.
 
-use crate::console::{address_spaces, count};
-use crate::fit;
-use crate::table::ruled;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use vmarea_explain::text::{address_spaces, count};
 use vmarea_replay::{PolicyName, PolicyReport, Report};
+use vmarea_terminal::fit;
+use vmarea_terminal::table::ruled;
 
 const HEADINGS: [&str; 8] = [
     "policy",

@@ -3,12 +3,12 @@
 //! The sink writes each block when it is full, and any pending events once a second. A trace can
 //! therefore be read while the program runs, and remains readable if the recorder is killed.
 
-use crate::files::Draft;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 use vmarea_explain::stacks::StackTable;
 use vmarea_recorder::{CallStack, Sink};
+use vmarea_terminal::files::Draft;
 use vmarea_trace::event::{Event, Header};
 use vmarea_trace::{Error, Writer};
 

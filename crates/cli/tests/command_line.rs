@@ -30,8 +30,7 @@ fn wrong_usage_ends_with_two() {
     for arguments in [
         &["run"][..],
         &["run", "--policy", "none", "--", "true"],
-        // These two have no result that could be written as JSON.
-        &["conform", "--play", "a-file", "--json"],
+        // This has no result that could be written as JSON.
         &["merge", "-p", "1", "--resume", "--json"],
         &["nonsense"],
         &[],

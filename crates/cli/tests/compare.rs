@@ -220,8 +220,6 @@ fn a_typo_in_a_file_has_a_line_and_a_column_in_every_command() {
         &["replay", "x", "--policy", mine][..],
         &["run", "--policy", mine, "--", "true"],
         &["compare", "x", "--policy", mine, "--policy", "linux"],
-        &["conform", "--profile", mine],
-        &["experiment", "redis", "--policy", mine],
     ] {
         let output = vmarea(words);
         let said = said(&output);

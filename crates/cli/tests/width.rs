@@ -53,10 +53,8 @@ fn the_text_of_every_command_fits_80_columns() {
         &["show", "anatomy", "-p", &pid],
         &["show", "anatomy", "--all", "-p", &pid],
         &["show", "graph", "--trace", &trace],
-        &["show", "graph", "--demo"],
         &["trace", "info", &trace],
         &["trace", "dump", &trace],
-        &["bench", "cache", &trace],
     ];
     for command in commands {
         let mut vmarea = Command::new(VMAREA);

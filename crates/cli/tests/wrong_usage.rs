@@ -47,15 +47,6 @@ fn a_folder_that_is_not_there_is_named_in_the_kernels_words() {
 }
 
 #[test]
-fn a_profile_that_is_not_known_is_wrong_usage() {
-    let text = said(&vmarea(&["conform", "--profile", "nosuch"]), 2);
-    assert!(
-        text.contains("nosuch") && text.contains("linux-6.12"),
-        "{text}"
-    );
-}
-
-#[test]
 fn a_part_of_the_limit_is_between_nothing_and_all_of_it() {
     for wrong in ["150%", "-1%", "NaN%", "inf%"] {
         let text = said(
@@ -137,7 +128,7 @@ fn an_answer_that_nobody_can_read_is_a_failure() {
         "--help",
         "--version",
         "run --help",
-        "bench lookup -h",
+        "show maps -h",
         "top --once",
         "run -- true",
     ] {
@@ -163,7 +154,6 @@ fn json_takes_its_file_in_the_same_form_in_every_command() {
         &["show", "anatomy", "-p", &pid],
         &["show", "graph", "--trace", trace],
         &["top", "--once"],
-        &["bench", "layout"],
         &["trace", "info", trace],
         &["trace", "dump", trace],
     ] {

@@ -46,6 +46,15 @@ pub fn count(n: u64) -> String {
     text
 }
 
+/// Formats a number of address spaces: `1 address space`, `2 address spaces`.
+pub fn address_spaces(n: u64) -> String {
+    format!(
+        "{} address space{}",
+        count(n),
+        if n == 1 { "" } else { "s" }
+    )
+}
+
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
@@ -373,9 +382,17 @@ pub(super) fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{List, explain};
-    use super::MAX_LINES;
+    use super::{MAX_LINES, count};
     use crate::plan::Stage;
     use vmarea_process::Process;
+
+    #[test]
+    fn counts_have_their_thousands_apart() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1000), "1,000");
+        assert_eq!(count(12_345_678), "12,345,678");
+    }
 
     /// Builds a list of mappings that has every possible reason, remedy and finding.
     fn everything() -> String {

@@ -1,11 +1,11 @@
 //! Raw Linux system calls behind functions that a caller cannot misuse.
 //!
-//! This crate, `capi` and `repair-capi` contain all `unsafe` code above the core.
+//! This crate, `capi` and `repair-capi` contain all `unsafe` code of the product above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
 //! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
 //! queries one mapping, `inject` accesses stopped threads, and `agent` is code that runs in another
-//! process. The modules define the
-//! constants and data layouts of the kernel's ABI; higher-level crates interpret the results.
+//! process. The modules define the constants and data layouts of the kernel's ABI; higher-level
+//! crates interpret the results.
 
 /// Page size in bytes. Addresses and lengths passed to this crate's system calls are multiples of
 /// the page size.
@@ -20,7 +20,6 @@ pub mod calls;
 pub mod fault_trace;
 pub mod inject;
 pub mod marked;
-pub mod oracle;
 pub mod own_process;
 pub mod own_session;
 pub mod perf;
@@ -29,9 +28,7 @@ pub mod ptrace;
 pub mod ring;
 pub mod spawn;
 pub mod syscall_restart;
-pub mod touch;
 pub mod tracefs;
-pub mod tsc;
 pub mod uffd;
 
 #[cfg(any(test, feature = "testing"))]

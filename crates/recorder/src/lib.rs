@@ -365,6 +365,23 @@ pub enum RecordError {
     Sink(io::Error),
 }
 
+impl RecordError {
+    /// True if a permission is missing; the message names it.
+    pub fn is_permission(&self) -> bool {
+        use samples::SamplesError;
+        matches!(
+            self,
+            RecordError::TracingForbidden(_)
+                | RecordError::Setuid(_)
+                | RecordError::TracedAlready { .. }
+                | RecordError::NotPermitted { .. }
+                | RecordError::NotObservable(
+                    SamplesError::Permission { .. } | SamplesError::CallsForbidden,
+                )
+        )
+    }
+}
+
 /// Runs a command, records it and its descendants, and passes the events to `sink`.
 ///
 /// Returns when the last descendant has exited. Several threads can record at once: each recording

@@ -183,19 +183,6 @@ impl Svg {
         self.body.insert_str(0, &back.body);
     }
 
-    /// Appends another drawing below this one.
-    pub fn below(&mut self, other: Svg) {
-        let down = if self.body.is_empty() {
-            0.0
-        } else {
-            self.height + 24.0
-        };
-        self.put(format_args!(r#"<g transform="translate(0 {down:.1})">"#));
-        self.body.push_str(&other.body);
-        self.put("</g>");
-        self.reach(other.width, other.height + down);
-    }
-
     /// Returns the complete SVG file.
     pub fn finish(self, title: &str) -> String {
         let (width, height) = (self.width + 16.0, self.height + 16.0);

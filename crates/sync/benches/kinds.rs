@@ -2,7 +2,7 @@
 //!
 //! Measures the throughput of one reader (alone, next to another reader, and next to a writer) and
 //! of one writer. Also prints the size of each lock. The figures do not include the rest of a page
-//! fault, which takes a hundred times longer than the lock; `vmarea bench fault` measures whole
+//! fault, which takes a hundred times longer than the lock; `vmarea-lab bench fault` measures whole
 //! page faults.
 
 use std::hint::black_box;

@@ -5,7 +5,6 @@
 //! descendants.
 
 use super::merge::failure;
-use crate::exit::Result;
 use anyhow::{Context, anyhow};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -14,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 use vmarea_process::processes;
 use vmarea_repair::{KEEP_VARIABLE, Options};
+use vmarea_terminal::exit::Result;
 
 /// Executes `command`. Returns only on failure.
 pub(super) fn run(command: &[OsString], threshold: Option<u64>, max_pause: Duration) -> Result {

@@ -1,14 +1,10 @@
 //! The commands, one file each.
 
-mod bench;
 mod compare;
-mod conform;
-mod experiment;
 mod explain;
 mod export;
 mod keep_merged;
 mod merge;
-mod page;
 mod record;
 mod recording;
 mod replay;
@@ -20,11 +16,11 @@ mod show;
 mod top;
 mod trace;
 
-use crate::console::Console;
-use crate::exit::Result;
 use anyhow::anyhow;
 use clap::Subcommand;
 use vmarea_process::processes;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
 
 /// The commands.
 ///
@@ -36,17 +32,12 @@ pub enum Command {
     Record(record::Record),
     Replay(replay::Replay),
     Compare(compare::Compare),
-    Conform(conform::Conform),
     Explain(explain::Explain),
     /// Show an address space: its mappings, its anatomy, or its graph of anon_vmas
     #[command(subcommand)]
     Show(show::Show),
     Merge(merge::Merge),
     Top(top::Top),
-    /// Measure the core, and the running kernel for comparison
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    Experiment(experiment::Experiment),
     Export(export::Export),
     /// Inspect trace files, or convert other tools' logs to them
     #[command(subcommand)]
@@ -68,13 +59,10 @@ impl Command {
             Self::Record(record) => record.run(console),
             Self::Replay(replay) => replay.run(console),
             Self::Compare(compare) => compare.run(console),
-            Self::Conform(conform) => conform.run(console),
             Self::Explain(explain) => explain.run(console),
             Self::Show(show) => show.run(console),
             Self::Merge(merge) => merge.run(console),
             Self::Top(top) => top.run(console),
-            Self::Bench(bench) => bench.run(console),
-            Self::Experiment(experiment) => experiment.run(console),
             Self::Export(export) => export.run(console),
             Self::Trace(trace) => trace.run(console),
         }
@@ -84,19 +72,10 @@ impl Command {
     /// do not.
     fn looks_at_processes(&self) -> bool {
         match self {
-            Self::Run(_)
-            | Self::Record(_)
-            | Self::Conform(_)
-            | Self::Experiment(_)
-            | Self::Merge(_)
-            | Self::Top(_) => true,
+            Self::Run(_) | Self::Record(_) | Self::Merge(_) | Self::Top(_) => true,
             Self::Explain(explain) => !explain.reads_a_file(),
             Self::Show(show) => !show.reads_a_file(),
-            Self::Replay(_)
-            | Self::Compare(_)
-            | Self::Bench(_)
-            | Self::Export(_)
-            | Self::Trace(_) => false,
+            Self::Replay(_) | Self::Compare(_) | Self::Export(_) | Self::Trace(_) => false,
         }
     }
 }

@@ -1,10 +1,7 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
 use super::recording::{self, Attached, Method, Started};
-use crate::console::Console;
 use crate::duration::duration;
-use crate::exit::{self, Exit, Result};
-use crate::files::Draft;
 use crate::sink::TraceSink;
 use clap::Args;
 use std::ffi::OsString;
@@ -12,6 +9,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_recorder::Stacks;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{self, Exit, Result};
+use vmarea_terminal::files::Draft;
 
 /// Record a program, or a process that is running, into a trace file.
 ///

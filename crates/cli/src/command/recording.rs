@@ -1,24 +1,20 @@
 //! Recording of a program or of a running process, shared by several commands.
 
-use crate::console::{Console, address_spaces, count};
-use crate::exit::{Failure, Result, Status};
-use crate::progress::Meter;
-use crate::sink::TraceSink;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::time::Duration;
 use vmarea_explain::spaces::Spaces;
-use vmarea_recorder::samples::SamplesError;
+use vmarea_explain::text::{address_spaces, count};
 use vmarea_recorder::{
     AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink,
     Stacks,
 };
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Failure, Result, Status};
+use vmarea_terminal::progress::Meter;
 use vmarea_trace::event::{Event, Header};
 
 /// What to record, and in how much detail.
@@ -249,30 +245,6 @@ fn with_progress(
     outcome.map_err(failure)
 }
 
-/// Records a command and returns the trace, rewound to the start.
-///
-/// # Errors
-/// Returns the errors of [`record`], and fails if the command fails.
-pub fn to_file(console: &Console, command: &[OsString]) -> Result<File> {
-    let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-    let mut sink = TraceSink::nameless(&mut file);
-    let started = Started {
-        command,
-        checkpoint: None,
-        stacks: Stacks::Skip,
-        by: Method::Auto,
-    };
-    let outcome = record(console, started, &mut sink)?;
-    sink.finish()?;
-    if outcome.status != 0 {
-        let status = ExitStatus::from_raw(outcome.status);
-        let why = anyhow!("the program failed ({status}): nothing is measured");
-        return Err(Failure::new(Status::Error, why));
-    }
-    file.seek(SeekFrom::Start(0))?;
-    Ok(file)
-}
-
 /// Returns a message that names the processes still running and says how to end them.
 fn waiting(left: &[i32]) -> String {
     const NAMED: usize = 8;
@@ -296,13 +268,7 @@ fn waiting(left: &[i32]) -> String {
 
 fn failure(error: RecordError) -> Failure {
     let status = match &error {
-        RecordError::TracingForbidden(_)
-        | RecordError::Setuid(_)
-        | RecordError::TracedAlready { .. }
-        | RecordError::NotPermitted { .. }
-        | RecordError::NotObservable(
-            SamplesError::Permission { .. } | SamplesError::CallsForbidden,
-        ) => Status::Permission,
+        error if error.is_permission() => Status::Permission,
         RecordError::KernelThread(_) => Status::NothingToDo,
         _ => Status::Error,
     };

@@ -1,12 +1,12 @@
 //! `vmarea replay`: replays a trace file and compares the results with the recorded kernel's.
 
 use super::replaying::{RecordedStacks, ReplayingArgs};
-use crate::console::Console;
-use crate::exit::{Failure, Result};
 use anyhow::Context;
 use clap::Args;
 use std::fs::File;
 use std::path::PathBuf;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Failure, Result};
 
 /// Replay a trace file and compare the results with the recorded kernel's.
 ///

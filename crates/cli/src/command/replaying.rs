@@ -1,11 +1,6 @@
 //! Replaying of a trace, shared by `run` and `replay`.
 
-use super::page::PageArg;
-use crate::console::{Console, count};
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Outputs};
 use crate::policy_table::{self, Without};
-use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
 use std::cell::Cell;
@@ -14,9 +9,14 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use vmarea_explain::recorded::CallStacks;
 use vmarea_explain::stacks::Stacks;
+use vmarea_explain::text::count;
 use vmarea_replay::{MostShown, Options, PolicyName, Replayer, Report};
 use vmarea_report::page::{self, Names};
 use vmarea_report::timeline::Collector;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
+use vmarea_terminal::progress::Meter;
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// The policies of a replay, the number of differences to show, and the destination of the result.

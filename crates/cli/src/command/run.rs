@@ -7,9 +7,6 @@
 use super::keep_merged;
 use super::recording::RecordingArgs;
 use super::replaying::{RecordedStacks, ReplayingArgs};
-use crate::console::Console;
-use crate::exit::{self, Exit, Result};
-use crate::files::Draft;
 use crate::sink::{StackSink, TraceSink};
 use anyhow::Context;
 use clap::Args;
@@ -18,6 +15,9 @@ use std::io::{Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_explain::stacks::StackTable;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{self, Exit, Result};
+use vmarea_terminal::files::Draft;
 
 /// Record a program, replay it, and compare every step with the kernel's result.
 ///

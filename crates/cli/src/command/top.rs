@@ -1,15 +1,16 @@
 //! `vmarea top`: processes and their numbers of mappings relative to the limit.
 
-use crate::console::{Console, count};
 use crate::dashboard;
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Target, text_to_stdout};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 use vmarea_explain::rows::Table;
+use vmarea_explain::text::count;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///

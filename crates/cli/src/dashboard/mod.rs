@@ -18,8 +18,6 @@ mod list;
 mod page;
 mod table;
 
-use crate::console::{Console, count};
-use crate::exit::Result;
 use anyhow::Context;
 use list::List;
 use page::Page;
@@ -31,8 +29,11 @@ use ratatui::widgets::{Block, Borders, Paragraph, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::time::{Duration, Instant};
 use vmarea_explain::rows::printable;
+use vmarea_explain::text::count;
 use vmarea_explain::top::{Look, ProcessRow, Sampler};
 use vmarea_process::rights::{self, Capability};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
 
 /// Height of the screen from which on the selected process has lines of its own.
 const ROOM_FOR_DETAILS: u16 = 12;

@@ -3,8 +3,6 @@
 //! The text is fitted to the width of the screen whenever the page is drawn, so it follows a
 //! resize.
 
-use crate::console::Console;
-use crate::fit::Fitted;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -14,6 +12,8 @@ use std::io::Write;
 use vmarea_explain::rows::printable;
 use vmarea_explain::{List, explain};
 use vmarea_process::{AskKernel, Process, Smaps};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::fit::Fitted;
 
 /// What the keys of `top` do.
 const HELP: &str = "\x1b[1mvmarea top\x1b[0m shows the processes with the most mappings
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_process_that_has_gone_is_named() {
-        let console = Console::new(&Default::default());
+        let console = Console::new("vmarea", &Default::default());
         let page = Page::explain(i32::MAX, &console);
         assert!(page.text.contains("no process 2147483647"), "{}", page.text);
     }

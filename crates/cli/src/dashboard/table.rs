@@ -1,12 +1,13 @@
 //! The table of processes: the columns that fit the width, and their cells.
 
-use crate::console::{Console, count};
 use ratatui::layout::{Alignment, Constraint};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Text;
 use ratatui::widgets::{Cell, Row, Table};
 use vmarea_explain::rows::printable;
+use vmarea_explain::text::count;
 use vmarea_explain::top::ProcessRow;
+use vmarea_terminal::console::Console;
 
 /// Number of characters in a bar.
 const BAR: usize = 20;

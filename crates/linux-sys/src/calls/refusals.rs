@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::SeqCst};
 
-use crate::uffd;
-
+/// `UFFDIO_MOVE`. The module `uffd`, which has it too, is above this one.
+const UFFDIO_MOVE: u64 = 0xc028_aa05;
 /// Remaining number of calls before the first refusal; if negative, no call is refused.
 static BEFORE: AtomicI64 = AtomicI64::new(-1);
 /// Number of calls that are still to be refused.
@@ -95,7 +95,7 @@ unsafe fn half(nr: i64, args: [u64; 6]) {
         // SAFETY: the `mremap` would unmap the same range first.
         unsafe { super::direct(libc::SYS_munmap, [args[4], args[1], 0, 0, 0, 0]) };
     }
-    if nr == libc::SYS_ioctl && args[1] == uffd::UFFDIO_MOVE {
+    if nr == libc::SYS_ioctl && args[1] == UFFDIO_MOVE {
         let payload = args[2] as *mut u64;
         // SAFETY: the structure of the request has five words; the third is the length.
         unsafe {

@@ -7,18 +7,17 @@
 //!
 //! # Picture
 //! ```text
-//! core::graph ──┐                    ┌─▶ text, dot, svg, JSON
-//! kernel::graph ┴─▶ Graph ── select ─┤
-//!                                    └─▶ isomorphism (two graphs, VMA by VMA)
+//! core::graph ──┐
+//! kernel::graph ┴─▶ Graph ── select ──▶ text, dot, svg, JSON
 //! ```
 //!
 //! # Linux
 //! `struct anon_vma`, `struct anon_vma_chain` (`include/linux/rmap.h`), 6.18.
 
 pub mod core;
-pub mod demo;
 pub mod dot;
-pub mod isomorphism;
+#[cfg(feature = "testing")]
+pub mod family;
 pub mod kernel;
 pub mod recorded;
 mod select;

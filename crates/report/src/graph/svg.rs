@@ -43,23 +43,8 @@ const HEADING: Letters = Letters::plain(12.0).bold();
 const BODY: Letters = Letters::plain(11.0);
 const SMALL: Letters = Letters::plain(10.0).color("#555");
 
-/// Draws graphs one below the other, each with a count of its omitted elements; the remark comes
-/// last.
-pub fn sheet(graphs: &[(Graph, LeftOut)], remark: Option<&str>) -> String {
-    let mut sheet = Svg::default();
-    for (graph, left_out) in graphs {
-        sheet.below(drawn(graph, left_out));
-    }
-    if let Some(remark) = remark {
-        let mut last = Svg::default();
-        last.text(MARGIN, 0.0, remark, HEADING);
-        sheet.below(last);
-    }
-    let title = graphs.first().map_or("", |(graph, _)| graph.title.as_str());
-    sheet.finish(title)
-}
-
-fn drawn(graph: &Graph, left_out: &LeftOut) -> Svg {
+/// Draws a graph, with a count of its omitted elements.
+pub fn sheet(graph: &Graph, left_out: &LeftOut) -> String {
     let mut drawing = Drawing::new(graph);
     drawing.heading(left_out);
     let mut y = TOP;
@@ -69,7 +54,7 @@ fn drawn(graph: &Graph, left_out: &LeftOut) -> Svg {
     y = drawing.without(y);
     drawing.columns(y);
     drawing.footer(y);
-    drawing.svg
+    drawing.svg.finish(&graph.title)
 }
 
 /// A family of anon_vmas and the VMAs that are drawn with it.

@@ -7,46 +7,30 @@ use crate::graph::Graph;
 use crate::timeline::still;
 use maud::html;
 
-/// What the page of a graph shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Related<'a> {
-    /// The graph.
-    pub graph: &'a Graph,
-    /// How the graph was compared, or why something is missing.
-    pub remark: Option<&'a str>,
-}
-
-impl Related<'_> {
+impl Graph {
     /// Returns the page.
     pub fn page(&self) -> String {
-        let graph = self.graph;
-        let vmas: usize = graph
+        let vmas: usize = self
             .processes
             .iter()
             .map(|process| process.vmas.len())
             .sum();
-        let notes: Vec<String> = graph
-            .notes
-            .iter()
-            .cloned()
-            .chain(self.remark.map(str::to_owned))
-            .collect();
-        let timeline = still::of_graph(graph);
+        let timeline = still::of_graph(self);
         let body = html! {
             header {
                 p.kind { "vmarea: VMAs and anon_vmas of related processes" }
-                h1 { (graph.title) }
+                h1 { (self.title) }
                 p.note {
-                    (count(graph.processes.len() as u64)) " processes, " (count(vmas as u64)) " VMAs, "
-                    (count(graph.anon_vmas.len() as u64)) " anon_vmas in " (count(graph.families().len() as u64)) " families"
+                    (count(self.processes.len() as u64)) " processes, " (count(vmas as u64)) " VMAs, "
+                    (count(self.anon_vmas.len() as u64)) " anon_vmas in " (count(self.families().len() as u64)) " families"
                 }
             }
-            (remarks("Remarks", &notes))
+            (remarks("Remarks", &self.notes))
             (explorer::graph())
             (explorer::over_time(true))
             (explorer::mappings())
         };
         let pictures = pictures(&timeline, &Names::default(), None);
-        document(&format!("vmarea: {}", graph.title), &body, Some(&pictures))
+        document(&format!("vmarea: {}", self.title), &body, Some(&pictures))
     }
 }

@@ -22,7 +22,6 @@ mod replayed;
 mod still;
 
 pub use data::Names;
-pub use graph::Related;
 pub use replayed::Replayed;
 pub use still::Still;
 

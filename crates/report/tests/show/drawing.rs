@@ -1,6 +1,6 @@
 //! Drawings must be readable: no label overlaps another or extends beyond the page.
 
-use crate::graph::demo;
+use crate::graph::family;
 use vmarea_process::{AskKernel, Smaps};
 use vmarea_report::anatomy::{Anatomy, Fold, Symbols};
 use vmarea_report::graph::{Extent, Graph, LeftOut, Unattached, Vma, svg};
@@ -114,23 +114,19 @@ fn widened(graph: &Graph, vmas: usize) -> Graph {
 }
 
 #[test]
-fn the_graph_of_the_demonstration_can_be_read() {
-    let graph = demo();
-    let one = (graph.clone(), LeftOut::default());
-    let sheet = svg::sheet(std::slice::from_ref(&one), Some("a remark"));
+fn the_graph_of_the_family_can_be_read() {
+    let graph = family();
+    let sheet = svg::sheet(&graph, &LeftOut::default());
     assert_readable(&sheet);
     for anon_vma in &graph.anon_vmas {
         assert!(sheet.contains(&format!(">{}<", anon_vma.id)));
     }
-    assert_readable(&svg::sheet(&[one.clone(), one], Some("a remark")));
 }
 
 #[test]
 fn three_processes_of_ten_vmas_can_be_read() {
-    assert_readable(&svg::sheet(
-        &[(widened(&demo(), 10), LeftOut::default())],
-        None,
-    ));
+    let graph = widened(&family(), 10);
+    assert_readable(&svg::sheet(&graph, &LeftOut::default()));
 }
 
 #[test]
@@ -140,9 +136,9 @@ fn of_more_than_can_be_read_the_drawing_says_so() {
         vmas: 12,
         unattached: Unattached::Hide,
     };
-    let (part, left_out) = widened(&demo(), 500).select(extent);
+    let (part, left_out) = widened(&family(), 500).select(extent);
     let text = left_out.text();
-    let sheet = svg::sheet(&[(part, left_out)], None);
+    let sheet = svg::sheet(&part, &left_out);
     assert_readable(&sheet);
     let said = "left out: 1 process, 976 VMAs with an anon_vma";
     assert!(sheet.contains(said), "{text:?}");

@@ -1,4 +1,4 @@
-//! Output of `show`: the graph of the demonstration, in the core and in the kernel; the anatomy of
+//! Output of `show`: the graph of a family of three; the anatomy of
 //! this process; and drawings whose labels do not overlap.
 #![forbid(unsafe_code)]
 

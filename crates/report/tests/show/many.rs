@@ -141,7 +141,7 @@ fn a_drawing_of_twelve_of_sixty_thousand_vmas_says_so() {
         text.contains("12 of 60,011 VMAs") && text.contains(said),
         "{text}"
     );
-    let drawing = svg::sheet(&[(part, left_out)], None);
+    let drawing = svg::sheet(&part, &left_out);
     assert_readable(&drawing);
     assert!(drawing.contains("12 of 60,011 VMAs") && drawing.contains(said));
 }
@@ -149,7 +149,8 @@ fn a_drawing_of_twelve_of_sixty_thousand_vmas_says_so() {
 #[test]
 fn a_legend_explains_only_what_appears() {
     let graph = live(&[page(0, 1, true), page(1, 2, true)]);
-    let drawing = svg::sheet(&[graph.select(DRAWN)], None);
+    let (part, left_out) = graph.select(DRAWN);
+    let drawing = svg::sheet(&part, &left_out);
     assert!(drawing.contains("its own anon_vma"));
     for absent in [
         "another in its chain",
@@ -162,7 +163,8 @@ fn a_legend_explains_only_what_appears() {
     let mut hidden = page(0, 1, true);
     hidden.kernel.as_mut().unwrap().root = 9;
     hidden.kernel.as_mut().unwrap().chain_singular = false;
-    let drawing = svg::sheet(&[live(&[hidden]).select(DRAWN)], None);
+    let (part, left_out) = live(&[hidden]).select(DRAWN);
+    let drawing = svg::sheet(&part, &left_out);
     for present in [
         "another in its chain",
         "to its root",

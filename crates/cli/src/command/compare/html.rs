@@ -5,8 +5,8 @@
 //! path of a trace is shown.
 
 use super::{Document, OfTrace};
-use crate::console::count;
 use maud::{Markup, html};
+use vmarea_explain::text::count;
 use vmarea_replay::compare::{Group, OverTime, Parting};
 use vmarea_report::page;
 

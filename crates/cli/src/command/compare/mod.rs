@@ -3,10 +3,6 @@
 mod html;
 mod text;
 
-use crate::console::Console;
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Outputs, Target};
-use crate::progress::Meter;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
@@ -15,6 +11,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmarea_replay::PolicyName;
 use vmarea_replay::compare::{Compared, Comparison, VMA_BYTES};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, Target};
+use vmarea_terminal::progress::Meter;
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// Compare two policies on recorded traces: where they first part, and what each of them merges.

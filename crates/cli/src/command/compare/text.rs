@@ -1,11 +1,11 @@
 //! The result of `vmarea compare` as text.
 
 use super::{Document, OfTrace};
-use crate::console::count;
-use crate::table::ruled_columns;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use vmarea_explain::text::count;
 use vmarea_replay::compare::{Compared, Parting, VMA_BYTES};
+use vmarea_terminal::table::ruled_columns;
 
 /// Heights of a bar, lowest first.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -3,12 +3,8 @@
 mod page;
 mod threshold;
 
-use super::page::PageArg;
 use super::recording::{self, Attached, Method, Started};
-use crate::console::{Console, address_spaces, count};
 use crate::duration::duration;
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Outputs, Target};
 use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -26,9 +22,13 @@ use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
+use vmarea_explain::text::{address_spaces, count};
 use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;

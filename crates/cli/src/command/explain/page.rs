@@ -1,12 +1,12 @@
 //! `vmarea explain --html`: the explanation as a page.
 
 use super::Explained;
-use crate::console::Console;
-use crate::exit::Result;
 use anstream::adapter::strip_str;
 use vmarea_process::Source;
 use vmarea_report::page::{Names, Still};
 use vmarea_report::timeline::still;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
 
 /// Returns the page.
 ///

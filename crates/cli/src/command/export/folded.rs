@@ -1,14 +1,14 @@
 //! `vmarea export --folded`: the calls that made the mappings, as folded stacks.
 
-use crate::console::Console;
-use crate::exit::Result;
-use crate::outputs::{Output, Target};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::stacks::Stacks;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
+use vmarea_terminal::outputs::{Output, Target};
 
 /// Writes the profile of a trace, which has no stacks of functions: each line is one call.
 ///

@@ -7,13 +7,13 @@ mod folded;
 mod parquet;
 mod perfetto;
 
-use crate::console::Console;
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::Target;
 use anyhow::anyhow;
 use clap::Args;
 use std::path::PathBuf;
 use vmarea_replay::PolicyName;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::Target;
 
 /// Write a trace in a format that other programs read.
 #[derive(Debug, Args)]

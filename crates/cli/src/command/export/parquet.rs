@@ -3,10 +3,10 @@
 //! Arrow and Parquet are large, so only programs that were built with the feature `parquet` contain
 //! them; the others say what to install. `vmarea-tables` makes the tables, for Python as well.
 
-use crate::console::Console;
-use crate::exit::Result;
 use std::path::Path;
 use vmarea_replay::PolicyName;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
 
 #[cfg(not(feature = "parquet"))]
 pub(super) fn write(_: &Console, _: &Path, _: &Path, _: &[PolicyName]) -> Result<()> {
@@ -26,12 +26,12 @@ pub(super) fn write(
     folder: &Path,
     policies: &[PolicyName],
 ) -> Result<()> {
-    use crate::exit::Failure;
-    use crate::progress::Meter;
     use anyhow::Context;
     use std::fs::File;
     use vmarea_replay::Options;
     use vmarea_tables::{Folder, Table};
+    use vmarea_terminal::exit::Failure;
+    use vmarea_terminal::progress::Meter;
 
     let named = |failure: Failure| failure.context(trace.display().to_string());
     let file = File::open(trace).with_context(|| format!("cannot open {}", trace.display()))?;
@@ -56,7 +56,7 @@ pub(super) fn write(
     let replayed = replayed.map_err(|error| match error {
         vmarea_tables::Error::Receiver(error) => error.into(),
         vmarea_tables::Error::Empty => named(Failure::new(
-            crate::exit::Status::NothingToDo,
+            vmarea_terminal::exit::Status::NothingToDo,
             anyhow::anyhow!("{error}"),
         )),
         error => named(error.into()),

@@ -1,15 +1,15 @@
 //! `vmarea export --perfetto`: a trace in the Chrome trace format.
 
 use crate::command::show::Source;
-use crate::console::Console;
-use crate::exit::Result;
-use crate::files::Draft;
-use crate::outputs::{Output, Target};
 use anyhow::Context;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use vmarea_replay::{Options, Replayer};
 use vmarea_report::export::ChromeTrace;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
+use vmarea_terminal::files::Draft;
+use vmarea_terminal::outputs::{Output, Target};
 
 /// Replays a trace and writes what happened.
 ///

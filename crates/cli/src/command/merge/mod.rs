@@ -6,19 +6,20 @@ mod text;
 pub use said::Said;
 
 use super::explain::Range;
-use crate::console::{Console, count};
-use crate::exit::{Exit, Failure, Result, Status};
 use crate::interrupt::Interrupt;
-use crate::outputs::{JsonArg, Outputs};
-use crate::progress::Meter;
 use anyhow::anyhow;
 use clap::Args;
 use std::time::{Duration, Instant};
 use vmarea_explain::detail::fresh_mapping_lacks;
 use vmarea_explain::estimate::{Cost, Work, fits, pause_needed_ms};
+use vmarea_explain::text::count;
 use vmarea_repair::{
     Fix, Fixed, Kept, KeptReason, Options, Progress, Remote, RepairError, Report, Survey, Way,
 };
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Outputs};
+use vmarea_terminal::progress::Meter;
 
 const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 

@@ -1,9 +1,10 @@
 //! The text of a merge: its result, its forecast, and notes on repairs that move no pages.
 
 use super::{Merge, Said};
-use crate::console::{Console, count};
 use std::io::{self, Write};
+use vmarea_explain::text::count;
 use vmarea_repair::Fixed;
+use vmarea_terminal::console::Console;
 
 /// Number of threads from which on the cost of a stop is shown.
 const MANY_THREADS: u64 = 50;

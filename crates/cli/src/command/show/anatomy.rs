@@ -2,13 +2,12 @@
 
 use super::page;
 use super::target::TargetArgs;
-use crate::command::page::PageArg;
-use crate::console::Console;
-use crate::exit::{Exit, Result};
-use crate::outputs::{JsonArg, Output, Outputs, Target};
 use clap::Args;
 use vmarea_process::mappings::Smaps;
 use vmarea_report::anatomy::{self, Fold, Symbols};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Draw the layout of a process: binary image, variables, heap, mappings, stack.
 ///

@@ -1,13 +1,13 @@
 //! `vmarea show diff`: what changed between two moments of a process.
 
 use crate::command::explain;
-use crate::console::Console;
-use crate::exit::{Exit, Result};
-use crate::outputs::JsonArg;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use vmarea_explain::since::{Growth, growth};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::outputs::JsonArg;
 
 /// Compare two moments of a process: what grew, how fast, and when the limit is met.
 ///

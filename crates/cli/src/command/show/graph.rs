@@ -2,24 +2,19 @@
 
 use super::target::{Source, moment};
 use crate::command::explain;
-use crate::command::page::PageArg;
-use crate::console::Console;
-use crate::exit::{Exit, Failure, Result, Status};
-use crate::outputs::{JsonArg, Output, Outputs, Target};
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use vmarea::policy::Policy;
 use vmarea_process::view::{KernelView, ViewError};
 use vmarea_process::{AskKernel, Mapping, Process, Smaps};
-use vmarea_report::graph::demo::{Demo, DemoError};
-use vmarea_report::graph::isomorphism::Verdict;
 use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
-use vmarea_report::page::Related;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Default number of processes (columns) and of VMAs (rows) in a drawing.
 const DRAWN_PROCESSES: usize = 8;
@@ -33,7 +28,7 @@ const DRAWN_VMAS: usize = 12;
 /// CAP_BPF and CAP_PERFMON, or as root); a recording is replayed through vmarea's core, which knows
 /// the whole graph.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("target").required(true).args(["pids", "trace", "demo", "command"]))]
+#[command(group = ArgGroup::new("target").required(true).args(["pids", "trace", "command"]))]
 pub struct Graph {
     /// One or more running processes, ancestors first (parent, child, grandchild)
     #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
@@ -43,15 +38,10 @@ pub struct Graph {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Create a parent, a child and a grandchild in vmarea's core and in the running kernel, and
-    /// show their graph; the exit status is 3 if the core's graph differs from the kernel's
-    #[arg(long)]
-    demo: bool,
-
     /// Moment to show in a recording: `widest` (the last one with the largest number of address
     /// spaces forked from each other), `end` (before the last address space ends), or N (after
     /// event N)
-    #[arg(long, value_name = "widest|end|N", default_value = "widest", value_parser = parse_moment, conflicts_with_all = ["pids", "demo"])]
+    #[arg(long, value_name = "widest|end|N", default_value = "widest", value_parser = parse_moment, conflicts_with = "pids")]
     at: Moment,
 
     /// Show VMAs without an anon_vma as well
@@ -92,14 +82,8 @@ fn parse_moment(text: &str) -> std::result::Result<Moment, String> {
 pub struct Report {
     /// Version of this structure.
     schema: u32,
-    /// The graph; for the demonstration, that of the core.
+    /// The graph.
     graph: Shown,
-    /// The running kernel's graph, for the demonstration.
-    kernel: Option<Shown>,
-    /// Result of comparing the core's graph with the kernel's.
-    verdict: Option<Verdict>,
-    /// Reason why the kernel's graph is missing.
-    without_kernel: Option<String>,
 }
 
 impl Graph {
@@ -117,22 +101,15 @@ impl Graph {
         let html = html.map(Output::open).transpose()?;
         let report = self.report(console)?;
         if let Some(html) = html {
-            let remark = report.remark();
-            let page = Related {
-                graph: &report.graph,
-                remark: remark.as_deref(),
-            };
-            html.write(console, page.page().as_bytes())?;
+            html.write(console, report.graph.page().as_bytes())?;
         }
         if let Some(svg) = svg {
             svg.write(console, self.drawing(&report).as_bytes())?;
         }
         if let Some(dot) = dot {
             let mut text = Vec::new();
-            // The first graph is the complete one; programs that read this file expect one graph.
-            if let Some((graph, left_out)) = self.parts(&report, usize::MAX, usize::MAX).first() {
-                graph.write_dot(&mut text, left_out)?;
-            }
+            let (graph, left_out) = self.part(&report, usize::MAX, usize::MAX);
+            graph.write_dot(&mut text, &left_out)?;
             dot.write(console, &text)?;
         }
         outputs.write(console, &report, |out| {
@@ -142,35 +119,16 @@ impl Graph {
                 false => self.write_text(out, &report),
             }
         })?;
-        Ok(match &report.verdict {
-            Some(verdict) if !verdict.isomorphic => Exit::Differs,
-            _ => Exit::Ok,
-        })
+        Ok(Exit::Ok)
     }
 
     fn report(&self, console: &Console) -> Result<Report> {
-        if self.demo {
-            let demo = Demo::make(Policy::LINUX).map_err(of_demo)?;
-            return Ok(Report {
-                schema: 1,
-                graph: demo.core,
-                kernel: demo.kernel,
-                verdict: demo.verdict,
-                without_kernel: demo.without_kernel,
-            });
-        }
         let graph = if self.pids.is_empty() {
             self.recorded(console)?
         } else {
             live(&self.pids)?
         };
-        Ok(Report {
-            schema: 1,
-            graph,
-            kernel: None,
-            verdict: None,
-            without_kernel: None,
-        })
+        Ok(Report { schema: 2, graph })
     }
 
     fn recorded(&self, console: &Console) -> Result<Shown> {
@@ -197,45 +155,29 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Returns the shown part of each graph, with counts of what is left out.
-    fn parts(&self, report: &Report, processes: usize, vmas: usize) -> Vec<(Shown, LeftOut)> {
+    /// Returns the shown part of the graph, with counts of what is left out.
+    fn part(&self, report: &Report, processes: usize, vmas: usize) -> (Shown, LeftOut) {
         let extent = Extent {
             processes,
             vmas: self.limit.map_or(vmas, |limit| limit as usize),
-            unattached: if self.all || self.demo {
+            unattached: if self.all {
                 Unattached::Show
             } else {
                 Unattached::Hide
             },
         };
-        let graphs = std::iter::once(&report.graph).chain(&report.kernel);
-        graphs.map(|graph| graph.select(extent)).collect()
+        report.graph.select(extent)
     }
 
     fn drawing(&self, report: &Report) -> String {
-        let parts = self.parts(report, DRAWN_PROCESSES, DRAWN_VMAS);
-        svg::sheet(&parts, report.remark().as_deref())
+        let (part, left_out) = self.part(report, DRAWN_PROCESSES, DRAWN_VMAS);
+        svg::sheet(&part, &left_out)
     }
 
     fn write_text(&self, mut out: &mut dyn Write, report: &Report) -> io::Result<()> {
-        for (graph, left_out) in self.parts(report, usize::MAX, usize::MAX) {
-            graph.write_text(&mut out, &left_out)?;
-            writeln!(out)?;
-        }
-        match report.remark() {
-            Some(remark) => writeln!(out, "{remark}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Report {
-    /// Formats the result of comparing the core's graph with the kernel's.
-    fn remark(&self) -> Option<String> {
-        if let Some(why) = &self.without_kernel {
-            return Some(format!("without the running kernel's graph: {why}"));
-        }
-        self.verdict.as_ref().map(Verdict::text)
+        let (graph, left_out) = self.part(report, usize::MAX, usize::MAX);
+        graph.write_text(&mut out, &left_out)?;
+        writeln!(out)
     }
 }
 
@@ -286,11 +228,4 @@ fn of_view(error: ViewError) -> Failure {
         _ => Status::Error,
     };
     Failure::new(status, error)
-}
-
-fn of_demo(error: DemoError) -> Failure {
-    match error {
-        DemoError::View(error) => of_view(error),
-        error => error.into(),
-    }
 }

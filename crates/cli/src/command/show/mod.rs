@@ -9,9 +9,9 @@ mod target;
 
 pub(super) use target::Source;
 
-use crate::console::Console;
-use crate::exit::Result;
 use clap::Subcommand;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::Result;
 
 /// What to show.
 #[derive(Debug, Subcommand)]

@@ -3,8 +3,6 @@
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;
 use crate::command::trace;
-use crate::console::Console;
-use crate::exit::{Failure, Result, Status};
 use crate::sink::TraceSink;
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
@@ -14,6 +12,8 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use vmarea_process::{AskKernel, Smaps};
 use vmarea_report::shown::{Choice, Finder, Moment, Shown};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Failure, Result, Status};
 use vmarea_trace::event::{Event, Header, MmId};
 use vmarea_trace::{Error as TraceError, Reader};
 

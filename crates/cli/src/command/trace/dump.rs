@@ -1,14 +1,14 @@
 //! `vmarea trace dump`: the events of a trace, one per line.
 
 use super::{failure, open};
-use crate::console::Console;
-use crate::exit::{Exit, Result};
-use crate::fit::{self, Fitted};
-use crate::outputs::{Output, Target};
 use clap::Args;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::fit::{self, Fitted};
+use vmarea_terminal::outputs::{Output, Target};
 use vmarea_trace::{Reader, dump};
 
 /// Print the events of a trace, one per line.

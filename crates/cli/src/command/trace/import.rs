@@ -1,14 +1,15 @@
 //! `vmarea trace import`: converts another tool's log to a trace.
 
 use super::failure;
-use crate::console::{Console, count};
-use crate::exit::{Exit, Result};
-use crate::files::Draft;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
+use vmarea_explain::text::count;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::files::Draft;
 use vmarea_trace::Writer;
 use vmarea_trace::event::Event;
 use vmarea_trace::import::{Format, Import as Imported};

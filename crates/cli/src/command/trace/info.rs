@@ -1,15 +1,16 @@
 //! `vmarea trace info`: the content of a trace.
 
 use super::{failure, open};
-use crate::console::{Console, address_spaces, count};
-use crate::exit::{Exit, Result};
-use crate::outputs::JsonArg;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use vmarea_explain::spaces::Spaces;
+use vmarea_explain::text::{address_spaces, count};
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::outputs::JsonArg;
 use vmarea_trace::event::{Event, Header};
 
 /// Show what a trace contains and whether it is complete.

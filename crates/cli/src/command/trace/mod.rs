@@ -4,11 +4,11 @@ mod dump;
 mod import;
 pub(super) mod info;
 
-use crate::console::Console;
-use crate::exit::{Failure, Result};
 use clap::Subcommand;
 use std::fs::File;
 use std::path::Path;
+use vmarea_terminal::console::Console;
+use vmarea_terminal::exit::{Failure, Result};
 use vmarea_trace::{Error as TraceError, Reader};
 
 /// Operations on trace files.

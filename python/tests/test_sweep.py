@@ -70,7 +70,7 @@ def test_bad_traces_are_rows_and_the_rest_is_done(traces, tmp_path):
     assert len(by_name) == len(found) == 7
     assert by_name["future.vmtrace"] == (
         "bad",
-        "the trace has format version 99, this program reads up to 1: use a newer vmarea",
+        "the trace has format version 99, this program reads up to 2: use a newer vmarea",
     )
     assert by_name["other.vmtrace"][1].startswith("this is not a vmarea trace")
     assert by_name["torn.vmtrace"][0] == "cut off"

@@ -4,6 +4,7 @@ use super::call_queue::ObservedCalls;
 use super::command::{SYS_ADMIN, has_capability};
 use super::{Faults, InKernel, Options, RecordBy, RecordError, Stacks};
 use crate::samples::{self, Samples, SamplesError, Start};
+use std::time::{SystemTime, UNIX_EPOCH};
 use vmarea_process::system;
 use vmarea_process::view::KernelView;
 use vmarea_trace::event::Header;
@@ -15,8 +16,15 @@ pub(super) fn header(command: Vec<String>, samples: Option<&Samples>, kernel_vie
         faults: samples.map(Samples::source).unwrap_or_default(),
         kernel_view,
         writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
+        started_unix_ms: unix_ms(),
         ..system::header()
     }
+}
+
+/// Returns the time in milliseconds since 1970; `None` if the clock is set to before that.
+fn unix_ms() -> Option<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
 }
 
 /// Opens the kernel's own view of address spaces, or adds a note that explains why it is missing.

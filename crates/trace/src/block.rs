@@ -21,8 +21,8 @@ use twox_hash::XxHash3_64;
 /// feed, which reveals a transfer that changed line endings.
 pub const MAGIC: [u8; 8] = *b"\x89vmarea\n";
 
-/// Format version of written files, and the newest version that the reader accepts.
-pub(crate) const VERSION: u32 = 1;
+/// Format version of written files. The reader also accepts the [previous](crate::previous) one.
+pub(crate) const VERSION: u32 = 2;
 
 /// Number of bytes before the header.
 pub(crate) const PROLOGUE_LEN: usize = 24;

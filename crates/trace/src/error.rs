@@ -84,6 +84,17 @@ pub enum Error {
         /// The newest version that this reader knows.
         known: u32,
     },
+    /// A program that is more than one version older wrote the file.
+    #[error(
+        "the trace has format version {found}, this program reads {previous} and {known}: record it again, or read it \
+         with the vmarea that wrote it", previous = known - 1
+    )]
+    Older {
+        /// Version in the file.
+        found: u32,
+        /// The newest version that this reader knows; it also knows the one before.
+        known: u32,
+    },
     /// A block contains bytes that no writer produces. The reader has returned all events of
     /// earlier blocks.
     #[error(

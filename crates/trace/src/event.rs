@@ -72,6 +72,8 @@ pub struct Header {
     pub kernel_view: bool,
     /// Program and version that wrote the trace.
     pub writer: String,
+    /// Time at which the recording began, in milliseconds since 1970, if known.
+    pub started_unix_ms: Option<u64>,
 }
 
 /// Source of a trace's page faults.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+pub mod date;
 mod decode;
 pub mod dump;
 mod encode;
@@ -22,6 +23,7 @@ pub mod event;
 pub mod import;
 pub mod names;
 mod perms;
+mod previous;
 mod rare_events;
 pub mod reader;
 mod record;

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::block::{self, HEAD_LEN, Head, MAGIC, MAX_HEADER, PROLOGUE_LEN, VERSION};
 use crate::decode::Decoder;
 use crate::event::{Event, Header};
+use crate::previous;
 use std::fs::File;
 use std::io::{self, Read};
 use std::iter::FusedIterator;
@@ -67,8 +68,8 @@ impl<R: Read> Reader<R> {
     /// Reads the header of a trace. Reads are large, so the source needs no buffer.
     ///
     /// # Errors
-    /// [`Error::NotATrace`], [`Error::Newer`], [`Error::CutOff`], [`Error::Damaged`] with block
-    /// 0, [`Error::Read`].
+    /// [`Error::NotATrace`], [`Error::Newer`], [`Error::Older`], [`Error::CutOff`],
+    /// [`Error::Damaged`] with block 0, [`Error::Read`].
     pub fn new(mut source: R) -> Result<Self, Error> {
         let (header, len) = read_header(&mut source)?;
         let decompressor = Decompressor::new().map_err(|source| Error::Read {
@@ -260,17 +261,11 @@ fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
         return Err(Error::NotATrace);
     }
     let version = block::le32(&prologue, 8);
-    if got >= 12 && version > VERSION {
-        return Err(Error::Newer {
-            found: version,
-            known: VERSION,
-        });
+    if got >= 12 {
+        check(version)?;
     }
     if got < PROLOGUE_LEN {
         return Err(cut_off(got));
-    }
-    if version != VERSION {
-        return Err(damaged("there is no such version"));
     }
     let len = block::le32(&prologue, 12) as usize;
     if len > MAX_HEADER {
@@ -287,9 +282,27 @@ fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
     if block::checksum(&prologue[8..16], &bytes) != block::le64(&prologue, 16) {
         return Err(damaged("the checksum of its header does not fit"));
     }
-    let header =
-        postcard::from_bytes(&bytes).map_err(|_| damaged("its header has an impossible field"))?;
+    let header = match version {
+        previous::VERSION => previous::header(&bytes),
+        _ => postcard::from_bytes(&bytes),
+    };
+    let header = header.map_err(|_| damaged("its header has an impossible field"))?;
     Ok((header, (PROLOGUE_LEN + len) as u64))
+}
+
+/// Fails for a version that this reader does not know.
+fn check(found: u32) -> Result<(), Error> {
+    match found {
+        previous::VERSION | VERSION => Ok(()),
+        _ if found > VERSION => Err(Error::Newer {
+            found,
+            known: VERSION,
+        }),
+        _ => Err(Error::Older {
+            found,
+            known: VERSION,
+        }),
+    }
 }
 
 /// Reads until `buffer` is full or the source ends. Returns how many bytes were read.

@@ -39,7 +39,7 @@ use crate::files::Files;
 use crate::residence::Place;
 use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
 use crate::snapshot::Snapshotter;
-use crate::sources::open_view;
+use crate::sources::{self, open_view};
 use crate::timeline::Timeline;
 use crate::{Faults, InKernel, Outcome, Progress, RecordError, Sink, Stacks};
 use calls::Pending;
@@ -53,7 +53,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmarea_linux_sys::perf::What;
-use vmarea_process::system;
 use vmarea_trace::event::{Event, FaultSource, Header, MmId, Nanos};
 
 /// Interval at which the recorder empties the rings.
@@ -224,13 +223,11 @@ impl<'a> Observer<'a> {
 
     /// Returns the header of the trace.
     fn header(&self) -> Header {
-        Header {
-            command: self.command.clone(),
-            faults: self.source(),
-            kernel_view: self.snapshotter.reads_kernel(),
-            writer: concat!("vmarea ", env!("CARGO_PKG_VERSION")).to_owned(),
-            ..system::header()
-        }
+        sources::header(
+            self.command.clone(),
+            self.samples.as_ref(),
+            self.snapshotter.reads_kernel(),
+        )
     }
 
     fn source(&self) -> FaultSource {

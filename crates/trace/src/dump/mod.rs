@@ -18,6 +18,7 @@ mod call;
 pub mod signature;
 
 use crate::Error;
+use crate::date::utc;
 use crate::event::{
     Access, Call, Event, Fault, FaultSource, Header, Inode, InodeId, InodeKind, MmId, MmInfo,
     Nanos, Order, Origin, SnapKind, SnapReason, SnapVma, Snapshot, Tid, Touch,
@@ -86,6 +87,7 @@ impl<W: Write> Printer<W> {
             faults,
             kernel_view,
             writer,
+            started_unix_ms,
         } = header;
         let known = |text: &str| match text {
             "" => "unknown".to_owned(),
@@ -106,7 +108,11 @@ impl<W: Write> Printer<W> {
         writeln!(self.out, "# faults {faults}")?;
         let view = if *kernel_view { "yes" } else { "no" };
         writeln!(self.out, "# kernel view {view}")?;
-        writeln!(self.out, "# writer {}", known(writer))
+        writeln!(self.out, "# writer {}", known(writer))?;
+        match started_unix_ms {
+            Some(time) => writeln!(self.out, "# started {}", utc(*time)),
+            None => Ok(()),
+        }
     }
 
     /// Prints one event.

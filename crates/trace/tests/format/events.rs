@@ -19,6 +19,7 @@ pub fn headers() -> impl Strategy<Value = Header> {
         ],
         any::<bool>(),
         ".*",
+        option::of(any::<u64>()),
     )
         .prop_map(
             |(
@@ -28,6 +29,7 @@ pub fn headers() -> impl Strategy<Value = Header> {
                 faults,
                 kernel_view,
                 writer,
+                started_unix_ms,
             )| {
                 Header {
                     kernel_release,
@@ -38,6 +40,7 @@ pub fn headers() -> impl Strategy<Value = Header> {
                     faults,
                     kernel_view,
                     writer,
+                    started_unix_ms,
                 }
             },
         )

@@ -4,4 +4,5 @@ mod damage;
 mod events;
 mod files;
 mod hostile;
+mod previous;
 mod round_trip;

@@ -11,6 +11,7 @@ use vmarea_explain::text::{address_spaces, count};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::outputs::JsonArg;
+use vmarea_trace::date;
 use vmarea_trace::event::{Event, Header};
 
 /// Show what a trace contains and whether it is complete.
@@ -114,6 +115,9 @@ impl Summary {
             header.kernel_release, header.machine, header.page_size
         )?;
         writeln!(out, "written by {}", header.writer)?;
+        if let Some(time) = header.started_unix_ms {
+            writeln!(out, "started    {}", date::utc(time))?;
+        }
         writeln!(
             out,
             "faults     {:?}{}",

@@ -49,6 +49,8 @@
 extern crate alloc;
 
 mod decide;
+#[cfg(test)]
+mod fast_paths;
 mod outcome;
 pub mod partial_view;
 mod plan;

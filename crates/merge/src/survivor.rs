@@ -160,12 +160,21 @@ impl<'a> Chooser<'a> {
         sides: Sides<'_>,
     ) -> Result<Survivor, Obstacle> {
         let target = PgoffBase::of_vma(sides.target());
+        match unchanged(p, sides.both(), target) {
+            Some(survivor) if target.holds(sides.range(p)) => Ok(survivor),
+            _ => self.fewest_copies(p, sides),
+        }
+    }
+
+    /// Chooses like [`Chooser::survivor`], by comparing all combinations.
+    pub(super) fn fewest_copies(
+        &mut self,
+        p: &Proposal,
+        sides: Sides<'_>,
+    ) -> Result<Survivor, Obstacle> {
+        let target = PgoffBase::of_vma(sides.target());
         let [prev, next] = sides.both();
         let merged = sides.range(p);
-        if let Some(survivor) = unchanged(p, [prev, next], target).filter(|_| target.holds(merged))
-        {
-            return Ok(survivor);
-        }
         let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
         let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
         let Some(first) = faulted().next() else {

@@ -191,7 +191,7 @@ fn differences(it: &Subject) {
 
 fn samples(it: &Subject) {
     it.run(&["--once", "-n", "5"]);
-    let mut program = it.program(&["--interval", "0.1", "-n", "3"]);
+    let mut program = it.program(&["--interval", "100ms", "-n", "3"]);
     let mut stream = Leashed::start(program.stdout(Stdio::piped())).unwrap();
     let lines = BufReader::new(stream.stdout.take().unwrap()).lines();
     let documents = lines.take(3).map(|line| {

@@ -46,5 +46,5 @@ fn without_a_terminal_once_is_named() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("--once"), "{said}");
-    assert_eq!(vmarea(&["top", "--interval", "0"]).status.code(), Some(2));
+    assert_eq!(vmarea(&["top", "--interval", "0s"]).status.code(), Some(2));
 }

@@ -58,6 +58,42 @@ fn a_part_of_the_limit_is_between_nothing_and_all_of_it() {
 }
 
 #[test]
+fn all_options_take_a_length_of_time_in_one_form() {
+    // No process has this number.
+    let nobody = i32::MAX.to_string();
+    for option in [
+        &["merge", "-p", &nobody, "--max-pause"][..],
+        &["record", "-o", "/nonexistent/x", "-p", &nobody, "--for"],
+        &["explain", "-p", &nobody, "--record"],
+        &["top", "--once", "-n", "1", "--interval"],
+        &["run", "--keep-merged", "--trace", "x", "--max-pause"],
+    ] {
+        let with = |time| vmarea(&[option, &[time]].concat());
+        let unit = said(&with("2"), 2);
+        assert!(unit.contains("write 2s for seconds"), "{option:?}: {unit}");
+        let unit = said(&with("2x"), 2);
+        assert!(unit.contains("use us, ms, s, m or h"), "{option:?}: {unit}");
+        let range = said(&with("0s"), 2);
+        assert!(range.contains("a length of time from "), "{option:?}: {range}");
+        for good in ["500000us", "500ms", "1s", "1m", "0.5h"] {
+            let text = String::from_utf8(with(good).stderr).unwrap();
+            assert!(!text.contains("invalid value"), "{option:?} {good}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_choices_of_a_merge_are_named_if_one_is_wrong() {
+    for (option, choices) in [
+        ("--by", "[possible values: move, copy]"),
+        ("--fix", "[possible values: guards, flags, empties, priming]"),
+    ] {
+        let text = said(&vmarea(&["merge", "-p", "1", option, "x"]), 2);
+        assert!(text.contains(choices), "{text}");
+    }
+}
+
+#[test]
 fn root_that_lacks_a_capability_is_told_which_and_not_to_be_root() {
     if !is_root() {
         return;

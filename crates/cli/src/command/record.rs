@@ -1,7 +1,7 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
 use super::recording::{self, Attached, Method, Started};
-use crate::duration::duration;
+use crate::duration::{OF_RECORDINGS, length};
 use crate::sink::TraceSink;
 use clap::Args;
 use std::ffi::OsString;
@@ -40,8 +40,8 @@ pub struct Record {
     #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
-    /// With --pid: how long to record: 500ms, 30s, 5m, 2h
-    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "pid")]
+    /// With --pid: how long to record (500ms, 30s, 5m, 2h; at most 168h)
+    #[arg(long = "for", value_name = "TIME", value_parser = length(OF_RECORDINGS), requires = "pid")]
     duration: Option<Duration>,
 
     /// Method of recording

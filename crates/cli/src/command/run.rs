@@ -7,6 +7,7 @@
 use super::keep_merged;
 use super::recording::RecordingArgs;
 use super::replaying::{RecordedStacks, ReplayingArgs};
+use crate::duration::{OF_PAUSES, length};
 use crate::sink::{StackSink, TraceSink};
 use anyhow::Context;
 use clap::Args;
@@ -39,8 +40,8 @@ pub struct Run {
           conflicts_with_all = ["trace", "json", "html", "checkpoint", "by"])]
     keep_merged: Option<Option<u64>>,
 
-    /// With --keep-merged: longest time for which one step may stop a process: 5ms, 500us
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = super::merge::time,
+    /// With --keep-merged: longest time for which one step may stop a process (500us, 5ms, 1s)
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = length(OF_PAUSES),
           requires = "keep_merged")]
     max_pause: Duration,
 

@@ -1,6 +1,7 @@
 //! `vmarea top`: processes and their numbers of mappings relative to the limit.
 
 use crate::dashboard;
+use crate::duration::{OF_INTERVALS, length};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use std::io::{self, IsTerminal};
@@ -25,8 +26,8 @@ pub struct Top {
     #[arg(long)]
     once: bool,
 
-    /// Seconds between two samples, at least
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    /// Time between two samples, at least (500ms, 2s, 1m)
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length(OF_INTERVALS))]
     interval: Duration,
 
     /// Number of processes to show; 0 for all
@@ -40,14 +41,6 @@ pub struct Top {
     /// node exporter; the file is replaced atomically
     #[arg(long, value_name = "FILE|-", conflicts_with = "json")]
     openmetrics: Option<Target>,
-}
-
-fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is needed")?;
-    if !(0.1..=86_400.0).contains(&seconds) {
-        return Err("a number between 0.1 and 86400 is needed".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 impl Top {

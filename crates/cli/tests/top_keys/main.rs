@@ -34,7 +34,7 @@ fn grow(program: &mut Idle) {
 
 /// Starts `top` with the list filtered to one program.
 fn top_of(mark: &str, columns: u16) -> Terminal {
-    let mut top = Terminal::start(VMAREA, &["top", "--interval", "0.3"], columns, 24);
+    let mut top = Terminal::start(VMAREA, &["top", "--interval", "300ms"], columns, 24);
     top.wait_for_line("sorted by mappings");
     top.keys(&format!("/{mark}"));
     top.wait_for_line(&format!("/{mark}█"));

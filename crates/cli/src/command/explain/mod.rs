@@ -4,7 +4,7 @@ mod page;
 mod threshold;
 
 use super::recording::{self, Attached, Method, Started};
-use crate::duration::duration;
+use crate::duration::{OF_RECORDINGS, length};
 use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -91,7 +91,7 @@ pub struct Explain {
 
     /// With --pid: record the process for this time (500ms, 30s, 5m, 2h), and explain its mappings
     /// at the moment when it had the most
-    #[arg(long, value_name = "TIME", value_parser = duration, requires = "pid",
+    #[arg(long, value_name = "TIME", value_parser = length(OF_RECORDINGS), requires = "pid",
           conflicts_with_all = ["range", "rss", "no_bpf"])]
     record: Option<Duration>,
 

@@ -1,14 +1,18 @@
 //! `vmarea merge`: merges needlessly separate mappings of a running process.
 
+mod choices;
 mod said;
 mod text;
 
 pub use said::Said;
 
 use super::explain::Range;
+use crate::duration::{OF_PAUSES, length};
 use crate::interrupt::Interrupt;
 use anyhow::anyhow;
+use choices::{By, First};
 use clap::Args;
+use clap::builder::{EnumValueParser, TypedValueParser};
 use std::time::{Duration, Instant};
 use vmarea_explain::detail::fresh_mapping_lacks;
 use vmarea_explain::estimate::{Cost, Work, fits, pause_needed_ms};
@@ -20,8 +24,6 @@ use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::outputs::{JsonArg, Outputs};
 use vmarea_terminal::progress::Meter;
-
-const WAYS: [(Way, &str); 2] = [(Way::Move, "move"), (Way::Copy, "copy")];
 
 /// Merge needlessly separate mappings of a running process.
 ///
@@ -50,29 +52,23 @@ pub struct Merge {
     #[arg(long, value_name = "LOW,HIGH")]
     range: Option<Range>,
 
-    /// Longest time for which one step may stop the process: 5ms, 500us, 1s. Each step stops every
+    /// Longest time for which one step may stop the process (500us, 5ms, 1s). Each step stops every
     /// thread, which takes about 25 ms for 1,000 threads; the dry run says whether the time is
     /// enough
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = length(OF_PAUSES))]
     max_pause: Duration,
 
     /// Copy up to this many pages that are shared after a fork and so cannot be moved
     #[arg(long, value_name = "PAGES", default_value_t = 0)]
     copy: u64,
 
-    /// How pages get into the fresh mapping (default: `move` since Linux 6.8, `copy` before).
-    /// `copy` takes longer, splits huge pages, and refuses a process with memory that a device
-    /// could write to (pinned memory, io_uring, GPUs)
-    #[arg(long, value_name = "WAY", value_parser = way)]
+    /// How pages get into the fresh mapping (default: `move` since Linux 6.8, `copy` before)
+    #[arg(long, value_name = "WAY", value_parser = EnumValueParser::<By>::new().map(Way::from))]
     by: Option<Way>,
 
-    /// Repairs to do before the merge: `guards` (turns guard pages made with mprotect into guard
-    /// markers; needs Linux 6.13; not for a program that later makes guard pages writable), `flags`
-    /// (clears MADV_DONTFORK and MADV_DONTDUMP where mappings with and without the flag alternate;
-    /// a fork then copies that memory), `empties` (merges adjacent reserved ranges that have no
-    /// pages), `priming` (touches and drops one page of each reservation, so that memory committed
-    /// there later can merge)
-    #[arg(long, value_name = "REPAIR", value_delimiter = ',', value_parser = fix)]
+    /// Repairs to do before the merge
+    #[arg(long, value_name = "REPAIR", value_delimiter = ',',
+          value_parser = EnumValueParser::<First>::new().map(Fix::from))]
     fix: Vec<Fix>,
 
     #[command(flatten)]
@@ -347,41 +343,12 @@ fn merge(
     report.map_err(failure)
 }
 
-/// Parses a duration: a number followed by `us`, `ms` or `s`.
-pub(super) fn time(text: &str) -> anyhow::Result<Duration> {
-    let wrong = || anyhow!("a time like 5ms, 500us or 1s is needed");
-    let at = text
-        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-        .ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(at);
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        _ => return Err(wrong()),
-    };
-    if !(1e-6..=3600.0).contains(&seconds) {
-        return Err(anyhow!("a time between 1us and 3600s is needed"));
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-fn way(text: &str) -> anyhow::Result<Way> {
-    let found = WAYS.iter().find(|(_, name)| *name == text);
-    found
-        .map(|&(way, _)| way)
-        .ok_or_else(|| anyhow!("move or copy is needed"))
-}
-
+/// Returns the name that reports give the way; `--by` takes it too.
 fn name(way: Way) -> &'static str {
-    let found = WAYS.iter().find(|(of, _)| *of == way);
-    found.map_or("", |&(_, name)| name)
-}
-
-fn fix(text: &str) -> anyhow::Result<Fix> {
-    let found = Fix::ALL.into_iter().find(|fix| fix.name() == text);
-    found.ok_or_else(|| anyhow!("one of guards, flags, empties, priming is needed"))
+    match way {
+        Way::Move => "move",
+        Way::Copy => "copy",
+    }
 }
 
 pub(super) fn failure(error: RepairError) -> Failure {
@@ -391,21 +358,4 @@ pub(super) fn failure(error: RepairError) -> Failure {
         _ => Status::Error,
     };
     Failure::new(status, error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_a_unit_and_a_bound() {
-        assert_eq!(time("5ms").unwrap(), Duration::from_millis(5));
-        assert_eq!(time("500us").unwrap(), Duration::from_micros(500));
-        assert_eq!(time("1.5s").unwrap(), Duration::from_millis(1500));
-        for wrong in [
-            "", "5", "ms", "5 ms", "-1ms", "5m", "0ms", "1e9s", "9999s", "NaNs", "1..5s",
-        ] {
-            assert!(time(wrong).is_err(), "{wrong}");
-        }
-    }
 }

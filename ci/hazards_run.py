@@ -175,8 +175,8 @@ class Within(Run):
     WAYS = ["within"]
     END = "end"
     MODES = ["stop", "storm", "terminal", "continue", "memory", "attach", "dump", "freeze", "shrink", END]
-    # Activities of which one alone may keep each merge from joining something.
-    HINDRANCES = {"future", "limits"}
+    # An activity with which perhaps no merge joins anything.
+    HINDRANCE = "limits"
 
     is_killed = False
 
@@ -211,6 +211,6 @@ class Within(Run):
             return target.end_killed()
         target.finish()
         self.statuses = target.answers()
-        if not self.statuses[0] and self.statuses[NOTHING] and not self.HINDRANCES & set(target.activities):
+        if not self.statuses[0] and self.statuses[NOTHING] and self.HINDRANCE not in target.activities:
             raise Failure("no merge has joined anything")
         return None

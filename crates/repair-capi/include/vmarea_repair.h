@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VMAREA_MERGE_PLAIN 1 /* no flag was ever set by madvise in the range */
+#define VMAREA_MERGE_PLAIN 1 /* no flag (madvise, mlock) and no protection key was ever set in the range */
 
 struct vmarea_merge_options {
     uint64_t max_pause_us; /* maximum time that a thread may wait for its memory; 0: no limit */

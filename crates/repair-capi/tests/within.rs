@@ -102,6 +102,15 @@ fn the_first_thread_has_exited() {
 }
 
 #[test]
+fn new_mappings_are_locked() {
+    if may_repair() {
+        for flags in ["0", "1"] {
+            assert_eq!(heap(&["future", "3000", flags])["after"], 1.0);
+        }
+    }
+}
+
+#[test]
 fn a_heap_of_many_regions_becomes_few_mappings() {
     if may_repair() {
         let told = heap(&["regions", "256", "1024", "1"]);

@@ -108,8 +108,10 @@ fn make(piece: &Piece, room: Room, home: i32, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
     calls.push(map(fresh, piece.flags));
+    calls.extend(empty(fresh));
     calls.extend(advice_of(piece.flags).map(|advice| advise(fresh, advice)));
     calls.push(map(temporary, piece.flags | VmFlags::NORESERVE));
+    calls.extend(empty(temporary));
     // The children of a fork do not inherit this mapping, so its pages remain exclusive to this
     // process.
     calls.push(advise(temporary, libc::MADV_DONTFORK));
@@ -246,9 +248,12 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     .map(|(_, advice)| advice)
 }
 
-/// Returns the call that discards the pages of a range.
-pub(super) fn discard(range: VmRange) -> Call {
-    advise(range, libc::MADV_DONTNEED)
+/// Returns the calls that empty a new mapping, which the kernel locks and fills after
+/// `mlockall(MCL_FUTURE)`.
+fn empty(range: VmRange) -> [Call; 2] {
+    let arguments = [range.start, range.len_bytes()];
+    let unlock = Call::plain(What::Advise as u64, libc::SYS_munlock, &arguments);
+    [unlock, advise(range, libc::MADV_DONTNEED)]
 }
 
 /// Returns the call that copies a page if it is shared, without changing its contents.

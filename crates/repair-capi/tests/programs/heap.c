@@ -65,6 +65,14 @@ static int scenario_alone(char **v) {
     return 0;
 }
 
+/* future PAGES FLAGS: memory that is mapped from now on, also by the merge, is locked */
+static int scenario_future(char **v) {
+    one_page_mappings(atol(v[0]));
+    if (mlockall(MCL_FUTURE))
+        die("mlockall");
+    return show(merge((struct vmarea_merge_options){.flags = atol(v[1])}), 0);
+}
+
 /* rounds ROUNDS PAGES WRITERS FLAGS: ROUNDS merges of ranges that writers write to */
 static int scenario_rounds(char **v) {
     long rounds = atol(v[0]), lost = 0, wrong = 0, after = 0;
@@ -208,7 +216,7 @@ int main(int argc, char **argv) {
     } scenarios[] = {
         {"pages", 4, scenario_pages}, {"rounds", 4, scenario_rounds}, {"regions", 3, scenario_regions},
         {"forks", 4, scenario_forks}, {"ends", 3, scenario_ends},    {"mappers", 3, scenario_mappers},
-        {"alone", 4, scenario_alone},
+        {"alone", 4, scenario_alone},   {"future", 2, scenario_future},
     };
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
         if (argc > 1 && !strcmp(argv[1], scenarios[i].name) && argc == 2 + scenarios[i].arguments)

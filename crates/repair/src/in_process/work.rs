@@ -131,7 +131,7 @@ impl Work<'_> {
                 return Err((self.reason(&call, errno, start), start));
             }
         }
-        if !self.empty_fresh() {
+        if !self.is_fresh_empty() {
             return Err((KeptReason::Changed, self.site.piece.start));
         }
         let mut turn = Turn::take(self.shared);
@@ -145,25 +145,16 @@ impl Work<'_> {
         })
     }
 
-    /// Discards what the fresh mapping contains: another process may have read the mapping
-    /// (`/proc/PID/mem`) before it was watched, and so filled it with pages of zeros, to which no
-    /// page could be moved back. Returns false if they are still there.
-    fn empty_fresh(&self) -> bool {
+    /// True if no page can be in the way when the pages return. Another process that reads the fresh
+    /// mapping (`/proc/PID/mem`) before it is watched fills it with pages of zeros.
+    fn is_fresh_empty(&self) -> bool {
+        let mut is_empty = true;
         let fresh = self.site.room.fresh(self.site.piece);
-        let is_empty = || {
-            let mut is_empty = true;
-            self.shared.filled(fresh, &mut |_, _| {
-                is_empty = false;
-                false
-            });
-            is_empty
-        };
-        if is_empty() {
-            return true;
-        }
-        // The watcher reads the event that this call raises.
-        calls::run(&mut piece::discard(fresh));
-        is_empty()
+        self.shared.filled(fresh, &mut |_, _| {
+            is_empty = false;
+            false
+        });
+        is_empty
     }
 
     /// Executes one move, after making its pages exclusive to the process if necessary.

@@ -113,7 +113,7 @@ struct region {
     char *base;
     size_t pages;
     enum shape shape;
-    /* No flag was ever set by madvise. */
+    /* VMAREA_MERGE_PLAIN holds. */
     bool is_plain;
     /* Some of the pages are empty in a child. */
     bool wipes;
@@ -137,7 +137,7 @@ enum use { MERGE, ADVISE, USES };
 struct loan {
     char *_Atomic base;
     size_t pages;
-    /* No flag was ever set by madvise. */
+    /* VMAREA_MERGE_PLAIN holds. */
     bool is_plain;
     pthread_mutex_t uses[USES];
 };

@@ -107,7 +107,7 @@ static bool begin_keys(struct worker *worker)
         return false;
     recall(keyed->region.base);
     bool is_keyed = pkey_mprotect(keyed->region.base, 32 * PAGE, RW, keyed->key) == 0;
-    lend(keyed->region.base, keyed->region.pages, true);
+    lend(keyed->region.base, keyed->region.pages, false);
     return is_keyed;
 }
 

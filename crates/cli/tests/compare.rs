@@ -238,7 +238,8 @@ fn what_cannot_be_read_is_named_and_the_rest_is_compared() {
     let file = |name: &str| folder.path().join(name);
     let good = fs::read(trace()).unwrap();
     fs::write(file("a.vmtrace"), &good).unwrap();
-    fs::write(file("torn.vmtrace"), &good[..good.len() / 2]).unwrap();
+    // Within the first block: on a busy machine, there are several.
+    fs::write(file("torn.vmtrace"), &good[..2000]).unwrap();
     let mut newer = good.clone();
     newer[8..12].copy_from_slice(&900u32.to_le_bytes());
     fs::write(file("newer.vmtrace"), newer).unwrap();

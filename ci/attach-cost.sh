@@ -11,8 +11,8 @@ pairs=${1:-20}
 requests=${2:-200000}
 port=${PORT:-7395}
 
-cargo build --release --quiet --package vmarea-recorder --example observe
-observe=${CARGO_TARGET_DIR:-target}/release/examples/observe
+cargo build --profile packaged --quiet --package vmarea-recorder --example observe
+observe=${CARGO_TARGET_DIR:-target}/packaged/examples/observe
 folder=$(mktemp -d)
 redis-server --port "$port" --save '' --appendonly no --dir "$folder" >"$folder/log" 2>&1 &
 server=$!

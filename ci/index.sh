@@ -10,8 +10,8 @@ PACKAGES=valgrind ci/install.sh >&2
 VMAREA_MAPLE=$(ci/maple.sh)
 export VMAREA_MAPLE
 # Callgrind finds the measured function by its name.
-export CARGO_PROFILE_RELEASE_STRIP=none
-peers=$(cargo bench --locked --quiet -p vmarea-range-tree --bench peers --no-run --message-format=json |
+export CARGO_PROFILE_PACKAGED_STRIP=none
+peers=$(cargo bench --profile packaged --locked --quiet -p vmarea-range-tree --bench peers --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\/peers-[^"]*\)".*/\1/p')
 export peers
 work=$(mktemp -d)

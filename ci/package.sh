@@ -1,33 +1,28 @@
 #!/usr/bin/env bash
-# Builds the release and a Debian package of it, checks their sizes, and installs the package into a clean Debian 12 in a
+# Builds the programs and a Debian package of them, checks their sizes, and installs the package into a clean Debian 12 in a
 # temporary folder, where it runs the commands, the man pages and the completions. The clean Debian is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/vmarea; if it cannot be made (no root, no archive), this part is skipped with a message.
 # usage: ci/package.sh [--share] [OUT]
-#        --share: builds without the slow passes of the release profile, and so does not limit the program's size
+#        --share: builds with the profile of `cargo install`, and so does not limit the program's size
 #        OUT: a folder that keeps the packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-share= options=()
-if [[ ${1-} == --share ]]; then share=1; shift; fi
-PROGRAM_LIMIT=8000000 OBJECT_LIMIT=1000000
+share= profile=packaged
+if [[ ${1-} == --share ]]; then share=1 profile=release; shift; fi
+PROGRAM_LIMIT=12000000 OBJECT_LIMIT=1000000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=${1:-$work/out}
 
 PACKAGES='binutils dpkg-dev' ci/install.sh >/dev/null
-if [[ -n $share ]]; then
-    export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
-else
-    # The package has the debug information apart, so the build must contain it.
-    export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
-    options=(--config 'profile.release.package.vmarea-cli.strip="none"')
-fi
-target=${CARGO_TARGET_DIR:-target}
-cargo build --release --locked --quiet -p vmarea-cli -p vmarea-repair-capi "${options[@]}"
+# The package has the debug information apart, so the build must contain it.
+export CARGO_PROFILE_PACKAGED_DEBUG=line-tables-only CARGO_PROFILE_PACKAGED_STRIP=none
+built=${CARGO_TARGET_DIR:-target}/$profile
+cargo build --profile "$profile" --locked --quiet -p vmarea-cli -p vmarea-repair-capi
 cargo run --locked --quiet -p vmarea-cli --example generate -- man "$work/generated/man"
 cargo run --locked --quiet -p vmarea-cli --example generate -- completions "$work/generated/completions"
-packaging/deb.sh "$target/release/vmarea" "$target/release/libvmarea_repair_capi.so" "$work/generated" "$out" >/dev/null
+packaging/deb.sh "$built/vmarea" "$built/libvmarea_repair_capi.so" "$work/generated" "$out" >/dev/null
 package=$(echo "$out"/vmarea_*.deb)
 if [[ -z $share && ! -e $(echo "$out"/vmarea-dbgsym_*.deb) ]]; then
     echo "package: there is no debug information" >&2
@@ -45,7 +40,7 @@ limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
 [[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
 
-python3 ci/alerts.py "$target/release/vmarea"
+python3 ci/alerts.py "$built/vmarea"
 if command -v lintian >/dev/null; then
     lintian --allow-root --suppress-tags initial-upload-closes-no-bugs --fail-on error,warning "$package"
 else

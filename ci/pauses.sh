@@ -109,8 +109,8 @@ while (($#)); do
 done
 if [[ -z $vmarea ]]; then
     ci/install.sh >/dev/null
-    cargo build --release --locked --quiet -p vmarea-cli
-    vmarea=${CARGO_TARGET_DIR:-target}/release/vmarea
+    cargo build --profile packaged --locked --quiet -p vmarea-cli
+    vmarea=${CARGO_TARGET_DIR:-target}/packaged/vmarea
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

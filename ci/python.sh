@@ -44,7 +44,8 @@ fi
 (cd python && CARGO_TARGET_DIR=$own cargo clippy --locked --quiet --workspace --all-targets --all-features -- -D warnings)
 cargo clippy --locked --quiet -p vmarea-cli --all-targets --features parquet -- -D warnings
 (cd "$own" && "$python" -m mypy.stubtest vmarea --ignore-disjoint-bases)
-"$python" ci/python/cost.py "$VMAREA" corpus/asan.vmtrace
+cargo build --profile packaged --locked --quiet -p vmarea-cli
+"$python" ci/python/cost.py "$target/packaged/vmarea" corpus/asan.vmtrace
 
 # The program with Parquet writes the same files as the module.
 CARGO_TARGET_DIR=$own/cli cargo build --release --locked --quiet -p vmarea-cli --features parquet

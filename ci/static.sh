@@ -17,8 +17,8 @@ out=${1:-$work/out}
 export CC_aarch64_unknown_linux_musl=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld
 for architecture in x86_64 aarch64; do
     target=$architecture-unknown-linux-musl
-    cargo build --release --locked --quiet -p vmarea-cli --target "$target" 2> >(grep -v 'cdylib\|generated 1 warning' >&2)
-    install -D "${CARGO_TARGET_DIR:-target}/$target/release/vmarea" "$out/vmarea-$architecture"
+    cargo build --profile packaged --locked --quiet -p vmarea-cli --target "$target" 2> >(grep -v 'cdylib\|generated 1 warning' >&2)
+    install -D "${CARGO_TARGET_DIR:-target}/$target/packaged/vmarea" "$out/vmarea-$architecture"
     if readelf --program-headers "$out/vmarea-$architecture" | grep -q INTERP; then
         echo "static: vmarea-$architecture needs a dynamic linker" >&2
         exit 1

@@ -21,8 +21,8 @@ if ((EUID != 0)); then
 fi
 ci/install.sh >/dev/null
 if [[ -z ${VMAREA-} ]]; then
-    cargo build --release --locked --quiet -p vmarea-cli
-    VMAREA=${CARGO_TARGET_DIR:-target}/release/vmarea
+    cargo build --profile packaged --locked --quiet -p vmarea-cli
+    VMAREA=${CARGO_TARGET_DIR:-target}/packaged/vmarea
 fi
 room=$(mktemp -d)
 trap 'rm -rf "$room"' EXIT

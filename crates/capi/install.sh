@@ -5,7 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
-profile=release
+profile=packaged
 if [[ ${1-} == --debug ]]; then
     profile=debug
     shift
@@ -19,7 +19,7 @@ to=${DESTDIR-}$prefix
 
 cd "$here/../.."
 options=(--locked -p vmarea-capi)
-[[ $profile == debug ]] || options+=(--release)
+[[ $profile == debug ]] || options+=(--profile packaged)
 cargo build --quiet "${options[@]}"
 built=${CARGO_TARGET_DIR:-target}/$profile
 version=$(cargo pkgid --locked -p vmarea-capi)

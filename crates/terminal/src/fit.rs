@@ -3,9 +3,10 @@
 //! The width is that of `COLUMNS`, or of the terminal. Text that goes to a file or to another program
 //! is not changed, unless `COLUMNS` is set.
 
-use ratatui::crossterm::terminal;
-use ratatui::text::Span;
+use console::measure_text_width as columns;
+use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// Smallest width at which a line is fitted. Paths that are cut to less are of no use.
 const LEAST: usize = 40;
@@ -13,12 +14,12 @@ const LEAST: usize = 40;
 const LEAST_OF_PATH: usize = 16;
 
 /// Returns the number of columns for an output; `None` if lines may have any length.
-pub fn width(output: &impl IsTerminal) -> Option<usize> {
+pub fn width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok();
     let columns = columns.and_then(|columns| columns.parse().ok());
     let of_terminal = || {
-        let size = output.is_terminal().then(|| terminal::size().ok());
-        size.flatten().map(|(columns, _)| usize::from(columns))
+        let size = output.is_terminal().then(|| tcgetwinsize(output).ok());
+        size.flatten().map(|size| usize::from(size.ws_col))
     };
     columns.or_else(of_terminal).filter(|&width| width >= LEAST)
 }
@@ -155,17 +156,6 @@ fn middle_cut(word: &str, room: usize) -> String {
     }
     let (front, back) = (letters[..front].iter(), letters[back..].iter());
     front.chain(&['…']).chain(back).collect()
-}
-
-/// Returns the number of columns that a text uses; escape sequences for colours use none.
-fn columns(text: &str) -> usize {
-    let mut pieces = text.split('\x1b');
-    let first = pieces.next().unwrap_or_default();
-    let visible = |piece: &str| {
-        let rest = piece.split_once('m').map_or("", |(_, rest)| rest);
-        Span::raw(rest).width()
-    };
-    Span::raw(first).width() + pieces.map(visible).sum::<usize>()
 }
 
 #[cfg(test)]

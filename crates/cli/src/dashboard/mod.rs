@@ -16,17 +16,13 @@
 
 mod list;
 mod page;
+mod screen;
 mod table;
 
 use anyhow::Context;
 use list::List;
 use page::Page;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Style};
-use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Paragraph, TableState};
-use ratatui::{DefaultTerminal, Frame};
+use screen::{Event, Key, Screen, Size};
 use std::time::{Duration, Instant};
 use vmarea_explain::rows::printable;
 use vmarea_explain::text::count;
@@ -35,10 +31,10 @@ use vmarea_process::rights::{self, Capability};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::Result;
 
-/// Height of the screen from which on the selected process has lines of its own.
-const ROOM_FOR_DETAILS: u16 = 12;
+/// Lines above the keys from which on the selected process has lines of its own.
+const ROOM_FOR_DETAILS: usize = 12;
 /// Width of the screen below which texts are shortened.
-const NARROW: u16 = 70;
+const NARROW: usize = 70;
 /// Rows or lines that PgUp and PgDn move by.
 const PAGE: isize = 20;
 
@@ -48,16 +44,14 @@ const PAGE: isize = 20;
 /// Fails if the terminal cannot be drawn on, or if the processes cannot be listed.
 pub fn show(sampler: &mut Sampler, interval: Duration, console: &Console) -> Result<()> {
     let look = sampler.look().context("cannot list the processes")?;
-    let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
+    let mut screen = Screen::enter().context("cannot draw on this terminal")?;
     let mut dashboard = Dashboard {
         list: List::new(look),
         first: 0,
         view: View::List,
         console,
     };
-    let shown = dashboard.run(&mut terminal, sampler, interval);
-    ratatui::restore();
-    shown
+    dashboard.run(&mut screen, sampler, interval)
 }
 
 struct Dashboard<'a> {
@@ -88,17 +82,19 @@ enum Wish {
 impl Dashboard<'_> {
     fn run(
         &mut self,
-        terminal: &mut DefaultTerminal,
+        screen: &mut Screen,
         sampler: &mut Sampler,
         interval: Duration,
     ) -> Result<()> {
         let mut due = Instant::now() + sampler.pause(interval);
         loop {
-            terminal.draw(|frame| self.draw(frame))?;
+            let size = screen.size();
+            screen.draw(&self.lines(size), size)?;
             let left = due.saturating_duration_since(Instant::now());
-            let wish = match event::poll(left)? {
-                true => self.event(&event::read()?),
-                false => Wish::Sample,
+            let wish = match screen.wait(left)? {
+                Event::Key(key) => self.key(key),
+                Event::Redraw => Wish::GoOn,
+                Event::Timeout => Wish::Sample,
             };
             match wish {
                 Wish::GoOn => {}
@@ -112,18 +108,9 @@ impl Dashboard<'_> {
         }
     }
 
-    /// Handles an event. After a resize, the caller draws the screen again in any case.
-    fn event(&mut self, event: &Event) -> Wish {
-        let Event::Key(key) = event else {
-            return Wish::GoOn;
-        };
-        if key.kind != KeyEventKind::Press {
-            return Wish::GoOn;
-        }
-        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
-            return Wish::End;
-        }
+    fn key(&mut self, key: Key) -> Wish {
         match &mut self.view {
+            _ if key == Key::CtrlC => return Wish::End,
             View::List => return self.key_in_list(key),
             View::Filter => self.key_in_filter(key),
             View::Page(_) => self.key_in_page(key),
@@ -131,95 +118,83 @@ impl Dashboard<'_> {
         Wish::GoOn
     }
 
-    fn key_in_list(&mut self, key: &KeyEvent) -> Wish {
-        match key.code {
-            KeyCode::Char('q') => return Wish::End,
-            KeyCode::Char('r') => return Wish::Sample,
-            KeyCode::Char('s') => self.list.next_order(),
-            KeyCode::Char('/') => self.view = View::Filter,
-            KeyCode::Char('?') => self.view = View::Page(Page::help()),
-            KeyCode::Esc => self.list.set_filter(""),
-            KeyCode::Enter => {
+    fn key_in_list(&mut self, key: Key) -> Wish {
+        match key {
+            Key::Letter('q') => return Wish::End,
+            Key::Letter('r') => return Wish::Sample,
+            Key::Letter('s') => self.list.next_order(),
+            Key::Letter('/') => self.view = View::Filter,
+            Key::Letter('?') => self.view = View::Page(Page::help()),
+            Key::Escape => self.list.set_filter(""),
+            Key::Enter => {
                 if let Some(row) = self.list.selected() {
                     self.view = View::Page(Page::explain(row.pid, self.console));
                 }
             }
-            code => self.list.select(movement(code).unwrap_or(0)),
+            key => self.list.select(movement(key).unwrap_or(0)),
         }
         Wish::GoOn
     }
 
-    fn key_in_filter(&mut self, key: &KeyEvent) {
+    fn key_in_filter(&mut self, key: Key) {
         let mut filter = self.list.filter().to_owned();
-        match key.code {
-            KeyCode::Enter => self.view = View::List,
-            KeyCode::Esc => {
+        match key {
+            Key::Enter => self.view = View::List,
+            Key::Escape => {
                 filter.clear();
                 self.view = View::List;
             }
-            KeyCode::Backspace => {
+            Key::Backspace => {
                 filter.pop();
             }
-            KeyCode::Char(letter) => filter.push(letter),
+            Key::Letter(letter) => filter.push(letter),
             _ => {}
         }
         self.list.set_filter(&filter);
     }
 
-    fn key_in_page(&mut self, key: &KeyEvent) {
+    fn key_in_page(&mut self, key: Key) {
         let View::Page(page) = &mut self.view else {
             return;
         };
-        match (key.code, page.pid) {
-            (KeyCode::Char('q' | '?') | KeyCode::Esc | KeyCode::Enter, _) => self.view = View::List,
-            (KeyCode::Char('r'), Some(pid)) => *page = Page::explain(pid, self.console),
-            (code, _) => page.scroll(movement(code).unwrap_or(0)),
+        match (key, page.pid) {
+            (Key::Letter('q' | '?') | Key::Escape | Key::Enter, _) => self.view = View::List,
+            (Key::Letter('r'), Some(pid)) => *page = Page::explain(pid, self.console),
+            (key, _) => page.scroll(movement(key).unwrap_or(0)),
         }
     }
 
-    fn draw(&mut self, frame: &mut Frame<'_>) {
-        let parts = [Constraint::Fill(1), Constraint::Length(1)];
-        let [middle, bottom] = Layout::vertical(parts).areas(frame.area());
-        match &mut self.view {
-            View::Page(page) => page.draw(frame, middle),
-            View::List | View::Filter => self.draw_list(frame, middle),
-        }
-        let keys = Line::from(self.keys(bottom.width)).style(Style::new().fg(Color::Cyan));
-        frame.render_widget(keys, bottom);
-    }
-
-    fn draw_list(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let details = if area.height >= ROOM_FOR_DETAILS {
-            4
-        } else {
-            0
+    /// Returns the lines of a screen of this size; the last has the keys.
+    fn lines(&mut self, size: Size) -> Vec<String> {
+        let room = size.rows.saturating_sub(1);
+        let mut lines = match &mut self.view {
+            View::Page(page) => page.lines(size.columns, room),
+            View::List | View::Filter => self.lines_of_list(size.columns, room),
         };
-        let parts = [
-            Constraint::Length(2),
-            Constraint::Fill(1),
-            Constraint::Length(details),
-        ];
-        let [top, middle, bottom] = Layout::vertical(parts).areas(area);
-        let heading = Line::from(self.heading(area.width));
-        let summary = Line::from(brief(self.list.look(), area.width));
-        frame.render_widget(Paragraph::new(vec![summary, heading]), top);
-        // The first line of the table has the headings.
-        let room = usize::from(middle.height).saturating_sub(1).max(1);
-        let at = self.list.position();
-        self.first = self.first.clamp((at + 1).saturating_sub(room), at);
-        let rows = self.list.rows(self.first, room);
-        let table = table::table(rows, area.width, self.console);
-        let mut selected = TableState::default().with_selected(at - self.first);
-        frame.render_stateful_widget(table, middle, &mut selected);
-        if let Some(row) = self.list.selected() {
-            let lines = details_of(row).map(|line| Line::from(printable(&line)));
-            let border = Block::new().borders(Borders::TOP);
-            let details = Paragraph::new(Vec::from(lines)).block(border);
-            frame.render_widget(details, bottom);
-        }
+        lines.resize(room, String::new());
+        let keys = console::style(self.keys(size.columns)).cyan();
+        lines.push(keys.to_string());
+        lines
     }
 
-    fn heading(&self, width: u16) -> String {
+    fn lines_of_list(&mut self, columns: usize, room: usize) -> Vec<String> {
+        let details = if room >= ROOM_FOR_DETAILS { 4 } else { 0 };
+        // The summary, the heading and the names of the columns.
+        let rows = room.saturating_sub(3 + details).max(1);
+        let at = self.list.position();
+        self.first = self.first.clamp((at + 1).saturating_sub(rows), at);
+        let mut lines = vec![brief(self.list.look(), columns), self.heading(columns)];
+        let shown = self.list.rows(self.first, rows);
+        lines.extend(table::lines(shown, at - self.first, columns, self.console));
+        lines.resize(3 + rows, String::new());
+        if let Some(row) = self.list.selected().filter(|_| details > 0) {
+            lines.push("─".repeat(columns));
+            lines.extend(details_of(row).map(|line| printable(&line)));
+        }
+        lines
+    }
+
+    fn heading(&self, width: usize) -> String {
         let order = format!("sorted by {}", self.list.order().name());
         let shown = count(self.list.len() as u64);
         match self.list.filter() {
@@ -229,7 +204,7 @@ impl Dashboard<'_> {
         }
     }
 
-    fn keys(&self, width: u16) -> String {
+    fn keys(&self, width: usize) -> String {
         let text = match &self.view {
             View::Filter => return format!("/{}█", printable(self.list.filter())),
             View::Page(page) if page.pid.is_none() => "q back   ↑↓ scroll",
@@ -242,14 +217,14 @@ impl Dashboard<'_> {
 }
 
 /// Returns the number of rows by which a key moves; a negative number moves up.
-fn movement(key: KeyCode) -> Option<isize> {
+fn movement(key: Key) -> Option<isize> {
     Some(match key {
-        KeyCode::Down | KeyCode::Char('j') => 1,
-        KeyCode::Up | KeyCode::Char('k') => -1,
-        KeyCode::PageDown | KeyCode::Char(' ') => PAGE,
-        KeyCode::PageUp => -PAGE,
-        KeyCode::End => isize::MAX,
-        KeyCode::Home => isize::MIN,
+        Key::Down | Key::Letter('j') => 1,
+        Key::Up | Key::Letter('k') => -1,
+        Key::PageDown | Key::Letter(' ') => PAGE,
+        Key::PageUp => -PAGE,
+        Key::End => isize::MAX,
+        Key::Home => isize::MIN,
         _ => return None,
     })
 }
@@ -276,9 +251,9 @@ fn details_of(row: &ProcessRow) -> [String; 3] {
 }
 
 /// Returns the summary, shortened if the screen is too narrow.
-fn brief(look: &Look, width: u16) -> String {
+fn brief(look: &Look, width: usize) -> String {
     let whole = summary(look);
-    if whole.len() <= usize::from(width) {
+    if whole.len() <= width {
         return whole;
     }
     let unreadable = match look.unreadable {

@@ -3,11 +3,7 @@
 //! The text is fitted to the width of the screen whenever the page is drawn, so it follows a
 //! resize.
 
-use ratatui::Frame;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use super::screen::strong;
 use std::io::Write;
 use vmarea_explain::rows::printable;
 use vmarea_explain::{List, explain};
@@ -68,12 +64,13 @@ impl Page {
         self.scrolled = self.scrolled.saturating_add_signed(lines);
     }
 
-    pub fn draw(&mut self, frame: &mut Frame<'_>, area: Rect) {
-        let lines = lines(&self.text, area.width);
-        let furthest = lines.len().saturating_sub(usize::from(area.height));
-        self.scrolled = self.scrolled.min(furthest);
-        let visible: Vec<_> = lines.into_iter().skip(self.scrolled).collect();
-        frame.render_widget(Paragraph::new(visible), area);
+    /// Returns the visible lines for a width and a number of lines.
+    pub fn lines(&mut self, width: usize, room: usize) -> Vec<String> {
+        let mut lines = lines(&self.text, width);
+        self.scrolled = self.scrolled.min(lines.len().saturating_sub(room));
+        lines.drain(..self.scrolled);
+        lines.truncate(room);
+        lines
     }
 }
 
@@ -89,31 +86,31 @@ fn report(process: &Process, console: &Console) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the text in lines that fit the width. Escape sequences become bold and plain text.
-fn lines(text: &str, width: u16) -> Vec<Line<'static>> {
+/// Returns the text in lines that fit the width. Each is bold or plain by itself; no other escape
+/// sequence is left.
+fn lines(text: &str, width: usize) -> Vec<String> {
     let mut fitted = Vec::new();
-    let mut writer = Fitted::new(&mut fitted, Some(usize::from(width.max(20))));
+    let mut writer = Fitted::new(&mut fitted, Some(width.max(20)));
     // Writing to a vector cannot fail.
     let _ = writer.write_all(text.as_bytes());
     let _ = writer.finish();
-    let mut style = Style::new();
+    let mut bold = false;
     let fitted = String::from_utf8_lossy(&fitted);
     let lines = fitted.lines().map(|line| {
-        let mut spans = Vec::new();
-        for (n, piece) in line.split('\x1b').enumerate() {
-            let piece = match (n, piece.split_once('m')) {
-                (0, _) | (_, None) => piece,
-                (_, Some((code, rest))) => {
-                    style = match code {
-                        "[1" => Style::new().add_modifier(Modifier::BOLD),
-                        _ => Style::new(),
-                    };
+        let pieces = line.split('\x1b').enumerate().map(|(n, piece)| {
+            let piece = match piece.split_once('m') {
+                Some((code, rest)) if n > 0 => {
+                    bold = code == "[1";
                     rest
                 }
+                _ => piece,
             };
-            spans.push(Span::styled(piece.to_owned(), style));
-        }
-        Line::from(spans)
+            match bold {
+                true => strong(&printable(piece)),
+                false => printable(piece),
+            }
+        });
+        pieces.collect()
     });
     lines.collect()
 }
@@ -124,22 +121,15 @@ mod tests {
 
     #[test]
     fn bold_text_is_bold_across_lines_and_no_escape_sequence_is_left() {
-        let lines = lines("a\x1b[1mb\nc\x1b[0md\n", 80);
-        let said: Vec<_> = lines.iter().map(Line::to_string).collect();
-        assert_eq!(said, ["ab", "cd"]);
-        let bold = |line: usize, span: usize| {
-            let style = lines[line].spans[span].style;
-            style.add_modifier.contains(Modifier::BOLD)
-        };
-        assert_eq!([bold(0, 0), bold(0, 1)], [false, true]);
-        assert_eq!([bold(1, 0), bold(1, 1)], [true, false]);
+        let lines = lines("a\x1b[1mb\nc\x1b[0md\n\x1b[31me\n", 80);
+        assert_eq!(lines, ["a\x1b[1mb\x1b[0m", "\x1b[1mc\x1b[0md", "e"]);
     }
 
     #[test]
     fn the_help_fits_80_and_40_columns() {
         for width in [80, 40] {
             for line in lines(HELP, width) {
-                assert!(line.width() <= usize::from(width), "{line}");
+                assert!(console::measure_text_width(&line) <= width, "{line}");
             }
         }
         assert_eq!(lines(HELP, 80).len(), HELP.lines().count());

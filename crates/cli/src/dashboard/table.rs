@@ -1,9 +1,7 @@
 //! The table of processes: the columns that fit the width, and their cells.
 
-use ratatui::layout::{Alignment, Constraint};
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Text;
-use ratatui::widgets::{Cell, Row, Table};
+use super::screen::{cell, selected, strong};
+use console::Style;
 use vmarea_explain::rows::printable;
 use vmarea_explain::text::count;
 use vmarea_explain::top::ProcessRow;
@@ -30,11 +28,11 @@ enum Column {
 
 /// The columns from left to right, each with its width and the width of the screen from which on it
 /// is shown. The command takes the rest.
-const COLUMNS: [(Column, &str, u16, u16); 11] = [
+const COLUMNS: [(Column, &str, usize, usize); 11] = [
     (Column::Pid, "PID", 7, 0),
     (Column::Mappings, "MAPPINGS", 8, 0),
     (Column::Limit, "LIMIT", 6, 0),
-    (Column::Bar, "", BAR as u16, 150),
+    (Column::Bar, "", BAR, 150),
     (Column::PerMinute, "PER MIN", 8, 60),
     (Column::ToLimit, "TO LIMIT", 8, 60),
     (Column::Mergeable, "MERGEABLE?", 10, 80),
@@ -45,11 +43,12 @@ const COLUMNS: [(Column, &str, u16, u16); 11] = [
 ];
 
 impl Column {
-    fn alignment(self) -> Alignment {
-        match self {
-            Column::Bar | Column::User | Column::Container | Column::Command => Alignment::Left,
-            _ => Alignment::Right,
-        }
+    /// True if it has numbers, which end at its right side.
+    fn is_of_numbers(self) -> bool {
+        !matches!(
+            self,
+            Column::Bar | Column::User | Column::Container | Column::Command
+        )
     }
 
     fn text(self, row: &ProcessRow, console: &Console) -> String {
@@ -69,44 +68,48 @@ impl Column {
     }
 
     fn style(self, row: &ProcessRow) -> Style {
-        let colour = match row.percent_of_limit {
-            share if share >= 70.0 => Color::Red,
-            share if share >= 30.0 => Color::Yellow,
-            _ => Color::Green,
-        };
+        let style = Style::new();
         match self {
-            Column::Limit | Column::Bar => Style::new().fg(colour),
-            _ => Style::new(),
+            Column::Limit | Column::Bar => match row.percent_of_limit {
+                share if share >= 70.0 => style.red(),
+                share if share >= 30.0 => style.yellow(),
+                _ => style.green(),
+            },
+            _ => style,
         }
     }
 }
 
-/// Returns the table of some rows for a screen of this width.
-pub(super) fn table<'r>(
+/// Returns the headings and some rows for a screen of this width. The row with the number `chosen`
+/// is marked instead of coloured.
+pub(super) fn lines<'r>(
     rows: impl Iterator<Item = &'r ProcessRow>,
-    width: u16,
+    chosen: usize,
+    width: usize,
     console: &Console,
-) -> Table<'static> {
+) -> Vec<String> {
     let shown = || COLUMNS.iter().filter(|(.., from)| width >= *from);
-    let widths = shown().map(|&(column, _, width, _)| match column {
-        Column::Command => Constraint::Fill(1),
-        _ => Constraint::Length(width),
-    });
-    let headings = shown().map(|(column, heading, ..)| aligned(*column, (*heading).to_owned()));
-    let rows = rows.map(|row| {
-        let cells = shown().map(|&(column, ..)| {
-            let text = aligned(column, column.text(row, console));
-            Cell::from(text).style(column.style(row))
+    let used: usize = shown().map(|(_, _, width, _)| width + 1).sum();
+    let line = |cell_of: &dyn Fn(Column, &str) -> (String, Style)| {
+        let cells = shown().map(|&(column, heading, columns, _)| {
+            let columns = match column {
+                Column::Command => (width + 1).saturating_sub(used),
+                _ => columns,
+            };
+            let (text, style) = cell_of(column, heading);
+            let text = cell(&text, columns, column.is_of_numbers());
+            style.apply_to(text).to_string()
         });
-        Row::new(cells.collect::<Vec<_>>())
+        cells.collect::<Vec<_>>().join(" ")
+    };
+    let headings = line(&|_, heading| (heading.to_owned(), Style::new()));
+    let rows = rows.enumerate().map(|(n, row)| match n == chosen {
+        true => selected(&line(&|column, _| {
+            (column.text(row, console), Style::new())
+        })),
+        false => line(&|column, _| (column.text(row, console), column.style(row))),
     });
-    Table::new(rows.collect::<Vec<_>>(), widths)
-        .header(Row::new(headings).style(Style::new().add_modifier(Modifier::BOLD)))
-        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-}
-
-fn aligned(column: Column, text: String) -> Text<'static> {
-    Text::from(text).alignment(column.alignment())
+    std::iter::once(strong(&headings)).chain(rows).collect()
 }
 
 /// Returns the command line, or the name if the process has no arguments.
@@ -183,7 +186,7 @@ mod tests {
     fn the_command_has_room_at_every_width() {
         for width in [40, 60, 80, 110, 150, 200] {
             let shown = COLUMNS.iter().filter(|(.., from)| width >= *from);
-            let used: u16 = shown.map(|(_, _, width, _)| width + 1).sum();
+            let used: usize = shown.map(|(_, _, width, _)| width + 1).sum();
             assert!(width - used >= 12, "{width} columns, {used} used");
         }
     }

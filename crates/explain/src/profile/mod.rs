@@ -10,11 +10,11 @@ use crate::made_by::most;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pprof::Builder;
-use prost::Message;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use vmarea_symbols::LocationId;
 
+mod message;
 mod pprof;
 
 /// Profile of a recorded program at the moment when it had the most mappings.
@@ -78,7 +78,7 @@ impl<'a> Profile<'a> {
             profile.add(sample.call, sample.locations, sample.mappings);
         }
         let mut encoder = GzEncoder::new(out, Compression::default());
-        encoder.write_all(&profile.finish().encode_to_vec())?;
+        encoder.write_all(profile.bytes())?;
         encoder.finish().map(drop)
     }
 }

@@ -1,119 +1,29 @@
 //! Messages of pprof's `profile.proto`, and their construction from locations.
 //!
-//! Only the fields that a profile of mappings needs are declared; the field numbers are pprof's.
+//! Only the fields that a profile of mappings needs are written; the field numbers are pprof's. Texts
+//! are indexes in the table of strings.
 
-use prost::Message;
+use super::message::Message;
 use std::collections::HashMap;
 use vmarea_symbols::{Frame, LocationId, MappedModule, Table};
 
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct PprofProfile {
-    #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
-    #[prost(message, repeated, tag = "2")]
-    sample: Vec<PprofSample>,
-    #[prost(message, repeated, tag = "3")]
-    mapping: Vec<PprofMapping>,
-    #[prost(message, repeated, tag = "4")]
-    location: Vec<PprofLocation>,
-    #[prost(message, repeated, tag = "5")]
-    function: Vec<PprofFunction>,
-    #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
-}
-
-/// Kind and unit of a value; both are indexes in the table of strings, as all texts are.
-#[derive(Clone, PartialEq, Message)]
-struct ValueType {
-    #[prost(int64, tag = "1")]
-    kind: i64,
-    #[prost(int64, tag = "2")]
-    unit: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PprofSample {
-    /// Innermost location first.
-    #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    label: Vec<Label>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(int64, tag = "1")]
-    key: i64,
-    #[prost(int64, tag = "2")]
-    text: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PprofMapping {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    memory_start: u64,
-    #[prost(uint64, tag = "3")]
-    memory_limit: u64,
-    #[prost(uint64, tag = "4")]
-    file_offset: u64,
-    #[prost(int64, tag = "5")]
-    filename: i64,
-    #[prost(int64, tag = "6")]
-    build_id: i64,
-    /// Set, so that pprof does not look for the names again.
-    #[prost(bool, tag = "7")]
-    has_functions: bool,
-    #[prost(bool, tag = "8")]
-    has_filenames: bool,
-    #[prost(bool, tag = "9")]
-    has_line_numbers: bool,
-    #[prost(bool, tag = "10")]
-    has_inline_frames: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PprofLocation {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    mapping_id: u64,
-    #[prost(uint64, tag = "3")]
-    address: u64,
-    /// Innermost function first.
-    #[prost(message, repeated, tag = "4")]
-    line: Vec<PprofLine>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PprofLine {
-    #[prost(uint64, tag = "1")]
-    function_id: u64,
-    #[prost(int64, tag = "2")]
-    line: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PprofFunction {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "2")]
-    name: i64,
-    #[prost(int64, tag = "3")]
-    system_name: i64,
-    #[prost(int64, tag = "4")]
-    filename: i64,
+/// Fields of a profile.
+mod field {
+    pub(super) const SAMPLE_TYPE: u64 = 1;
+    pub(super) const SAMPLE: u64 = 2;
+    pub(super) const MAPPING: u64 = 3;
+    pub(super) const LOCATION: u64 = 4;
+    pub(super) const FUNCTION: u64 = 5;
+    pub(super) const STRING_TABLE: u64 = 6;
 }
 
 /// A profile that is being built.
 pub(super) struct Builder<'a> {
     table: &'a Table,
-    profile: PprofProfile,
-    strings: HashMap<String, i64>,
-    functions: HashMap<(i64, i64), u64>,
+    profile: Message,
+    strings: HashMap<String, u64>,
+    functions: HashMap<(u64, u64), u64>,
+    locations: u64,
     /// Ids of the locations that were added; those without an address are known by their call.
     located: HashMap<LocationId, u64>,
     calls: HashMap<String, u64>,
@@ -123,68 +33,73 @@ impl<'a> Builder<'a> {
     pub(super) fn new(table: &'a Table) -> Builder<'a> {
         let mut builder = Builder {
             table,
-            profile: PprofProfile::default(),
+            profile: Message::default(),
             strings: HashMap::new(),
             functions: HashMap::new(),
+            locations: 0,
             located: HashMap::new(),
             calls: HashMap::new(),
         };
         // The first string must be empty.
         builder.string("");
         let (kind, unit) = (builder.string("mappings"), builder.string("count"));
-        builder.profile.sample_type.push(ValueType { kind, unit });
-        let modules = table.modules.iter().zip(1..);
-        builder.profile.mapping = modules
-            .map(|(module, id)| builder.mapping(module, id))
-            .collect();
+        let mappings = Message::default().number(1, kind).number(2, unit);
+        builder.add_to(field::SAMPLE_TYPE, &mappings);
+        for (module, id) in table.modules.iter().zip(1..) {
+            builder.add_mapping(module, id);
+        }
         builder
     }
 
     /// Adds mappings that were made by a call on a stack.
     pub(super) fn add(&mut self, call: &str, locations: &[LocationId], mappings: u64) {
-        let mut location_id: Vec<_> = locations.iter().map(|id| self.location(*id)).collect();
-        if location_id.is_empty() {
-            location_id.push(self.call(call));
+        let mut innermost_first: Vec<_> = locations.iter().map(|id| self.location(*id)).collect();
+        if innermost_first.is_empty() {
+            innermost_first.push(self.call(call));
         }
-        let label = Label {
-            key: self.string("call"),
-            text: self.string(call),
-        };
-        self.profile.sample.push(PprofSample {
-            location_id,
-            value: vec![mappings as i64],
-            label: vec![label],
-        });
+        let (key, text) = (self.string("call"), self.string(call));
+        let label = Message::default().number(1, key).number(2, text);
+        let sample = Message::default()
+            .numbers(1, &innermost_first)
+            .numbers(2, &[mappings])
+            .message(3, &label);
+        self.add_to(field::SAMPLE, &sample);
     }
 
-    pub(super) fn finish(self) -> PprofProfile {
-        self.profile
+    /// Returns the encoded profile.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.profile.bytes()
     }
 
-    fn string(&mut self, text: &str) -> i64 {
+    fn add_to(&mut self, field: u64, message: &Message) {
+        self.profile.add(field, message.bytes());
+    }
+
+    fn string(&mut self, text: &str) -> u64 {
         if let Some(&known) = self.strings.get(text) {
             return known;
         }
-        let index = self.profile.string_table.len() as i64;
-        self.profile.string_table.push(text.to_owned());
+        let index = self.strings.len() as u64;
+        self.profile.add(field::STRING_TABLE, text.as_bytes());
         self.strings.insert(text.to_owned(), index);
         index
     }
 
-    fn mapping(&mut self, module: &MappedModule, id: u64) -> PprofMapping {
+    fn add_mapping(&mut self, module: &MappedModule, id: u64) {
         let build_id: String = module.build_id.iter().map(|b| format!("{b:02x}")).collect();
-        PprofMapping {
-            id,
-            memory_start: module.start,
-            memory_limit: module.end,
-            file_offset: module.offset,
-            filename: self.string(&module.path),
-            build_id: self.string(&build_id),
-            has_functions: true,
-            has_filenames: true,
-            has_line_numbers: true,
-            has_inline_frames: true,
+        let (filename, build_id) = (self.string(&module.path), self.string(&build_id));
+        let mut mapping = Message::default()
+            .number(1, id)
+            .number(2, module.start)
+            .number(3, module.end)
+            .number(4, module.offset)
+            .number(5, filename)
+            .number(6, build_id);
+        // Functions, file names, line numbers and inlined functions are known: pprof does not look for them again.
+        for known in 7..=10 {
+            mapping = mapping.number(known, 1);
         }
+        self.add_to(field::MAPPING, &mapping);
     }
 
     fn location(&mut self, id: LocationId) -> u64 {
@@ -193,13 +108,10 @@ impl<'a> Builder<'a> {
         }
         let table = self.table;
         let location = &table.locations[id as usize];
-        let line = location
-            .frames
-            .iter()
-            .map(|frame| self.line(frame))
-            .collect();
+        let frames = location.frames.iter();
+        let lines: Vec<_> = frames.map(|frame| self.line(frame)).collect();
         let module = location.module.map_or(0, |module| u64::from(module) + 1);
-        let known = self.push(module, location.address, line);
+        let known = self.push(module, location.address, &lines);
         self.located.insert(id, known);
         known
     }
@@ -214,38 +126,40 @@ impl<'a> Builder<'a> {
             ..Frame::default()
         };
         let line = self.line(&frame);
-        let known = self.push(0, 0, vec![line]);
+        let known = self.push(0, 0, &[line]);
         self.calls.insert(call.to_owned(), known);
         known
     }
 
-    fn push(&mut self, mapping_id: u64, address: u64, line: Vec<PprofLine>) -> u64 {
-        let id = self.profile.location.len() as u64 + 1;
-        self.profile.location.push(PprofLocation {
-            id,
-            mapping_id,
-            address,
-            line,
-        });
+    fn push(&mut self, mapping: u64, address: u64, innermost_first: &[Message]) -> u64 {
+        self.locations += 1;
+        let id = self.locations;
+        let mut location = Message::default()
+            .number(1, id)
+            .number(2, mapping)
+            .number(3, address);
+        for line in innermost_first {
+            location = location.message(4, line);
+        }
+        self.add_to(field::LOCATION, &location);
         id
     }
 
-    fn line(&mut self, frame: &Frame) -> PprofLine {
+    fn line(&mut self, frame: &Frame) -> Message {
         let name = self.string(&frame.function);
         let filename = self.string(frame.file.as_deref().unwrap_or_default());
-        let next = self.profile.function.len() as u64 + 1;
+        let next = self.functions.len() as u64 + 1;
         let id = *self.functions.entry((name, filename)).or_insert(next);
         if id == next {
-            self.profile.function.push(PprofFunction {
-                id,
-                name,
-                system_name: name,
-                filename,
-            });
+            // The third field is the name as the linker knows it.
+            let function = Message::default()
+                .number(1, id)
+                .number(2, name)
+                .number(3, name)
+                .number(4, filename);
+            self.add_to(field::FUNCTION, &function);
         }
-        PprofLine {
-            function_id: id,
-            line: frame.line.map_or(0, i64::from),
-        }
+        let line = frame.line.map_or(0, u64::from);
+        Message::default().number(1, id).number(2, line)
     }
 }

@@ -3,9 +3,11 @@
 use super::Cause;
 use super::pattern::{Matches, Pattern};
 use crate::text::count;
+use serde::Deserialize;
 
 /// Number of mappings that a program needs for memory of a given size.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Need {
     /// Size of a unit of memory in KiB.
     pub kib: u64,
@@ -14,7 +16,8 @@ pub struct Need {
 }
 
 /// Entry of the table: a pattern, its cause, and what to do.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Short name.
     pub name: String,

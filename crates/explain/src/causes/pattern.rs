@@ -6,20 +6,25 @@
 //! mapping belongs to at most one cause.
 
 use crate::rows::MappingRow;
+use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
 /// Conditions on one mapping; a list that is empty permits everything.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Member {
     /// Permitted names, with `*` for any text; the empty name is that of anonymous memory.
+    #[serde(default)]
     pub names: Vec<String>,
     /// Permitted permissions, such as `rw-p`.
+    #[serde(default)]
     pub perms: Vec<String>,
     /// Smallest and largest size in KiB.
     pub kib: Option<[u64; 2]>,
     /// Two-letter code of a flag that the mapping has, as in `VmFlags` of smaps.
     pub flag: Option<String>,
     /// Reasons, one of which keeps the mapping apart from the one below.
+    #[serde(default)]
     pub reasons: Vec<String>,
 }
 
@@ -70,17 +75,21 @@ pub fn fits(glob: &str, name: &str) -> bool {
 }
 
 /// Conditions on a whole list of mappings.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pattern {
     /// Adjoining mappings, in ascending order of their addresses.
     pub sequence: Vec<Member>,
     /// Minimum number of mappings in all sequences together.
     pub at_least: u64,
     /// Minimum number of different files.
+    #[serde(default)]
     pub files: u64,
     /// At least half of the sequences end in a mapping of the same size.
+    #[serde(default)]
     pub equal_sizes: bool,
     /// Names, one of which must occur somewhere in the list.
+    #[serde(default)]
     pub needs: Vec<String>,
 }
 

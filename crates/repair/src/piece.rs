@@ -107,11 +107,9 @@ const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED)
 fn make(piece: &Piece, room: Room, home: i32, calls: &mut Vec<Call>) {
     let (temporary, fresh) = (room.temporary(piece.range), room.fresh(piece.range));
     let len = piece.range.len_bytes();
-    calls.push(map(fresh, piece.flags));
-    calls.extend(empty(fresh));
+    calls.extend(map(fresh, piece.flags));
     calls.extend(advice_of(piece.flags).map(|advice| advise(fresh, advice)));
-    calls.push(map(temporary, piece.flags | VmFlags::NORESERVE));
-    calls.extend(empty(temporary));
+    calls.extend(map(temporary, piece.flags | VmFlags::NORESERVE));
     // The children of a fork do not inherit this mapping, so its pages remain exclusive to this
     // process.
     calls.push(advise(temporary, libc::MADV_DONTFORK));
@@ -210,18 +208,26 @@ fn no_replace(kind: u64) -> u64 {
     kind & !(libc::MAP_FIXED as u64) | libc::MAP_FIXED_NOREPLACE as u64
 }
 
-fn map(range: VmRange, flags: VmFlags) -> Call {
+/// Returns the calls that create a mapping. After `mlockall(MCL_FUTURE)`, the kernel locks it, and
+/// would fill it if it were accessible: an empty mapping has no anon_vma, and takes pages.
+fn map(range: VmRange, flags: VmFlags) -> [Call; 3] {
     let kind = if flags.contains(VmFlags::NORESERVE) {
         PRIVATE | libc::MAP_NORESERVE as u64
     } else {
         PRIVATE
     };
-    let prot = (flags & VmFlags::ACCESS).bits();
-    Call::plain(
-        What::Map as u64,
-        libc::SYS_mmap,
-        &[range.start, range.len_bytes(), prot, kind, u64::MAX, 0],
-    )
+    let (start, len) = (range.start, range.len_bytes());
+    let (none, prot) = (libc::PROT_NONE as u64, (flags & VmFlags::ACCESS).bits());
+    let change = |nr, arguments: &[u64]| Call::plain(What::Advise as u64, nr, arguments);
+    [
+        Call::plain(
+            What::Map as u64,
+            libc::SYS_mmap,
+            &[start, len, none, kind, u64::MAX, 0],
+        ),
+        change(libc::SYS_munlock, &[start, len]),
+        change(libc::SYS_mprotect, &[start, len, prot]),
+    ]
 }
 
 fn advise(range: VmRange, advice: i32) -> Call {
@@ -246,14 +252,6 @@ fn advice_of(flags: VmFlags) -> impl Iterator<Item = i32> {
     .into_iter()
     .filter(move |(flag, _)| flags.contains(*flag))
     .map(|(_, advice)| advice)
-}
-
-/// Returns the calls that empty a new mapping, which the kernel locks and fills after
-/// `mlockall(MCL_FUTURE)`.
-fn empty(range: VmRange) -> [Call; 2] {
-    let arguments = [range.start, range.len_bytes()];
-    let unlock = Call::plain(What::Advise as u64, libc::SYS_munlock, &arguments);
-    [unlock, advise(range, libc::MADV_DONTNEED)]
 }
 
 /// Returns the call that copies a page if it is shared, without changing its contents.

@@ -192,3 +192,37 @@ fn a_log_of_strace_becomes_a_trace() {
     assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
     assert!(!folder.path().join("other").exists());
 }
+
+/// Adds the names of the files below `folder` whose text contains `what`.
+fn files_with(what: &str, folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_with(what, &path, found);
+        } else if std::fs::read_to_string(&path).is_ok_and(|text| text.contains(what)) {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn the_environment_is_read_only_where_the_architecture_says() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for one in std::fs::read_dir(crates).unwrap() {
+        let source = one.unwrap().path().join("src");
+        if source.is_dir() {
+            files_with("env::var", &source, &mut found);
+        }
+    }
+    found.sort();
+    let ends = ["recorder/src/command.rs", "terminal/src/fit.rs"];
+    let known = found
+        .iter()
+        .zip(ends)
+        .all(|(path, end)| path.ends_with(end));
+    assert!(
+        known && found.len() == ends.len(),
+        "invariant 11 of ARCHITECTURE.md does not name the variables of {found:?}"
+    );
+}

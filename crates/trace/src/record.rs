@@ -12,7 +12,7 @@
 //! touch     tag │ thread? │ mm? │ Δaddress │ length │ Δtime
 //! call      tag │ thread? │ mm? │ number │ mask │ Δargument... │ Δresult? │ Δtime │ file? │ data?
 //! snapshot  tag │ see `snapshot`
-//! rare      tag │ postcard of `rare::Rare`
+//! rare      tag │ postcard of `rare_events::Rare`
 //!
 //! thread    0 and the tid at its first use in this block; else its index (from 1) by first use
 //! number    likewise for system call numbers

@@ -1,4 +1,5 @@
-//! Slots of a page table: each covers 2 MiB, with either a table of 512 entries or one huge page.
+//! Slots of a page table: each covers the size of a huge page, with either a table of `ENTRIES`
+//! entries or one huge page.
 //!
 //! This module defines a slot; the vector that contains the slot and the lock that protects the
 //! slot are in `shard` and `table`. Code that visits a range implements [`Visitor`], which receives
@@ -12,7 +13,7 @@ use core::ops::ControlFlow;
 
 const TABLE_SHIFT: u32 = PMD_SIZE.trailing_zeros();
 
-/// A table of 512 entries.
+/// A table of `ENTRIES` entries.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) entries: Box<Entries>,
@@ -105,7 +106,7 @@ pub(crate) enum Cover {
     Part,
 }
 
-/// What a 2 MiB slot contains.
+/// What a slot contains.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotKind {
     /// Nothing: no page is mapped, and there is no table.

@@ -1,11 +1,11 @@
 //! The page table of one mm: maps an address to its page-table entry.
 //!
-//! The table consists of 2 MiB slots, which are distributed over shards with one lock each. A slot
-//! contains either a table of 512 entries or one huge page. The shard lock serves as the page-table
-//! lock, so faults in different parts of the address space do not contend. Beside each shard lock
-//! is a hint for the next fault in the shard, stored by the last fault there (see `near`). Looking
-//! up an address in a huge page returns an equivalent small entry, so only code that modifies
-//! entries has to handle huge pages.
+//! The table consists of slots of the size of a huge page, which are distributed over shards with
+//! one lock each. A slot contains either a table of `ENTRIES` entries or one huge page. The shard
+//! lock serves as the page-table lock, so faults in different parts of the address space do not
+//! contend. Beside each shard lock is a hint for the next fault in the shard, stored by the last
+//! fault there (see `vma_hint`). Looking up an address in a huge page returns an equivalent small
+//! entry, so only code that modifies entries has to handle huge pages.
 //!
 //! # Invariants
 //! H1  a huge slot is inside one VMA
@@ -446,7 +446,7 @@ impl PageTable {
         !is_short(&slots) || slots.any(empty)
     }
 
-    /// Returns the number of entries that are not `None`; a huge page counts as 512 entries.
+    /// Returns the number of entries that are not `None`; a huge page counts as `ENTRIES`.
     pub fn len(&self) -> u64 {
         let used = |(_, slot): &(u64, Slot)| match slot {
             Slot::Vacant => 0,

@@ -49,7 +49,8 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     encode(out, &registry)
 }
 
-/// Escapes a label value; the OpenMetrics library does not do so itself.
+/// Escapes a label value, which the OpenMetrics library does not do itself. Control characters are
+/// written as `\u{1b}`, so that whoever prints the file does not send them to a terminal.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for letter in value.chars() {
@@ -57,6 +58,11 @@ fn escaped(value: &str) -> String {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
             '\n' => text.push_str("\\n"),
+            // The backslash of the escape is escaped itself.
+            control if control.is_control() => {
+                text.push('\\');
+                text.extend(control.escape_unicode());
+            }
             other => text.push(other),
         }
     }
@@ -78,7 +84,7 @@ mod tests {
             took_ns: 1,
             rows: vec![ProcessRow {
                 pid: 7,
-                name: "a\"b\\".to_owned(),
+                name: "a\"b\\c\nd\u{1b}[2J\r\u{9b}".to_owned(),
                 command_line: String::new(),
                 user: "root".to_owned(),
                 container: None,
@@ -93,8 +99,11 @@ mod tests {
         };
         let mut text = String::new();
         write(&look, &mut text).unwrap();
-        let line = "vmarea_process_mappings{pid=\"7\",name=\"a\\\"b\\\\\"} 12\n";
-        assert!(text.contains(line), "{text}");
+        let name = r#"a\"b\\c\nd\\u{1b}[2J\\u{d}\\u{9b}"#;
+        let line = format!("vmarea_process_mappings{{pid=\"7\",name=\"{name}\"}} 12\n");
+        assert!(text.contains(&line), "{text}");
+        let controls = text.chars().filter(|c| c.is_control() && *c != '\n');
+        assert_eq!(controls.count(), 0, "{text:?}");
         assert!(text.contains("vmarea_max_map_count 65530\n"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }

@@ -1,7 +1,7 @@
 //! The data of a page's pictures: a timeline as JSON, with its long tables as columns.
 
-use super::Pictures;
 use super::columns::column;
+use super::{Pictures, controls};
 use crate::timeline::{Kind, NONE, Timeline, reasons};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -129,7 +129,7 @@ pub fn pictures(timeline: &Timeline, names: &Names, limit: Option<u64>) -> Pictu
     let text = serde_json::to_string(&data).unwrap_or_default();
     Pictures {
         // The data is inside of an element, which `</script` would end.
-        data: text.replace('<', "\\u003c"),
+        data: controls::in_json(&text.replace('<', "\\u003c")),
     }
 }
 

@@ -4,7 +4,7 @@
 //! script with the data that it draws. The static part (facts, tables, notes) is complete without
 //! the script. A policy in the page forbids everything else: the browser runs only the script with
 //! the hash that the page names, and loads nothing. `maud` escapes all names, and the data's only
-//! markup character is escaped, too.
+//! markup character is escaped, too. So are control characters (`controls`).
 //!
 //! # Picture
 //! ```text
@@ -13,6 +13,7 @@
 //! ```
 
 mod columns;
+mod controls;
 mod data;
 mod explorer;
 mod facts;
@@ -85,12 +86,12 @@ pub fn document(title: &str, body: &Markup, pictures: Option<&Pictures>) -> Stri
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content=(policy);
-                title { (title) }
+                title { (controls::in_text(title)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 a.skip href="#content" { "Skip to the content" }
-                main #content { (body) }
+                main #content { (controls::in_markup(body)) }
                 @if let Some(Pictures { data }) = pictures {
                     script type="application/json" id="data" { (PreEscaped(data)) }
                 }

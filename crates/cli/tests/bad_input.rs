@@ -74,7 +74,30 @@ fn a_damaged_trace_is_named_with_block_and_offset() {
 #[test]
 fn a_full_disk_ends_the_recording_and_says_so() {
     let text = complaint(&vmarea(&["record", "-o", "/dev/full", "--", "true"]), 1);
-    assert!(text.contains("no space left"), "{text}");
+    assert!(
+        text.starts_with("vmarea: no space left for the trace after "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // The reader takes ten bytes and leaves; at the end, the trace is written to nobody.
+    let script =
+        "mkfifo \"$1\" && (head -c 10 \"$1\" >/dev/null &) && \"$0\" record -o \"$1\" -- sleep 2.5";
+    let pipe = folder.path().join("pipe");
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_vmarea")])
+        .arg(&pipe)
+        .output()
+        .unwrap();
+    let text = complaint(&output, 1);
+    assert!(
+        text.starts_with("vmarea: cannot write the trace after "),
+        "{text}"
+    );
+    assert_eq!(text.matches("cannot write").count(), 1, "{text}");
 }
 
 #[test]

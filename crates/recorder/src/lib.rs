@@ -361,8 +361,16 @@ pub enum RecordError {
     #[error("cannot follow the command: {0}")]
     Follow(io::Error),
     /// The sink accepts no more events.
-    #[error("cannot write the trace: {0}")]
+    #[error("{}", of_sink(.0))]
     Sink(io::Error),
+}
+
+/// Returns the message about a sink's error. An error of the trace says by itself what it is about.
+fn of_sink(error: &io::Error) -> String {
+    match error.get_ref() {
+        Some(inner) if inner.is::<vmarea_trace::Error>() => inner.to_string(),
+        _ => format!("cannot write the trace: {error}"),
+    }
 }
 
 impl RecordError {

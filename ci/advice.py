@@ -78,7 +78,7 @@ COLUMNS = "{:<27} {:<19} {:>6} {:>8} {:>7} {:>6} {:>6} {:>5} {:>4} {:>5} {:>8} {
 
 def vmarea(room, *arguments):
     """Runs vmarea; returns the JSON result."""
-    done = subprocess.run([f"{room}/vmarea", *arguments, "--json", "-"], capture_output=True, text=True)
+    done = subprocess.run([f"{room}/vmarea", *arguments, "--json"], capture_output=True, text=True)
     if done.returncode not in (0, 4):
         raise RuntimeError(f"vmarea {' '.join(arguments)}: {done.stderr.strip()}")
     return json.loads(done.stdout)

@@ -220,7 +220,7 @@ def record(vmarea, pid, by, place, expected):
 
 def replay(vmarea, place, user):
     """Replays the recording; returns the numbers of the row, and what was wrong."""
-    done = subprocess.run([vmarea, "replay", "--json", "-", f"{place}/trace"], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([vmarea, "replay", "--json", f"{place}/trace"], capture_output=True, text=True, timeout=600)
     try:
         report = json.loads(done.stdout)
     except ValueError:

@@ -168,7 +168,7 @@ def private():
 
 
 def replay(vmarea, trace):
-    done = subprocess.run([vmarea, "replay", "--policy", "linux", "--json", "-", trace], capture_output=True, text=True)
+    done = subprocess.run([vmarea, "replay", "--policy", "linux", "--json", trace], capture_output=True, text=True)
     if done.returncode not in (0, 3):
         sys.exit(f"corpus: {trace}: {last_line(done.stderr)}")
     return json.loads(done.stdout)
@@ -196,7 +196,7 @@ def shown(command):
 def row(vmarea, name, version):
     trace = CORPUS / f"{name}.vmtrace"
     report = replay(vmarea, trace)
-    info = subprocess.run([vmarea, "trace", "info", "--json", "-", trace], capture_output=True, text=True, check=True)
+    info = subprocess.run([vmarea, "trace", "info", "--json", trace], capture_output=True, text=True, check=True)
     header = json.loads(info.stdout)["header"]
     undecided = report["verify"]["undecided"]
     return [f"`{name}`", PROGRAMS[name].habit, version, shown(header["command"]), header["kernel_release"], f"{report['events']:,}",

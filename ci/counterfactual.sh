@@ -55,7 +55,7 @@ for name in "${chosen[@]}"; do
     cd "$place"
     command_of "$name"
     code=0
-    TMPDIR=$place timeout --kill-after=10 600 "$VMAREA" run --json "$room/$name.json" -- "${command[@]}" \
+    TMPDIR=$place timeout --kill-after=10 600 "$VMAREA" run --json="$room/$name.json" -- "${command[@]}" \
         >out 2>err </dev/null || code=$?
     cd "$top"
     # Status 3: something differs from the kernel; ci/programs.sh checks that.

@@ -19,7 +19,7 @@ WORDS = {"holds": "holds", "does_not_hold": "does not hold", "undecided": "undec
 def experiment(lab, arguments, name):
     """Runs one experiment, and stores its text and its JSON."""
     target = FOLDER / f"{name}.json"
-    command = [lab, "experiment", name, *arguments, "--json", str(target)]
+    command = [lab, "experiment", name, *arguments, f"--json={target}"]
     went = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if went.returncode not in (0, 6):
         sys.exit(f"experiments: {name} ended with {went.returncode}")

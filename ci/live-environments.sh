@@ -368,12 +368,12 @@ disk() {
     # The merge itself needs no file.
     TMPDIR=$work/full try "full disk" 0 '^$' yes -- target
     start target
-    merge --json "$work/full/result"
+    merge --json="$work/full/result"
     [[ $status == 1 && $(grep -c . <<<"$said") == 1 && $said == *'No space left'* ]] || fail "full disk: status $status: $said"
     echo "live-environments: full disk, --json: $said"
     right "full disk, --json"
     mount -o remount,ro "$work/full"
-    try "read-only disk" 1 'Read-only file system' no --json "$work/full/result" -- target
+    try "read-only disk" 1 'Read-only file system' no --json="$work/full/result" -- target
 }
 
 (($#)) || set -- limits sealed huge swapped ksm segments ends rights disk

@@ -131,7 +131,7 @@ for who in "${who_of_all[@]}"; do
         begun=$EPOCHREALTIME
         code=0
         TMPDIR=$place HOME=$place timeout --kill-after=10 300 \
-            "${as[@]}" "$room/vmarea" run --by "$by" --json report.json --trace run.vmtrace -- "${command[@]}" \
+            "${as[@]}" "$room/vmarea" run --by "$by" --json=report.json --trace run.vmtrace -- "${command[@]}" \
             >out 2>err </dev/null || code=$?
         python3 "$top/ci/programs.py" row "$name" "$who" "$begun" "$EPOCHREALTIME" "$code" report.json || {
             status=1

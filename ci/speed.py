@@ -27,7 +27,7 @@ def run(command, room):
 
 def info(vmarea, trace):
     """Returns the output of `vmarea trace info`."""
-    return json.loads(subprocess.run([vmarea, "trace", "info", "--json", "-", trace], check=True,
+    return json.loads(subprocess.run([vmarea, "trace", "info", "--json", trace], check=True,
                                      capture_output=True).stdout)
 
 
@@ -63,7 +63,7 @@ def live(vmarea, room):
         pid = line.split()[0]
         alone = best(["cat", f"/proc/{pid}/maps"], room)
         for name, options in (("with the kernel's view", []), ("from /proc alone", ["--no-bpf"]),
-                              ("all rows as JSON", ["--all", "--json", "-"])):
+                              ("all rows as JSON", ["--all", "--json"])):
             seconds = best([vmarea, "explain", "-p", pid, *options], room)
             print(f"explain {mappings} mappings, {name}: {seconds:.3f} s, {seconds / alone:.1f} x `cat` of the list")
     with started([["sh", "-c", "echo; exec cat"]] * processes, room):

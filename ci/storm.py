@@ -43,7 +43,7 @@ def summary(ratios):
 
 def differences(vmarea, trace):
     """Replays a trace; returns what is wrong with it, and the number of calls."""
-    replay = subprocess.run([vmarea, "replay", "--policy", "linux", "--json", "-", trace], capture_output=True,
+    replay = subprocess.run([vmarea, "replay", "--policy", "linux", "--json", trace], capture_output=True,
                             check=False)
     try:
         report = json.loads(replay.stdout)

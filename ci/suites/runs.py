@@ -260,7 +260,7 @@ def measure_once(run, vmarea, limits, keep):
     for path in (report, trace):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-    before = [vmarea, "run", "--json", report, "--trace", trace, "--"]
+    before = [vmarea, "run", f"--json={report}", "--trace", trace, "--"]
     result.recorded, text, ended = play(run, place, round(recorded), limits.replay, before)
     try:
         with open(report) as file:

@@ -9,11 +9,18 @@ use std::time::{Duration, Instant};
 use vmarea_explain::stacks::StackTable;
 use vmarea_recorder::{CallStack, Sink};
 use vmarea_terminal::files::Draft;
+use vmarea_terminal::kind::Kind;
 use vmarea_trace::event::{Event, Header};
-use vmarea_trace::{Error, Writer};
+use vmarea_trace::{Error, MAGIC, Writer};
 
 /// Longest time for which an event waits to be written.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// The kind of a trace file.
+pub const TRACE: Kind = Kind {
+    name: "a trace",
+    is: |beginning| beginning.starts_with(&MAGIC),
+};
 
 /// Destination of a trace.
 enum Place<'a> {

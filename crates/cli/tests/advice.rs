@@ -16,7 +16,7 @@ const N: u64 = 2_200;
 /// Returns the JSON report on the process.
 fn explained(pid: i32) -> serde_json::Value {
     let mut command = Command::new(VMAREA);
-    command.args(["explain", "--json", "-", "-p", &pid.to_string()]);
+    command.args(["explain", "--json", "-p", &pid.to_string()]);
     let output = leash::output(&mut command).unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON alone")
@@ -97,7 +97,7 @@ fn dry_run(command: &str) -> u64 {
     let words = command.split_whitespace().skip(1);
     let words = words.filter(|word| *word != "--apply");
     let mut dry = Command::new(VMAREA);
-    dry.args(words).args(["--json", "-"]);
+    dry.args(words).args(["--json"]);
     let output = leash::output(&mut dry).unwrap();
     assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");

@@ -182,7 +182,7 @@ fn is_equal(file: &str) -> Value {
 /// Replays a recording, checks that nothing differs from the kernel, and returns the counts.
 fn without_differences(file: &str) -> Value {
     let json = format!("{file}.json");
-    let replayed = vmarea(&["replay", file, "--json", &json]);
+    let replayed = vmarea(&["replay", file, &format!("--json={json}")]);
     assert!(replayed.status.success(), "{replayed:?}");
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let verify = report["verify"].clone();

@@ -44,7 +44,7 @@ fn recorded_with(mode: &str, descriptors: &str) -> Option<Value> {
     let mut outcomes = Vec::new();
     for (run, words) in [
         ("alone", &[][..]),
-        ("recorded", &["run", "--json", "report", "--"]),
+        ("recorded", &["run", "--json=report", "--"]),
     ] {
         let work = path(run);
         std::fs::create_dir(&work).unwrap();

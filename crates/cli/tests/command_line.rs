@@ -82,7 +82,7 @@ fn a_place_that_cannot_be_written_is_known_before_the_program_runs() {
     let witness = folder.path().join("ran");
     let witness = witness.to_str().unwrap();
     for option in [
-        &["run", "--json", "/nonexistent/report"][..],
+        &["run", "--json=/nonexistent/report"][..],
         &["run", "--trace", "/nonexistent/trace"],
         &["record", "-o", "/nonexistent/trace"],
     ] {
@@ -97,8 +97,7 @@ fn a_place_that_cannot_be_written_is_known_before_the_program_runs() {
 fn the_programs_own_status_and_streams_come_through() {
     let output = vmarea(&[
         "run",
-        "--json",
-        "/dev/null",
+        "--json=/dev/null",
         "--",
         "sh",
         "-c",
@@ -114,7 +113,7 @@ fn the_programs_own_status_and_streams_come_through() {
 
 #[test]
 fn json_on_standard_output_is_all_there_is_on_it() {
-    let output = vmarea(&["run", "--json", "-", "--", "true"]);
+    let output = vmarea(&["run", "--json", "--", "true"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(report["schema"], 1);
@@ -138,7 +137,7 @@ fn a_trace_can_be_kept_looked_into_and_replayed() {
     let recorded = vmarea(&["record", "-o", trace, "--", "true"]);
     assert_eq!(recorded.status.code(), Some(0), "{recorded:?}");
 
-    let info = vmarea(&["trace", "info", "--json", "-", trace]);
+    let info = vmarea(&["trace", "info", "--json", trace]);
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).expect("JSON alone");
     assert_eq!(info["status"], 0, "the trace is whole");
 
@@ -150,7 +149,7 @@ fn a_trace_can_be_kept_looked_into_and_replayed() {
         "at least a line an event"
     );
 
-    let replayed = vmarea(&["replay", "--json", "-", trace]);
+    let replayed = vmarea(&["replay", "--json", trace]);
     assert_eq!(replayed.status.code(), Some(0), "{replayed:?}");
 
     // A truncated trace is reported, and the part before the truncation is still read.
@@ -174,7 +173,7 @@ fn a_log_of_strace_becomes_a_trace() {
     }
     let imported = vmarea(&["trace", "import", "--from", "strace", &log, "-o", &trace]);
     assert_eq!(imported.status.code(), Some(0), "{imported:?}");
-    let info = vmarea(&["trace", "info", "--json", "-", &trace]);
+    let info = vmarea(&["trace", "info", "--json", &trace]);
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).expect("JSON alone");
     assert!(info["kinds"]["call"].as_u64() > Some(10), "{info:#}");
     let replayed = vmarea(&["replay", &trace]);

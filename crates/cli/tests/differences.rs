@@ -67,7 +67,7 @@ fn replay(trace: &Path) -> (Option<i32>, Value) {
 /// Like [`replay`], with options.
 fn replay_with(options: &[&str], trace: &Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_vmarea"))
-        .args(["replay", "--json", "-"])
+        .args(["replay", "--json"])
         .args(options)
         .arg(trace)
         .output()

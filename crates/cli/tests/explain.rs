@@ -23,7 +23,7 @@ fn all_formats_have_every_mapping_of_the_list() {
     let pid = cat.pid();
     let lines = maps_of(&pid).lines().count();
     for bpf in [&["--no-bpf"][..], &[]] {
-        let json = vmarea(&[&["explain", "-p", &pid, "--all", "--json", "-"], bpf].concat());
+        let json = vmarea(&[&["explain", "-p", &pid, "--all", "--json"], bpf].concat());
         let report: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON alone");
         assert_eq!(report["schema"], 2);
         let mappings = report["mappings"].as_u64().unwrap();
@@ -84,8 +84,8 @@ fn a_pasted_list_says_what_the_process_says() {
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         report["reasons"].clone()
     };
-    let pasted = reasons(&["explain", "--from", path, "--json", "-"]);
-    let live = reasons(&["explain", "-p", &cat.pid(), "--no-bpf", "--json", "-"]);
+    let pasted = reasons(&["explain", "--from", path, "--json"]);
+    let live = reasons(&["explain", "-p", &cat.pid(), "--no-bpf", "--json"]);
     assert_eq!(pasted, live);
 }
 
@@ -209,7 +209,7 @@ fn wrong_usage_ends_with_two() {
         &["explain", "-p", "1", "--from", "maps"],
         &["explain", "-p", "1", "--range", "2000,1000"],
         &["explain", "-p", "1", "--fail-above", "much"],
-        &["explain", "-p", "1", "--json", "-", "--csv"],
+        &["explain", "-p", "1", "--json", "--csv"],
     ] {
         assert_eq!(vmarea(arguments).status.code(), Some(2), "{arguments:?}");
     }

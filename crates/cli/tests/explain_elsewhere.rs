@@ -31,7 +31,7 @@ fn top_counts_what_it_may_not_look_into() {
         return;
     };
     let cat = Idle::cat();
-    let output = nobody.vmarea(&["top", "--once", "-n", "0", "--json", "-"]);
+    let output = nobody.vmarea(&["top", "--once", "-n", "0", "--json"]);
     let look: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     let pid = cat.0.id();
     drop(cat);
@@ -92,7 +92,7 @@ fn a_process_that_ends_midway_has_ended() {
         let mut child = Idle::cat();
         let mut explain = Command::new(VMAREA);
         explain
-            .args(["explain", "--all", "--json", "-", "-p", &child.pid()])
+            .args(["explain", "--all", "--json", "-p", &child.pid()])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let explain = Leashed::start(&mut explain).unwrap();

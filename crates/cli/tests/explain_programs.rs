@@ -86,7 +86,7 @@ impl Running {
     fn explained(&self, arguments: &[&str]) -> Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmarea"));
         command
-            .args(["explain", "--all", "--json", "-", "-p"])
+            .args(["explain", "--all", "--json", "-p"])
             .arg(self.child.id().to_string())
             .args(arguments);
         let output = leash::output(&mut command).unwrap();

@@ -94,7 +94,7 @@ fn a_signal_ends_a_repair_and_its_json_says_what_is_left() {
         return;
     }
     let fix = ["--fix", "flags", "--apply", "--max-pause", "20ms"];
-    let with_json = [&fix[..], &["--json", "-"]].concat();
+    let with_json = [&fix[..], &["--json"]].concat();
     let (target, output) = interrupt(&["places", "flags", "20000"], Signal::INT, &with_json);
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
@@ -129,7 +129,7 @@ fn thousands_of_threads_are_counted_before_and_stopped_seldom() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(text(&refused.stderr).contains("--max-pause"), "{refused:?}");
     assert_eq!(target.left_by_merges(), 0);
-    let forecast = dry(&["--max-pause", "3s", "--json", "-"]);
+    let forecast = dry(&["--max-pause", "3s", "--json"]);
     let forecast: serde_json::Value = serde_json::from_slice(&forecast.stdout).unwrap();
     assert_eq!(forecast["threads"], 1_001, "{forecast}");
     assert!(forecast["longest_pause_us"].as_u64() > forecast["stop_us"].as_u64());

@@ -189,7 +189,7 @@ fn a_program_that_closes_all_descriptors_keeps_what_it_opens_then() {
     }
     for way in ["move", "copy"] {
         let mut heap = Heap::start(PROGRAM);
-        let merge = heap.merge_slowly(2, &["--by", way, "--json", "-"]);
+        let merge = heap.merge_slowly(2, &["--by", way, "--json"]);
         assert_eq!(heap.ask("closes"), "done");
         let output = leash::finish(merge).expect("its end");
         assert!(output.status.success(), "{output:?}");

@@ -24,11 +24,11 @@ fn a_running_process_is_compared_with_its_earlier_report() {
     let before = before.to_str().unwrap();
     let pid = cat.pid();
     assert!(
-        vmarea(&["explain", "-p", &pid, "--all", "--json", before])
+        vmarea(&["explain", "-p", &pid, "--all", &format!("--json={before}")])
             .status
             .success()
     );
-    let output = vmarea(&["explain", "-p", &pid, "--since", before, "--json", "-"]);
+    let output = vmarea(&["explain", "-p", &pid, "--since", before, "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let since = &report["since"];
     assert_eq!(since["mappings"]["before"], since["mappings"]["now"]);
@@ -62,7 +62,7 @@ fn two_copies_are_compared_by_the_times_of_their_files() {
         path.to_str().unwrap().to_owned()
     };
     let (before, after) = (write("before", 1_000, 0), write("after", 1_600, 10));
-    let output = vmarea(&["show", "diff", &before, &after, "--json", "-"]);
+    let output = vmarea(&["show", "diff", &before, &after, "--json"]);
     let growth: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(growth["seconds"], 600.0);
     assert_eq!(growth["reasons"][0]["what"], "gap");

@@ -43,7 +43,7 @@ fn is_equal(case: &str) {
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report");
     let json = report.to_str().unwrap();
-    let recorded = vmarea(&["run", "--json", json, "--", program, case]);
+    let recorded = vmarea(&["run", &format!("--json={json}"), "--", program, case]);
     assert!(recorded.status.success(), "{case}: {recorded:?}");
     let said = text(&recorded.stdout);
     assert!(said.starts_with(&text(&natively.stdout)), "{case}: {said}");

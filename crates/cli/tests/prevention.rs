@@ -23,7 +23,7 @@ fn a_change_is_counted_by_replaying_the_changed_run() {
         ("guards", "guard_markers", "mprotect(PROT_NONE)"),
     ] {
         let mut command = Command::new(VMAREA);
-        command.args(["explain", "--json", "-", "--"]);
+        command.args(["explain", "--json", "--"]);
         command.arg(&binary).args([habit, "1500"]);
         let output = leash::output(&mut command).unwrap();
         assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -50,7 +50,7 @@ fn a_list_has_the_lines_of_proc() {
     let cat = Idle::cat();
     let pid = cat.pid();
     let list = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let maps = json(&["show", "maps", "-p", &pid, "--json", "-"]);
+    let maps = json(&["show", "maps", "-p", &pid, "--json"]);
     let counted = list.lines().filter(|line| !line.ends_with("[vsyscall]"));
     let rows = maps["mappings"].as_array().unwrap();
     assert_eq!(rows.len(), counted.clone().count());
@@ -65,7 +65,7 @@ fn a_list_has_the_lines_of_proc() {
         let flags = stack["flags"].as_array().unwrap();
         assert!(flags.contains(&Value::from("growsdown")), "{stack}");
     }
-    let without = json(&["show", "maps", "-p", &pid, "--no-bpf", "--json", "-"]);
+    let without = json(&["show", "maps", "-p", &pid, "--no-bpf", "--json"]);
     assert!(without["mappings"][0]["kernel"].is_null());
 }
 
@@ -74,7 +74,7 @@ fn a_recorded_command_has_its_list_and_its_anatomy() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("anatomy.svg");
     let svg = svg.to_str().unwrap();
-    let maps = json(&["show", "maps", "--json", "-", "--", "cat", "/dev/null"]);
+    let maps = json(&["show", "maps", "--json", "--", "cat", "/dev/null"]);
     let is_cat = |row: &Value| row["mapping"].as_str().unwrap().ends_with("/cat");
     assert!(maps["mappings"].as_array().unwrap().iter().any(is_cat));
     let anatomy = ["show", "anatomy", "--svg", svg, "--", "cat", "/dev/null"];
@@ -99,7 +99,7 @@ fn a_recorded_command_has_its_list_and_its_anatomy() {
 fn a_recorded_family_of_three_is_drawn() {
     // Each shell in brackets is a fork without an execve.
     let script = "( ( :; : ); : ); :";
-    let report = json(&["show", "graph", "--json", "-", "--", "sh", "-c", script]);
+    let report = json(&["show", "graph", "--json", "--", "sh", "-c", script]);
     let processes = report["graph"]["processes"].as_array().unwrap();
     let parents: Vec<_> = processes.iter().map(|p| p["parent"].as_u64()).collect();
     assert_eq!(parents, [None, Some(0), Some(1)]);
@@ -127,7 +127,7 @@ fn a_running_process_shows_what_the_kernel_tells() {
         return;
     }
     let cat = Idle::cat();
-    let graph = json(&["show", "graph", "-p", &cat.pid(), "--json", "-"]);
+    let graph = json(&["show", "graph", "-p", &cat.pid(), "--json"]);
     assert_eq!(graph["graph"]["source"], "kernel");
     let notes = graph["graph"]["notes"].to_string();
     assert!(notes.contains("not visible"), "{notes}");

@@ -60,7 +60,7 @@ fn the_function_that_makes_the_mappings_is_named_with_its_savings() {
         "{rest}"
     );
 
-    let report: Value = serde_json::from_str(&explained(&["--json", "-"], &[binary])).unwrap();
+    let report: Value = serde_json::from_str(&explained(&["--json"], &[binary])).unwrap();
     let made = &report["made_from"][0];
     assert_eq!(made["code"]["function"], "Arena::add(unsigned long)");
     assert!(
@@ -79,7 +79,8 @@ fn the_profiles_count_every_mapping() {
     let pprof = folder.path().join("profile.pb.gz");
     let json = folder.path().join("report.json");
     let options = ["--folded", "-", "--pprof", pprof.to_str().unwrap()];
-    let options = [&options[..], &["--json", json.to_str().unwrap()]].concat();
+    let json_option = format!("--json={}", json.display());
+    let options = [&options[..], &[&json_option]].concat();
     let folded = explained(&options, &[binary.to_str().unwrap()]);
     let report: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let mappings = report["mappings"].as_u64().unwrap();
@@ -207,7 +208,7 @@ fn functions_of_javascript_are_named_by_the_perf_map() {
         &log,
     ];
     let command = [&["node"], &options[..], &[script.to_str().unwrap()]].concat();
-    let report: Value = serde_json::from_str(&explained(&["--json", "-"], &command)).unwrap();
+    let report: Value = serde_json::from_str(&explained(&["--json"], &command)).unwrap();
     let made = report["made_from"].as_array().unwrap();
     let allocate = made
         .iter()

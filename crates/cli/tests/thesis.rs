@@ -48,7 +48,8 @@ fn on_kernel(program: &Path, more: &[&str]) -> u64 {
 /// Returns the number of VMAs at exit under each policy, and under the rules of this kernel.
 fn in_core(program: &Path, more: &[&str], folder: &Path) -> ([u64; 3], u64) {
     let json = folder.join("report");
-    let mut words = vec!["run", "--json", json.to_str().unwrap()];
+    let json_option = format!("--json={}", json.display());
+    let mut words = vec!["run", &json_option];
     words.extend(POLICIES.iter().flat_map(|policy| ["--policy", policy]));
     words.extend(["--", program.to_str().unwrap()]);
     words.extend(more);

@@ -7,7 +7,7 @@ use support::vmarea;
 
 #[test]
 fn one_look_has_this_process_with_its_mappings() {
-    let output = vmarea(&["top", "--once", "-n", "0", "--json", "-"]);
+    let output = vmarea(&["top", "--once", "-n", "0", "--json"]);
     let look: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(look["schema"], 1);
     let rows = look["rows"].as_array().unwrap();

@@ -33,9 +33,9 @@ fn is_root() -> bool {
 #[test]
 fn a_folder_that_is_not_there_is_named_in_the_kernels_words() {
     for arguments in [
-        &["run", "--json", "/nonexistent/x", "--", "true"][..],
+        &["run", "--json=/nonexistent/x", "--", "true"][..],
         &["record", "-o", "/nonexistent/x", "--", "true"],
-        &["top", "--once", "--json", "/nonexistent/x"],
+        &["top", "--once", "--json=/nonexistent/x"],
     ] {
         let text = said(&vmarea(arguments), 1);
         assert!(
@@ -74,7 +74,10 @@ fn all_options_take_a_length_of_time_in_one_form() {
         let unit = said(&with("2x"), 2);
         assert!(unit.contains("use us, ms, s, m or h"), "{option:?}: {unit}");
         let range = said(&with("0s"), 2);
-        assert!(range.contains("a length of time from "), "{option:?}: {range}");
+        assert!(
+            range.contains("a length of time from "),
+            "{option:?}: {range}"
+        );
         for good in ["500000us", "500ms", "1s", "1m", "0.5h"] {
             let text = String::from_utf8(with(good).stderr).unwrap();
             assert!(!text.contains("invalid value"), "{option:?} {good}: {text}");
@@ -86,7 +89,10 @@ fn all_options_take_a_length_of_time_in_one_form() {
 fn the_choices_of_a_merge_are_named_if_one_is_wrong() {
     for (option, choices) in [
         ("--by", "[possible values: move, copy]"),
-        ("--fix", "[possible values: guards, flags, empties, priming]"),
+        (
+            "--fix",
+            "[possible values: guards, flags, empties, priming]",
+        ),
     ] {
         let text = said(&vmarea(&["merge", "-p", "1", option, "x"]), 2);
         assert!(text.contains(choices), "{text}");
@@ -141,7 +147,7 @@ fn without_a_list_of_processes_its_absence_is_said() {
 
 #[test]
 fn a_version_without_rules_of_its_own_takes_the_nearest_and_says_so() {
-    let output = vmarea(&["run", "--policy", "linux-6.6", "--json", "-", "--", "true"]);
+    let output = vmarea(&["run", "--policy", "linux-6.6", "--json", "--", "true"]);
     let text = said(&output, 0);
     assert!(
         text.contains("linux-6.6") && text.contains("Linux 6.1"),
@@ -194,42 +200,92 @@ fn json_takes_its_file_in_the_same_form_in_every_command() {
         &["trace", "dump", trace],
     ] {
         let with = |json: &[&str]| {
-            // Put `--json` before the other arguments, so that it would take one of them if its
-            // value were missing.
+            // Put `--json` before the other arguments, none of which it takes.
             let words = command
                 .iter()
                 .take_while(|word| !word.starts_with('-') && **word != trace);
             let at = words.count();
             vmarea(&[&command[..at], json, &command[at..]].concat())
         };
-        let output = with(&["--json", "-"]);
+        let output = with(&["--json"]);
         assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
         let first = output.stdout.split(|byte| *byte == b'\n').next().unwrap();
         serde_json::from_slice::<serde_json::Value>(first)
             .unwrap_or_else(|_| panic!("{command:?}"));
-        assert_eq!(
-            with(&["--json", file]).status.code(),
-            Some(0),
-            "{command:?}"
-        );
+        let to_file = || with(&[&format!("--json={file}")]);
+        assert_eq!(to_file().status.code(), Some(0), "{command:?}");
         assert!(std::fs::metadata(file).unwrap().len() > 0, "{command:?}");
+        assert_eq!(to_file().status.code(), Some(0), "{command:?}");
+        std::fs::write(file, "notes\n").unwrap();
+        let text = said(&to_file(), 2);
+        assert!(text.contains("is not JSON: name another file"), "{text}");
+        assert_eq!(std::fs::read(file).unwrap(), b"notes\n");
         std::fs::remove_file(file).unwrap();
-        assert_eq!(
-            with(&[&format!("--json={file}")]).status.code(),
-            Some(0),
-            "{command:?}"
+    }
+}
+
+#[test]
+fn a_file_of_another_kind_is_never_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.vmtrace");
+    let trace = trace.to_str().unwrap();
+    said(&vmarea(&["record", "-o", trace, "--", "true"]), 0);
+    let recorded = std::fs::read(trace).unwrap();
+    let pid = std::process::id().to_string();
+    for command in [
+        &["replay", trace, "--html", trace][..],
+        &["show", "anatomy", "-p", &pid, "--svg", trace],
+        &["show", "graph", "--trace", trace, "--dot", trace],
+        &["show", "graph", "--trace", trace, "--svg", trace],
+        &["top", "--once", "--openmetrics", trace],
+        &["explain", "--folded", trace, "--", "true"],
+        &["explain", "--pprof", trace, "--", "true"],
+        &["export", trace, "--perfetto", trace],
+        &["export", trace, "--folded", trace],
+        &[
+            "compare", trace, "--policy", "linux", "--policy", "thesis", "--html", trace,
+        ],
+    ] {
+        let text = said(&vmarea(command), 2);
+        assert!(
+            text.contains(": name another file, or remove it"),
+            "{command:?}: {text}"
         );
-        std::fs::remove_file(file).unwrap();
-        // Without a file name, an option or nothing can follow; a trace is taken for the file and is
-        // then missing, which is an error before the file is opened.
-        let output = with(&["--json"]);
-        let takes_the_trace = matches!(command[0], "replay" | "trace");
-        if takes_the_trace {
-            assert_eq!(output.status.code(), Some(2), "{command:?}: {output:?}");
-        } else {
-            assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
-            assert!(output.stdout.starts_with(b"{"), "{command:?}");
-        }
+        assert_eq!(text.lines().count(), 1, "{command:?}: {text}");
+        assert!(std::fs::read(trace).unwrap() == recorded, "{command:?}");
+    }
+    let notes = folder.path().join("notes");
+    std::fs::write(&notes, "notes\n").unwrap();
+    let notes = notes.to_str().unwrap();
+    let log = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../trace/tests/data/strace-o.txt"
+    );
+    for command in [
+        &["record", "-o", notes, "--", "true"][..],
+        &["run", "--trace", notes, "--", "true"],
+        &["trace", "import", "--from", "strace", "-o", notes, log],
+    ] {
+        let text = said(&vmarea(command), 2);
+        assert!(text.contains("is not a trace: name another file"), "{text}");
+        assert_eq!(std::fs::read(notes).unwrap(), b"notes\n", "{command:?}");
+    }
+    said(&vmarea(&["record", "-o", trace, "--", "true"]), 0);
+}
+
+#[test]
+fn no_argument_is_taken_for_the_file_of_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.vmtrace");
+    let trace = trace.to_str().unwrap();
+    said(&vmarea(&["record", "-o", trace, "--", "true"]), 0);
+    for command in [
+        ["trace", "info", "--json", trace],
+        ["trace", "dump", "--json", trace],
+    ] {
+        let output = vmarea(&command);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stdout.starts_with(b"{"), "{output:?}");
     }
 }
 

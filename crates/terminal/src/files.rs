@@ -7,6 +7,7 @@
 
 use crate::console::Console;
 use crate::exit::Result;
+use crate::kind::Kind;
 use anyhow::Context;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -32,8 +33,9 @@ impl Draft {
     /// Creates the file that will be published at `path`.
     ///
     /// # Errors
-    /// Fails if the file cannot be created.
-    pub fn create(path: &Path) -> Result<Self> {
+    /// Fails if there is a file of another kind, or if the file cannot be created.
+    pub fn create(path: &Path, kind: Kind) -> Result<Self> {
+        kind.check(path)?;
         let cannot = || format!("cannot create {}", path.display());
         let place = match path.metadata() {
             Ok(found) if !found.is_file() => Place::Direct(
@@ -143,11 +145,11 @@ mod tests {
     fn a_draft_that_is_dropped_leaves_nothing_and_the_old_file_as_it_was() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report");
-        std::fs::write(&path, "old").unwrap();
-        let mut draft = Draft::create(&path).unwrap();
+        std::fs::write(&path, "{}").unwrap();
+        let mut draft = Draft::create(&path, Kind::JSON).unwrap();
         draft.file().write_all(b"half").unwrap();
         drop(draft);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}");
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
     }
 
@@ -155,7 +157,7 @@ mod tests {
     fn a_draft_that_has_appeared_grows_and_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
-        let mut draft = Draft::create(&path).unwrap();
+        let mut draft = Draft::create(&path, Kind::JSON).unwrap();
         draft.file().write_all(b"one ").unwrap();
         draft.appear().unwrap();
         draft.file().write_all(b"two").unwrap();
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn a_device_is_written_to_and_never_replaced() {
         let before = Path::new("/dev/null").metadata().unwrap();
-        let mut draft = Draft::create(Path::new("/dev/null")).unwrap();
+        let mut draft = Draft::create(Path::new("/dev/null"), Kind::JSON).unwrap();
         draft.file().write_all(b"gone").unwrap();
         draft.publish().unwrap();
         let after = Path::new("/dev/null").metadata().unwrap();

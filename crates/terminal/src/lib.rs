@@ -9,6 +9,7 @@ pub mod console;
 pub mod exit;
 pub mod files;
 pub mod fit;
+pub mod kind;
 pub mod outputs;
 pub mod progress;
 #[cfg(feature = "schema")]

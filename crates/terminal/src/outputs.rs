@@ -7,6 +7,7 @@ use crate::console::Console;
 use crate::exit::{Failure, Result, Status};
 use crate::files::Draft;
 use crate::fit::{self, Fitted};
+use crate::kind::Kind;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
@@ -37,13 +38,13 @@ impl FromStr for Target {
 
 /// The `--json` option, which has the same form in every command.
 ///
-/// Without FILE, the option must be the last one, or an option or `--` must follow it: any other
-/// argument after it is taken for FILE.
+/// FILE follows after `=`, so that no other argument is taken for it.
 #[derive(Debug, Args)]
 pub struct JsonArg {
     /// Write the result as JSON to FILE, or without FILE (or with `-`) to standard output in place
     /// of the text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "-")]
     pub json: Option<Target>,
 }
 
@@ -79,12 +80,20 @@ impl Output {
     /// Opens a destination.
     ///
     /// # Errors
-    /// Fails if the file cannot be created.
-    pub fn open(target: &Target) -> Result<Output> {
+    /// Fails if there is a file of another kind, or if the file cannot be created.
+    pub fn open(target: &Target, kind: Kind) -> Result<Output> {
         Ok(match target {
             Target::Stdout => Output::Stdout,
-            Target::Path(path) => Output::Draft(Draft::create(path)?),
+            Target::Path(path) => Output::Draft(Draft::create(path, kind)?),
         })
+    }
+
+    /// Opens the destination of an option that may be absent.
+    ///
+    /// # Errors
+    /// The errors of [`Output::open`].
+    pub fn open_if_given(target: Option<&Target>, kind: Kind) -> Result<Option<Output>> {
+        target.map(|target| Output::open(target, kind)).transpose()
     }
 
     /// Writes a complete text.
@@ -142,7 +151,7 @@ impl Outputs {
             return Err(Failure::new(Status::Usage, what));
         }
         Ok(Outputs {
-            json: json.map(Output::open).transpose()?,
+            json: Output::open_if_given(json, Kind::JSON)?,
             text_is_wanted: in_place_of_text == 0,
         })
     }

@@ -20,7 +20,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
 
 /// Runs an experiment and checks the form of its JSON document.
 fn report(name: &str) -> Value {
-    let output = lab(&["experiment", name, "--quick", "--json", "-"]);
+    let output = lab(&["experiment", name, "--quick", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["schema"], 1);

@@ -168,7 +168,7 @@ impl Subject {
     pub fn program(&self, arguments: &[&str]) -> Command {
         let mut program = Command::new(self.program.path);
         program.args(self.command.split(' '));
-        program.args(["--json", "-"]).args(arguments);
+        program.args(["--json"]).args(arguments);
         program
     }
 

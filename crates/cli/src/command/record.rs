@@ -2,7 +2,7 @@
 
 use super::recording::{self, Attached, Method, Started};
 use crate::duration::{OF_RECORDINGS, length};
-use crate::sink::TraceSink;
+use crate::sink::{TRACE, TraceSink};
 use clap::Args;
 use std::ffi::OsString;
 use std::num::NonZeroU64;
@@ -55,7 +55,7 @@ pub struct Record {
 
 impl Record {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let mut draft = Draft::create(&self.output)?;
+        let mut draft = Draft::create(&self.output, TRACE)?;
         let recorded = self.record(console, &mut draft);
         let (status, bytes) = draft.keep(console, recorded)?;
         console.note(&format!(

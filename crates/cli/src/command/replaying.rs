@@ -15,6 +15,7 @@ use vmarea_report::page::{self, Names};
 use vmarea_report::timeline::Collector;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 use vmarea_terminal::progress::Meter;
 use vmarea_trace::{Error as TraceError, Reader};
@@ -170,7 +171,7 @@ impl ReplayingArgs {
         let page = self.page.html.as_ref();
         Ok(Destinations {
             outputs: Outputs::open_beside(self.json.json.as_ref(), &[page])?,
-            page: page.map(Output::open).transpose()?,
+            page: Output::open_if_given(page, Kind::HTML)?,
         })
     }
 

@@ -8,7 +8,7 @@ use super::keep_merged;
 use super::recording::RecordingArgs;
 use super::replaying::{RecordedStacks, ReplayingArgs};
 use crate::duration::{OF_PAUSES, length};
-use crate::sink::{StackSink, TraceSink};
+use crate::sink::{StackSink, TRACE, TraceSink};
 use anyhow::Context;
 use clap::Args;
 use std::fs::File;
@@ -77,7 +77,7 @@ impl Run {
     fn trace(&self, console: &Console) -> Result<(File, Recorded)> {
         match &self.trace {
             Some(path) => {
-                let mut draft = Draft::create(path)?;
+                let mut draft = Draft::create(path, TRACE)?;
                 let recorded = self.record(console, TraceSink::named(&mut draft));
                 let recorded = draft.keep(console, recorded)?;
                 let file =

@@ -11,6 +11,7 @@ use vmarea_explain::text::count;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
@@ -70,7 +71,7 @@ impl Top {
             look.rows.truncate(self.processes);
         }
         if let Some(target) = &self.json.json {
-            return Output::open(target)?.write_json(console, &look);
+            return Output::open(target, Kind::JSON)?.write_json(console, &look);
         }
         match &self.openmetrics {
             Some(target) => write_openmetrics(console, target, &look),
@@ -85,7 +86,7 @@ impl Top {
 fn write_openmetrics(console: &Console, target: &Target, look: &Look) -> Result<()> {
     let mut text = String::new();
     openmetrics::write(look, &mut text)?;
-    Output::open(target)?.write(console, text.as_bytes())
+    Output::open(target, Kind::OPENMETRICS)?.write(console, text.as_bytes())
 }
 
 fn table(console: &Console, look: &Look) -> Table {

@@ -108,7 +108,7 @@ impl Heap {
     /// as JSON.
     pub fn merge_area(&self, more: &[&str]) -> Output {
         // Long pauses are permitted, because the machine may be busy.
-        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json", "-"];
+        let fixed = ["--range", &self.range, "--max-pause", "1s", "--json"];
         self.merge(&[&fixed[..], more].concat())
     }
 

@@ -15,6 +15,7 @@ use vmarea_experiments::experiment::{self, Context, EXPERIMENTS, Host, Recorded}
 use vmarea_replay::PolicyName;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 
 /// Reproduce the tables and plots of published papers, with the published numbers next to ours.
@@ -90,7 +91,7 @@ impl Experiment {
         };
         let html = self.page.html.as_ref();
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let context = Context {
             quick: self.quick,
             runs: self

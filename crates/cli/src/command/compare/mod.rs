@@ -13,6 +13,7 @@ use vmarea_replay::PolicyName;
 use vmarea_replay::compare::{Compared, Comparison, VMA_BYTES};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, Target};
 use vmarea_terminal::progress::Meter;
 use vmarea_trace::{Error as TraceError, Reader};
@@ -101,7 +102,7 @@ impl Compare {
         }
         let html = self.html.as_ref();
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let mut document = Document {
             schema: 1,
             policies: vec![a.to_string(), b.to_string()],

@@ -28,6 +28,7 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
@@ -177,7 +178,7 @@ impl Explain {
         let html = self.page.html.as_ref();
         let others = [self.folded.as_ref(), self.pprof.as_ref(), html];
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
         let mut explained = if self.command.is_empty() && self.record.is_none() {
@@ -243,8 +244,8 @@ impl Explain {
     /// Records the program to its end, or the process for a while, and explains the recording.
     fn of_recording(&self, console: &Console) -> Result<Explained> {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let folded = self.folded.as_ref().map(Output::open).transpose()?;
-        let pprof = self.pprof.as_ref().map(Output::open).transpose()?;
+        let folded = Output::open_if_given(self.folded.as_ref(), Kind::FOLDED)?;
+        let pprof = Output::open_if_given(self.pprof.as_ref(), Kind::PPROF)?;
         let (calls, stacks) = self.record_into(console, &mut file)?;
         let open = || {
             let mut again = &file;

@@ -8,6 +8,7 @@ use vmarea_explain::recorded::{CallStacks, at_peak};
 use vmarea_explain::stacks::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::Result;
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{Output, Target};
 
 /// Writes the profile of a trace, which has no stacks of functions: each line is one call.
@@ -15,7 +16,7 @@ use vmarea_terminal::outputs::{Output, Target};
 /// # Errors
 /// Fails if the trace cannot be replayed, or if the destination cannot be written.
 pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
-    let output = Output::open(target)?;
+    let output = Output::open(target, Kind::FOLDED)?;
     let open = || Ok(BufReader::new(File::open(trace)?));
     let recorded = at_peak(open, CallStacks::default())?;
     let profile = Profile {

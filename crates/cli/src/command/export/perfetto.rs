@@ -9,6 +9,7 @@ use vmarea_report::export::ChromeTrace;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::Result;
 use vmarea_terminal::files::Draft;
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{Output, Target};
 
 /// Replays a trace and writes what happened.
@@ -16,7 +17,7 @@ use vmarea_terminal::outputs::{Output, Target};
 /// # Errors
 /// Fails if the trace cannot be replayed, or if the destination cannot be written.
 pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
-    match Output::open(target)? {
+    match Output::open(target, Kind::JSON)? {
         Output::Stdout => {
             let out = &mut BufWriter::new(console.data());
             replay(console, trace, out, "standard output")

@@ -7,6 +7,7 @@ use vmarea_process::mappings::Smaps;
 use vmarea_report::anatomy::{self, Fold, Symbols};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Draw the layout of a process: binary image, variables, heap, mappings, stack.
@@ -40,10 +41,10 @@ pub struct Anatomy {
 
 impl Anatomy {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let svg = self.svg.as_ref().map(Output::open).transpose()?;
+        let svg = Output::open_if_given(self.svg.as_ref(), Kind::SVG)?;
         let html = self.page.html.as_ref();
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[self.svg.as_ref(), html])?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let (fold, smaps) = match self.all {
             true => (Fold::None, Smaps::WithoutView),
             false => (Fold::Small, Smaps::Never),

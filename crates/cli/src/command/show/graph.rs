@@ -14,6 +14,7 @@ use vmarea_report::graph::recorded::{Moment, Recorded, Survey};
 use vmarea_report::graph::{Extent, Graph as Shown, LeftOut, Unattached, kernel, svg};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
 /// Default number of processes (columns) and of VMAs (rows) in a drawing.
@@ -93,12 +94,12 @@ impl Graph {
     }
 
     pub(super) fn run(&self, console: &Console) -> Result {
-        let dot = self.dot.as_ref().map(Output::open).transpose()?;
-        let svg = self.svg.as_ref().map(Output::open).transpose()?;
+        let dot = Output::open_if_given(self.dot.as_ref(), Kind::DOT)?;
+        let svg = Output::open_if_given(self.svg.as_ref(), Kind::SVG)?;
         let html = self.page.html.as_ref();
         let others = [self.dot.as_ref(), self.svg.as_ref(), html];
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &others)?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let report = self.report(console)?;
         if let Some(html) = html {
             html.write(console, report.graph.page().as_bytes())?;

@@ -7,6 +7,7 @@ use vmarea_process::mappings::Smaps;
 use vmarea_report::maps;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 
 /// List the mappings of a process, with details that only the kernel knows.
@@ -34,7 +35,7 @@ impl Maps {
     pub(super) fn run(&self, console: &Console) -> Result {
         let html = self.page.html.as_ref();
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
-        let html = html.map(Output::open).transpose()?;
+        let html = Output::open_if_given(html, Kind::HTML)?;
         let smaps = if self.rss {
             Smaps::Always
         } else {

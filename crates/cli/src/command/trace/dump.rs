@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::fit::{self, Fitted};
+use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{Output, Target};
 use vmarea_trace::{Reader, dump};
 
@@ -20,14 +21,15 @@ pub struct Dump {
 
     /// Write JSON to FILE, or without FILE (or with `-`) to standard output in place of the text:
     /// the header, then one line per event
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "-")]
     json: Option<Target>,
 }
 
 impl Dump {
     pub(super) fn run(&self, console: &Console) -> Result {
         let reader = open(&self.trace)?;
-        match self.json.as_ref().map(Output::open).transpose()? {
+        match Output::open_if_given(self.json.as_ref(), Kind::JSON)? {
             None => {
                 let mut data = BufWriter::new(console.data());
                 let mut out = Fitted::new(&mut data, fit::width(&io::stdout()));

@@ -1,6 +1,7 @@
 //! `vmarea trace import`: converts another tool's log to a trace.
 
 use super::failure;
+use crate::sink::TRACE;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -61,7 +62,7 @@ impl Import {
         let unreadable = |error| failure(&self.log, error);
         let imported = Imported::new(self.from.into(), BufReader::new(log)).map_err(unreadable)?;
 
-        let mut draft = Draft::create(&self.output)?;
+        let mut draft = Draft::create(&self.output, TRACE)?;
         let mut writer = Writer::new(draft.file(), imported.header())?;
         for event in imported {
             let event = event.map_err(unreadable)?;

@@ -101,6 +101,36 @@ fn a_reader_that_leaves_is_told_once() {
 }
 
 #[test]
+fn an_input_that_may_never_end_or_is_too_large_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let large = folder.path().join("large");
+    let file = std::fs::File::create(&large).unwrap();
+    file.set_len((16 << 30) + 1).unwrap();
+    let output = folder.path().join("t.vmtrace");
+    let output = output.to_str().unwrap();
+    for (input, reason) in [
+        (pipe.to_str().unwrap(), "it is a pipe, which may never end"),
+        ("/dev/zero", "it is a device, which may never end"),
+        (large.to_str().unwrap(), "it is larger than "),
+    ] {
+        for command in [
+            &["trace", "import", "--from", "strace", "-o", output, input][..],
+            &["explain", "--from", input],
+            &["show", "diff", input, input],
+        ] {
+            let said = vmarea(command);
+            let text = complaint(&said, 1);
+            let needed = format!("vmarea: cannot read {input}: {reason}");
+            assert!(text.starts_with(&needed), "{command:?}: {text}");
+            assert_eq!(String::from_utf8_lossy(&said.stderr).lines().count(), 1);
+        }
+    }
+}
+
+#[test]
 fn a_file_that_is_no_program_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("plain");

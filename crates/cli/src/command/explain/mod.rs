@@ -28,6 +28,7 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::inputs;
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
 
@@ -50,7 +51,7 @@ pub struct Explain {
     pid: Option<i32>,
 
     /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
-    /// hs_err_pidN.log; a minidump. `-` for standard input
+    /// hs_err_pidN.log; a minidump. A file of at most 1 GiB, or `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
@@ -388,15 +389,7 @@ impl Explain {
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
-    let source: Box<dyn Read> = if path.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(File::open(path)?)
-    };
-    source.take(TEXT_BYTES + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > TEXT_BYTES {
-        bail!("it is larger than 1 GiB, so it is not a list of mappings");
-    }
+    inputs::open(path, TEXT_BYTES)?.read_to_end(&mut text)?;
     Ok(text)
 }
 

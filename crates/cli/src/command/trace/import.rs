@@ -4,16 +4,19 @@ use super::failure;
 use crate::sink::TRACE;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 use vmarea_explain::text::count;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::files::Draft;
+use vmarea_terminal::inputs;
 use vmarea_trace::Writer;
 use vmarea_trace::event::Event;
 use vmarea_trace::import::{Format, Import as Imported};
+
+/// Maximum size of a log. It is read line by line, so the limit is one of time, not of memory.
+const LOG_BYTES: u64 = 16 << 30;
 
 /// Convert a log of strace or perf to a trace.
 ///
@@ -25,7 +28,7 @@ pub struct Import {
     #[arg(long, value_name = "TOOL")]
     from: Source,
 
-    /// The log
+    /// The log, a file of at most 16 GiB, or `-` for standard input
     #[arg(value_name = "LOG")]
     log: PathBuf,
 
@@ -57,8 +60,8 @@ impl From<Source> for Format {
 
 impl Import {
     pub(super) fn run(&self, console: &Console) -> Result {
-        let log =
-            File::open(&self.log).with_context(|| format!("cannot open {}", self.log.display()))?;
+        let log = inputs::open(&self.log, LOG_BYTES)
+            .with_context(|| format!("cannot read {}", self.log.display()))?;
         let unreadable = |error| failure(&self.log, error);
         let imported = Imported::new(self.from.into(), BufReader::new(log)).map_err(unreadable)?;
 

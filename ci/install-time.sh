@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset CARGO_BUILD_TARGET
 cargo fetch --locked --quiet
-packages=$(cargo tree --locked -p vmarea-cli --edges normal,build --prefix none --format '{p}' | sort -u | wc -l)
+packages=$(cargo tree --locked -p vmarea-cli --edges normal,build --prefix none --format '{p}' | sed 's/ (.*//' | sort -u | wc -l)
 echo "install-time: $packages packages, $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
 TIMEFORMAT='%0R s, of which processors worked %0U s for the program and %0S s for the system'
 for ((n = 0; n < ${1:-3}; n++)); do

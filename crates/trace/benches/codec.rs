@@ -27,6 +27,7 @@ fn header() -> Header {
         faults: FaultSource::Tracepoints,
         kernel_view: false,
         writer: "bench".to_owned(),
+        started_unix_ms: None,
     }
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs /vmarea.deb and uses it; ci/package.sh runs this in a clean Debian.
+# Installs /vmarea.deb and uses it; ci/run package runs this in a clean Debian.
 set -euo pipefail
 dpkg --install /vmarea.deb >/dev/null
 fail() { echo "installed: $1" >&2; exit 1; }

@@ -1,5 +1,5 @@
 /* Eight pairs of neighbours, each apart for another reason, and one that became a single mapping. The book explains the pairs one by one;
- * ci/pictures.sh draws a recording of this program. Each pair has a place of its own, so that only the
+ * ci/run pictures draws a recording of this program. Each pair has a place of its own, so that only the
  * boundary within the pair is of interest. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* A parent, a child and a grandchild that share memory until one of them writes to it. ci/pictures.sh draws a
+/* A parent, a child and a grandchild that share memory until one of them writes to it. ci/run pictures draws a
  * recording of this program. */
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 /* A program whose memory becomes hundreds of mappings: it makes the pages of a reservation usable one by one, in
- * no order, and writes to each at once. pages.py does the same with more pages; ci/pictures.sh draws a recording
+ * no order, and writes to each at once. pages.py does the same with more pages; ci/run pictures draws a recording
  * of this program. */
 #include <stdlib.h>
 #include <sys/mman.h>

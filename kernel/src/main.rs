@@ -5,7 +5,7 @@
 //! `space` contain everything that an embedder has to provide; the other modules contain what
 //! programs need in order to run.
 //!
-//! The modules are in an order, and each uses only those below it; `ci/layers.py` finds modules
+//! The modules are in an order, and each uses only those below it; `ci/checks/layers.py` finds modules
 //! that use each other. Higher modules reach lower ones by three more ways: traits that they
 //! implement (`scheduler::task::Runnable`, `files::open::Generated`), symbols that the entry code
 //! calls, and the function that `space::shortage` calls to kill a process.

@@ -1,7 +1,7 @@
 //! `explain` on real programs.
 //!
 //! The programs are an interpreter, a database after a save, a runtime with threads, and a Java
-//! virtual machine if one is installed (`ci/explain.sh` installs it).
+//! virtual machine if one is installed (`ci/run explain` installs it).
 //!
 //! Each program is stopped while it is read, so that the report can be compared with its list of
 //! mappings line by line: no mapping is missed or counted twice, and every boundary has one reason.
@@ -35,7 +35,7 @@ impl Running {
             .stdout(output.try_clone().unwrap())
             .stderr(output);
         let child = Leashed::start_for(2 * START_TIMEOUT, &mut command)
-            .unwrap_or_else(|error| panic!("{program}: {error} (ci/install.sh installs it)"));
+            .unwrap_or_else(|error| panic!("{program}: {error} (ci/lib/install.sh installs it)"));
         Running { child, folder }
     }
 
@@ -254,7 +254,7 @@ fn a_database_after_a_save() {
 fn a_java_machine_with_a_heap_of_many_mappings() {
     let found = leash::output(Command::new("java").arg("-version"));
     if !found.is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: no java (ci/explain.sh installs it)");
+        return eprintln!("skipped: no java (ci/run explain installs it)");
     }
     // A program that every Java installation contains and that does not end.
     let options = ["-J-XX:+UseZGC", "-J-Xmx256m", "-J-XX:+AlwaysPreTouch", "0"];

@@ -1,6 +1,6 @@
 //! `--html`: pages are whole, say what is missing, and show names instead of running them.
 //!
-//! `ci/page.sh` looks at the same pages in a browser.
+//! `ci/run page` looks at the same pages in a browser.
 #![forbid(unsafe_code)]
 
 mod support;

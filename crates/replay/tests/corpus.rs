@@ -6,7 +6,7 @@
 //! `VMAREA_RENEW=1 cargo test -p vmarea-replay --test corpus`.
 //!
 //! Replays are deterministic, so renewing twice changes nothing. What the table in
-//! `corpus/README.md` says is checked as well; `ci/corpus.sh --table` renews it.
+//! `corpus/README.md` says is checked as well; `ci/run corpus --table` renews it.
 #![forbid(unsafe_code)]
 
 use serde_json::{Value, json};
@@ -189,7 +189,7 @@ fn table_is_current(traces: &BTreeMap<String, PathBuf>, reports: &BTreeMap<Strin
     let rows = readme.lines().filter_map(|line| line.strip_prefix("| `"));
     let rows: BTreeMap<_, _> = rows.filter_map(|row| row.split_once('`')).collect();
     let names = traces.keys().map(String::as_str);
-    let command = "ci/corpus.sh --table";
+    let command = "ci/run corpus --table";
     assert!(
         rows.keys().copied().eq(names),
         "rows and traces differ: {command}"

@@ -1,6 +1,6 @@
 //! Compares the core with the running kernel until the first difference.
 //!
-//! `ci/mutants.sh` runs this program on a core with a deliberate defect. The program prints the
+//! `ci/run mutants` runs this program on a core with a deliberate defect. The program prints the
 //! number of steps and the kind of difference. Exit status: 3 for a difference, 0 for none within a
 //! million steps, 1 if the comparison is not possible on this kernel.
 

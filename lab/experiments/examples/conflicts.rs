@@ -3,7 +3,7 @@
 //! `conflicts KIND PLACEMENT` makes each pair of calls once, in two threads, one call after the
 //! other: once in the same address space, on ranges that are far from each other, and once in two
 //! address spaces of one machine. It marks the beginning and the end of each call by a store to
-//! [`MARKS`], and prints the pairs in the order in which it makes them. `ci/conflicts.sh` runs it
+//! [`MARKS`], and prints the pairs in the order in which it makes them. `ci/run conflicts` runs it
 //! in a tool that logs every access to memory, and finds the lines that both calls use and at
 //! least one of them writes.
 //!

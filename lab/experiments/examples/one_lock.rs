@@ -3,7 +3,7 @@
 //! Without arguments, `one_lock` prints the kinds of lock, one per line. `one_lock KIND PAGES`
 //! creates a VMA whose lock is of the kind on line KIND of that output (counted from 1), and writes
 //! to PAGES untouched pages of the VMA. An instruction counter that is limited to `touch_all`
-//! counts only the page faults. `ci/instructions.sh` runs this program to compare the kinds of
+//! counts only the page faults. `ci/run instructions` runs this program to compare the kinds of
 //! lock.
 //!
 //! ```text

@@ -2,7 +2,7 @@
 //!
 //! Without arguments, `one_writer` prints the works, one per line, each with the kinds of writers
 //! that do it. `one_writer WORK KIND ROUNDS` does one of them ROUNDS times. Two runs with different
-//! ROUNDS differ only by the rounds, not by the setup. `ci/instructions.sh writers` runs this
+//! ROUNDS differ only by the rounds, not by the setup. `ci/run instructions -- writers` runs this
 //! program to compare the kinds.
 //!
 //! - `map`: maps four pages in the middle of a part, and unmaps them

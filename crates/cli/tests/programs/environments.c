@@ -1,4 +1,4 @@
-/* A program whose neighbouring mappings are merged in unusual environments (ci/live-environments.sh).
+/* A program whose neighbouring mappings are merged in unusual environments (ci/run live-environments).
  * Neighbours that could be one mapping, and threads that write and check them.
  * usage: target [-n PARTS] [-k PAGES] [-m] ... */
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 /* A program whose first thread counts, and records each time at which it stood still. Half of its mappings are joined
  * in place; the other half were moved by mremap, so that their page offsets do not follow from their addresses.
  * usage: pauses BOARD THREADS MAPPINGS [TOOL ARGUMENT...]
- *   BOARD  a file to share with whoever measures (ci/pauses.py)
+ *   BOARD  a file to share with whoever measures (ci/checks/pauses.py)
  *   TOOL   merges a child, in which no thread counts. Prints the nanoseconds of processor time that the tool and the
  *          child need. @ among the arguments stands for the child.
  * Ends when `stop` is set. Exits with 1 if a page does not contain what it should. */

@@ -1,7 +1,7 @@
 //! Instructions and times of the map's operations beside other maps on the same task.
 //!
 //! The other maps are a `BTreeMap` under `parking_lot`'s `RwLock` and, if `VMAREA_MAPLE` names the
-//! library that `ci/maple.sh` builds, Linux's maple tree. `ci/index.sh` runs both modes.
+//! library that `ci/checks/index/maple.sh` builds, Linux's maple tree. `ci/run index` runs both modes.
 //!
 //! ```text
 //! peers count MAP TASK RANGES     performs the task CALLS times in `measured`, for callgrind

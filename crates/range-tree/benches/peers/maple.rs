@@ -1,4 +1,4 @@
-//! Linux's maple tree, from the library that `ci/maple.sh` builds outside of this repository.
+//! Linux's maple tree, from the library that `ci/checks/index/maple.sh` builds outside of this repository.
 
 use super::map::Map;
 use std::ffi::{CString, c_int, c_ulong, c_void};
@@ -7,7 +7,7 @@ use vmarea_range_tree::Entry;
 type Tree = *mut c_void;
 type Search = unsafe extern "C" fn(Tree, c_ulong, c_ulong, c_ulong, *mut c_ulong) -> c_int;
 
-/// The library's functions; see `ci/maple/peer.c`.
+/// The library's functions; see `ci/checks/index/peer.c`.
 #[derive(Clone, Copy)]
 struct Calls {
     create: unsafe extern "C" fn() -> Tree,
@@ -38,7 +38,7 @@ impl Maple {
             assert!(!found.is_null(), "VMAREA_MAPLE: no symbol {name:?}");
             found
         };
-        // SAFETY: `ci/maple/peer.c` defines these functions with these types.
+        // SAFETY: `ci/checks/index/peer.c` defines these functions with these types.
         let calls = unsafe {
             Calls {
                 create: std::mem::transmute::<Tree, unsafe extern "C" fn() -> Tree>(symbol(

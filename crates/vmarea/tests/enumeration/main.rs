@@ -14,7 +14,7 @@
 //! - the merged VMA can be written to, after which all of the above still holds.
 //!
 //! Running all cases takes minutes. Unless `VMAREA_ENUMERATION=all` is set, the test runs only one
-//! in [`SHARE`] cases, and different ones under each policy. `ci/enumeration.sh` runs all cases.
+//! in [`SHARE`] cases, and different ones under each policy. `ci/run enumeration` runs all cases.
 
 mod apart;
 mod arrange;

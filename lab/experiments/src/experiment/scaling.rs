@@ -3,7 +3,7 @@
 //! The speed of two threads relative to that of one is measured, in the core with each kind of
 //! writers and in the running kernel. More threads than this machine has processors are simulated:
 //! under one writer a call holds `mmap_lock` for its whole length and the lock's line moves from
-//! one processor to the next; under parts, `ci/conflicts.sh` finds no cache line that calls in
+//! one processor to the next; under parts, `ci/run conflicts` finds no cache line that calls in
 //! different parts share, so they do not wait for each other.
 
 use super::Context;

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Tests the checks themselves: applies deliberate faults, one at a time, each of which must be found. A fault is
+# a patch in this folder; its first line is the rule that it breaks, its second line the check that must find it:
+# - comparison: random calls differ from this kernel within a million steps (needs root, or CAP_BPF and
+#   CAP_PERFMON)
+# - enumeration: an arrangement of three neighbours has a wrong result
+# - kernel: the check of the memory fails after some programs in kernel/ under QEMU
+# - mmu: a processor keeps a stale translation
+# - thesis: a test of crates/vmarea/tests/thesis fails
+# The patches are applied to a copy of the tree, which has its own target directory.
+# usage: ci/run mutants -- [NAME...]    all faults, or those named
+#        ci/run mutants --check      check only that every patch applies
+#        MUTANTS=FOLDER             keep the copy there instead of in the user's cache
+. "$(dirname "$0")/../../lib/prepare.sh"
+
+patch_of() { printf '%s/ci/checks/mutants/%s.patch' "$PWD" "$1"; }
+
+check() {
+    local name file status=0
+    for name; do
+        file=$(patch_of "$name")
+        if ! git apply --check "$file"; then
+            echo "mutants: $name does not apply: renew ci/checks/mutants/$name.patch" >&2
+            status=1
+        elif [[ $(sed -n 2p "$file") != "Found by: "@(comparison|enumeration|kernel|mmu|thesis) ]]; then
+            echo "mutants: $name does not say in its second line what finds it" >&2
+            status=1
+        fi
+    done
+    return "$status"
+}
+
+mapfile -t names < <(cd ci/checks/mutants && printf '%s\n' *.patch | sed 's/\.patch$//')
+if [[ ${1-} == --check ]]; then
+    check "${names[@]}"
+    echo "mutants: ok, ${#names[@]} patches apply"
+    exit
+fi
+(($# == 0)) || names=("$@")
+check "${names[@]}"
+
+room=${MUTANTS:-${XDG_CACHE_HOME:-$HOME/.cache}/vmarea-mutants}
+tree=$room/tree
+rm -rf "$tree"
+mkdir -p "$tree"
+git ls-files -z | xargs -0 cp --parents -t "$tree"
+# A separate repository, so that git does not treat the copy as a part of this one.
+git init --quiet "$tree"
+export CARGO_TARGET_DIR=$room/target
+# Optimized for the time from a patch to its result. Debug assertions are off, because they would fail before the
+# checks do.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0
+export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=64 CARGO_PROFILE_RELEASE_INCREMENTAL=true
+# A fault leaves unused code and imports.
+export RUSTFLAGS='-A warnings'
+
+# Each prints what it found and returns 3, or returns 0 if it found nothing.
+comparison() {
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-conform --example first_difference || return 1
+    "$CARGO_TARGET_DIR"/release/examples/first_difference
+}
+
+enumeration() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test enumeration --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test enumeration -- --nocapture 2>&1) && return 0
+    grep -m1 'of them are wrong' <<<"$said" || grep -m1 'panicked' <<<"$said"
+    return 3
+}
+
+kernel() {
+    local said ended=0
+    # The kernel has flags of its own, in its folder.
+    (cd kernel && env -u RUSTFLAGS cargo build --release --locked --quiet) || return 1
+    said=$(KERNEL=$CARGO_TARGET_DIR/x86_64-unknown-none/release/vmarea-kernel kernel/run.sh -- /bin/busybox sh -c 'seq 100 | sort | tail -1; for i in 1 2 3; do /bin/busybox true; done' \
+        2>&1) || ended=$?
+    ((ended == 98)) || return "$ended"
+    sed -n 's/^vmarea: check: //p' <<<"$said" | head -1
+    return 3
+}
+
+mmu() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test mmu --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test mmu 2>&1) && return 0
+    grep -m1 -A1 'panicked' <<<"$said" | tail -1
+    return 3
+}
+
+thesis() {
+    local said
+    cargo test --release --locked --quiet -p vmarea --test thesis --no-run || return 1
+    said=$(cargo test --release --locked --quiet -p vmarea --test thesis 2>&1) && return 0
+    sed -n 's/^---- \(.*\) stdout ----$/\1/p' <<<"$said" | paste -sd ' '
+    return 3
+}
+
+# find CHECK NAME: whether the check finds the fault, in the copy
+find_fault() {
+    local said status=0
+    said=$("$1") || status=$?
+    case $status in
+    3) printf '%-28s %s: %s\n' "$2" "$1" "$said" ;;
+    0) printf '%-28s %s: NOT FOUND\n' "$2" "$1" ;;
+    *) printf '%-28s %s: the check itself failed\n' "$2" "$1" ;;
+    esac
+    ((status == 3))
+}
+
+missed=()
+for name in "${names[@]}"; do
+    file=$(patch_of "$name")
+    by=$(sed -n '2s/^Found by: //p' "$file")
+    cd "$tree"
+    git apply "$file"
+    find_fault "$by" "$name" || missed+=("$name")
+    git apply --reverse "$file"
+    cd - >/dev/null
+done
+if ((${#missed[@]})); then
+    echo "mutants: not found: ${missed[*]}" >&2
+    exit 1
+fi
+echo "mutants: all of ${#names[@]} found"

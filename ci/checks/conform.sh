@@ -3,11 +3,14 @@
 # thirds of the 150,000 steps are calls, the others accesses, forks and exits.
 # The seed is random and printed; --seed repeats the same calls. Without permission to read the kernel's
 # own view, the script prints a note and compares nothing.
-# usage: ci/run conform [--ops N] [--seed N] [...]
+# usage: ci/run conform [--share] [--ops N] [--seed N] [...]
+#        --share: builds as the tests do, for which nothing new is compiled
 #        LAB=path/of/vmarea-lab takes that binary instead of building one
 . "$(dirname "$0")/../lib/prepare.sh"
 
-LAB=$(program vmarea-lab)
+profile=release
+if [[ ${1-} == --share ]]; then profile=debug; shift; fi
+LAB=$(program vmarea-lab "$profile")
 
 # If --ops is given twice, the later one applies.
 status=0

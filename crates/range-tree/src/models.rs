@@ -1,6 +1,6 @@
 //! Loom models of a reader concurrent with a writer.
 //!
-//! Loom runs all interleavings up to a bound on preemptions (see `ci/loom.sh`).
+//! Loom runs all interleavings up to a bound on preemptions (see `ci/run loom`).
 //!
 //! A leaf has three ranges and an inner node four rows, so that few changes split or merge nodes. The
 //! comment on each model names the error that would make the model fail.

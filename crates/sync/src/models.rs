@@ -1,4 +1,4 @@
-//! Loom models of all locking protocols, which are run over all interleavings (see `ci/loom.sh`).
+//! Loom models of all locking protocols, which are run over all interleavings (see `ci/run loom`).
 //!
 //! The comment on each model names the error that makes the model fail. Guarded values are loom
 //! cells, so an unsynchronized access also makes the model fail.

@@ -26,11 +26,12 @@ struct Chance(u64);
 
 impl Evidence for Chance {
     fn sharing(&self, vma: &VmaView, range: VmRange) -> Sharing {
-        let bits = (vma.id.to_bits() * 31 + range.start / PAGE_SIZE) * (self.0 | 1) >> 3;
+        let number = vma.id.to_bits() * 31 + range.start / PAGE_SIZE;
+        let bits = (number * (self.0 | 1)) >> 3;
         Sharing {
             family: bits & 1 == 0,
-            pages: bits >> 1 & 1,
-            pinned: bits >> 2 & 1,
+            pages: (bits >> 1) & 1,
+            pinned: (bits >> 2) & 1,
         }
     }
 }

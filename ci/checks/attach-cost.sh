@@ -1,12 +1,12 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Measures what observing costs a server: processor time per request of redis-server.
 #
-# Usage: attach-cost.sh [PAIRS [REQUESTS]]
+# usage: ci/run attach-cost -- [PAIRS [REQUESTS]]
 # Runs redis-benchmark in pairs, without and with an observer, in alternating order. Prints the
 # median of the ratios and its interval: the range of the middle ratios that contains the median of
 # the population with a probability of 95 %. Needs root, redis-server and redis-benchmark.
-set -eu
-cd "$(dirname "$0")/.."
+. "$(dirname "$0")/../lib/prepare.sh"
+
 pairs=${1:-20}
 requests=${2:-200000}
 port=${PORT:-7395}

@@ -43,8 +43,7 @@ fi
 (cd python && CARGO_TARGET_DIR=$own cargo clippy --locked --quiet --workspace --all-targets --all-features -- -D warnings)
 cargo clippy --locked --quiet -p vmarea-cli --all-targets --features parquet -- -D warnings
 (cd "$own" && "$python" -m mypy.stubtest vmarea --ignore-disjoint-bases)
-cargo build --profile packaged --locked --quiet -p vmarea-cli
-"$python" ci/checks/python/cost.py "$target/packaged/vmarea" corpus/asan.vmtrace
+"$python" ci/checks/python/cost.py "$(VMAREA='' program vmarea packaged)" corpus/asan.vmtrace
 
 # The program with Parquet writes the same files as the module.
 CARGO_TARGET_DIR=$own/cli cargo build --release --locked --quiet -p vmarea-cli --features parquet

@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::ffi::CString;
+use std::io::ErrorKind;
 use std::os::raw::{c_char, c_int};
 use std::time::Duration;
 
@@ -114,7 +115,11 @@ fn errno(error: &RepairError) -> c_int {
         RepairError::TooOld => ENOSYS,
         RepairError::PauseTooShort { .. } => ETIME,
         RepairError::Maps { cause, .. } | RepairError::System { cause, .. } => {
-            cause.raw_os_error().unwrap_or(EIO)
+            match cause.kind() {
+                // Without an errno if an allocation failed.
+                ErrorKind::OutOfMemory => ENOMEM,
+                _ => cause.raw_os_error().unwrap_or(EIO),
+            }
         }
         _ => EIO,
     }
@@ -135,6 +140,7 @@ pub extern "C" fn vmarea_last_error() -> *const c_char {
 
 const EPERM: c_int = 1;
 const EIO: c_int = 5;
+const ENOMEM: c_int = 12;
 const EINVAL: c_int = 22;
 const ENOSYS: c_int = 38;
 const ETIME: c_int = 62;
@@ -145,6 +151,16 @@ mod tests {
     use std::ptr;
 
     use super::*;
+
+    #[test]
+    fn a_lack_of_memory_has_its_number() {
+        for cause in [
+            ErrorKind::OutOfMemory.into(),
+            std::io::Error::from_raw_os_error(ENOMEM),
+        ] {
+            assert_eq!(errno(&RepairError::Maps { pid: 1, cause }), ENOMEM);
+        }
+    }
 
     #[test]
     fn a_failure_has_a_number_and_words() {

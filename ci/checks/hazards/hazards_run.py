@@ -211,7 +211,8 @@ class Within(Run):
             for bully in bullies.values():
                 bully.kill()
         self.statuses = target.answers()
-        self.is_killed = outputs.get(self.END, "").strip() == "end 1"
+        # The end of all threads takes a moment, in which this is called again.
+        self.is_killed |= outputs.get(self.END, "").strip() == "end 1"
         if not self.is_killed:
             target.check(outputs.get(STOPPED, "").strip() == "stop 1")
 

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import time
 
@@ -178,7 +179,7 @@ class Within(Run):
     WAYS = ["within"]
     END = "end"
     MODES = ["stop", "storm", "terminal", "continue", "memory", "attach", "dump", "freeze", "shrink", END]
-    # An activity with which perhaps no merge joins anything.
+    # An activity with which perhaps no merge joins anything, or a merge ends the target (docs/live.md).
     HINDRANCE = "limits"
 
     is_killed = False
@@ -219,8 +220,10 @@ class Within(Run):
     def finish(self, target):
         if self.is_killed:
             return target.end_killed()
-        target.finish()
+        is_hindered = self.HINDRANCE in target.activities
+        if not is_hindered or target.end_status() != -signal.SIGABRT:
+            target.finish()
         self.statuses = target.answers()
-        if not self.statuses[0] and self.statuses[NOTHING] and self.HINDRANCE not in target.activities:
+        if not self.statuses[0] and self.statuses[NOTHING] and not is_hindered:
             raise Failure("no merge has joined anything")
         return None

@@ -148,13 +148,17 @@ class Target:
         if self.remains():
             raise Failure(f"left in the process: {self.remains()[0]}")
 
-    def finish(self):
-        """Waits for the end, and checks what the target says."""
+    def end_status(self):
+        """Waits for the end, and returns the status."""
         try:
-            status = self.process.wait(timeout=max(0, self.started + self.seconds - time.monotonic()) + 90 * SLOWNESS)
+            return self.process.wait(timeout=max(0, self.started + self.seconds - time.monotonic()) + 90 * SLOWNESS)
         except subprocess.TimeoutExpired:
             states = {state for state, _ in self.threads().values()}
             raise Failure(f"the target does not end, threads are in {sorted(states)}") from None
+
+    def finish(self):
+        """Waits for the end, and checks what the target says."""
+        status = self.end_status()
         if status or not self.last_line().startswith("done"):
             raise Failure(f"the target ended with status {status}: {self.last_line()}")
 

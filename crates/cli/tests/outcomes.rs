@@ -4,13 +4,16 @@
 mod support;
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use support::leash::{self, Leashed};
 use support::{VMAREA, text, vmarea};
+
+/// The beginning of an older trace, which a recording may replace.
+const OLD: &[u8] = b"\x89vmarea\nold";
 
 fn rights() -> &'static str {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -128,7 +131,7 @@ fn a_trace_grows_and_can_be_read_when_vmarea_was_killed() {
     let folder = tempfile::tempdir().unwrap();
     for words in [&["record", "-o"][..], &["run", "--trace"]] {
         let trace = folder.path().join(words[0]);
-        std::fs::write(&trace, "old").unwrap();
+        std::fs::write(&trace, OLD).unwrap();
         let mut command = Command::new(VMAREA);
         command
             .args(words)
@@ -166,7 +169,7 @@ fn a_trace_grows_and_can_be_read_when_vmarea_was_killed() {
 fn a_program_that_cannot_begin_leaves_the_old_trace() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    std::fs::write(&trace, "old").unwrap();
+    std::fs::write(&trace, OLD).unwrap();
     let broken = folder.path().join("broken");
     std::fs::write(&broken, "#!/nonexistent/interpreter\n").unwrap();
     let mut chmod = Command::new("chmod");
@@ -174,8 +177,5 @@ fn a_program_that_cannot_begin_leaves_the_old_trace() {
     let paths = [&trace, &broken].map(|path| path.to_str().unwrap());
     let output = vmarea(&["record", "-o", paths[0], "--", paths[1]]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let mut left = String::new();
-    let mut file = std::fs::File::open(&trace).unwrap();
-    file.read_to_string(&mut left).unwrap();
-    assert_eq!(left, "old");
+    assert_eq!(std::fs::read(&trace).unwrap(), OLD);
 }

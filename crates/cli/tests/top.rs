@@ -23,7 +23,7 @@ fn one_look_has_this_process_with_its_mappings() {
 fn openmetrics_replace_the_file_as_a_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vmarea.prom");
-    std::fs::write(&path, "old").unwrap();
+    std::fs::write(&path, "# EOF\n").unwrap();
     let output = vmarea(&["top", "--once", "--openmetrics", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = std::fs::read_to_string(&path).unwrap();

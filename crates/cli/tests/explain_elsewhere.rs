@@ -75,7 +75,7 @@ fn the_list_of_another_namespace_is_not_mixed_with_a_view_of_this_one() {
     // In the other namespace, this pid belongs to another process or to none.
     let cat = Idle::cat();
     let pid = cat.pid();
-    let output = in_namespace(&[], r#""$0" explain --json - -p "$1""#, &pid);
+    let output = in_namespace(&[], r#""$0" explain --json -p "$1""#, &pid);
     drop(cat);
     let Some(output) = output else { return };
     assert_eq!(output.status.code(), Some(0), "{output:?}");

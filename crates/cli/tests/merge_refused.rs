@@ -87,7 +87,9 @@ fn it_forks_between_the_look_and_the_move() {
         let mut heap = Heap::start(PROGRAM);
         heap.tell("forks");
         for _ in 0..5 {
-            let arguments = ["--apply", "--by", way, "--range", &heap.range.clone()];
+            let range = heap.range.clone();
+            let fixed = ["--apply", "--max-pause", "1s"];
+            let arguments = [&fixed[..], &["--by", way, "--range", &range]].concat();
             let output = heap.merge(&arguments);
             assert!(matches!(output.status.code(), Some(0 | 4)), "{output:?}");
         }

@@ -213,10 +213,14 @@ fn a_merge_that_was_killed_closes_no_file_of_the_program_when_resumed() {
     let mut heap = Heap::start(PROGRAM);
     let before = heap.mappings();
     let merge = heap.merge_slowly(60, &[]);
-    // The command, and the process that traces for it, which has the same arguments.
-    let mut kill = Command::new("pkill");
+    // The command, and the process that traces for it, which has the same arguments. That one is the
+    // younger one, and comes first: it would remove everything as soon as the other is killed.
     let both = format!("{VMAREA} merge -p {} ", heap.pid());
-    leash::output(kill.args(["-KILL", "-f", &both])).expect("pkill");
+    let found = leash::output(Command::new("pgrep").args(["-f", &both])).expect("pgrep");
+    let found = text(&found.stdout);
+    let mut kill = Command::new("kill");
+    kill.arg("-KILL").args(found.lines().rev());
+    leash::output(&mut kill).expect("kill");
     drop(merge);
     assert!(heap.mappings() > before, "nothing was left to remove");
     assert_eq!(heap.ask("closes"), "done");

@@ -64,10 +64,10 @@ def refused(vmarea, out):
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=True)
         try:
             page = pathlib.Path(folder, "page.html")
-            page.write_text("old")
+            page.write_text(old := "<!doctype html>")
             done = subprocess.run([*replay, page], capture_output=True, text=True, check=False)
             left = {path.name: path.read_text() for path in pathlib.Path(folder).iterdir()}
-            if done.returncode != 1 or "No space left" not in done.stderr or left != {"page.html": "old"}:
+            if done.returncode != 1 or "No space left" not in done.stderr or left != {"page.html": old}:
                 failures.append(f"full disk: {done.returncode}, {done.stderr[-300:]}, left {list(left)}")
         finally:
             subprocess.run(["umount", folder], check=True)

@@ -3,12 +3,12 @@
 use crate::failure::{Failure, Kind};
 use crate::table::Table;
 use pyo3::prelude::*;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmarea_explain::{List, explain};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_tables::{mappings, mappings_schema};
+use vmarea_trace::inputs;
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;
@@ -78,13 +78,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         Failure::error(format_args!("cannot read {}: {error}", path.display()))
     };
     let mut text = Vec::new();
-    let file = File::open(path).map_err(|error| cannot(&error))?;
-    let got = file.take(TEXT_BYTES + 1).read_to_end(&mut text);
-    if got.map_err(|error| cannot(&error))? as u64 > TEXT_BYTES {
-        return Err(cannot(
-            &"it is larger than 1 GiB, so it is not a list of mappings",
-        ));
-    }
+    let read = inputs::open(path, TEXT_BYTES).and_then(|mut file| file.read_to_end(&mut text));
+    read.map_err(|error| cannot(&error))?;
     Ok(text)
 }
 

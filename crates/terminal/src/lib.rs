@@ -9,7 +9,6 @@ pub mod console;
 pub mod exit;
 pub mod files;
 pub mod fit;
-pub mod inputs;
 pub mod kind;
 pub mod outputs;
 pub mod progress;

@@ -21,6 +21,7 @@ mod encode;
 mod error;
 pub mod event;
 pub mod import;
+pub mod inputs;
 pub mod names;
 mod perms;
 mod previous;

@@ -28,9 +28,9 @@ use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
-use vmarea_terminal::inputs;
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
+use vmarea_trace::inputs;
 
 /// Maximum size of a file with a list of mappings; no process has a list this large.
 const TEXT_BYTES: u64 = 1 << 30;

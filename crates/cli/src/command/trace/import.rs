@@ -10,10 +10,10 @@ use vmarea_explain::text::count;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::files::Draft;
-use vmarea_terminal::inputs;
 use vmarea_trace::Writer;
 use vmarea_trace::event::Event;
 use vmarea_trace::import::{Format, Import as Imported};
+use vmarea_trace::inputs;
 
 /// Maximum size of a log. It is read line by line, so the limit is one of time, not of memory.
 const LOG_BYTES: u64 = 16 << 30;

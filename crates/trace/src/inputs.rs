@@ -3,7 +3,6 @@
 //! A pipe or a device may never end, and opening a pipe waits for its writer; a user who names one
 //! by mistake would see a program that hangs. Only standard input, which is named as `-`, may be one.
 
-use anyhow::{anyhow, bail};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -14,18 +13,20 @@ use std::path::Path;
 /// # Errors
 /// Fails if there is no regular file, or if it is larger than `limit` bytes. Reading fails after
 /// `limit` bytes. No message contains the path.
-pub fn open(path: &Path, limit: u64) -> anyhow::Result<Box<dyn Read>> {
+pub fn open(path: &Path, limit: u64) -> io::Result<Box<dyn Read>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(Limited::new(io::stdin().lock(), limit)));
     }
     let found = path.metadata()?;
     if found.is_dir() {
-        bail!("it is a folder: name a file");
+        return Err(io::Error::other("it is a folder: name a file"));
     }
     if !found.is_file() {
         let pipe = found.file_type().is_fifo();
         let what = if pipe { "a pipe" } else { "a device" };
-        bail!("it is {what}, which may never end: name a file, or - for standard input");
+        let refusal =
+            format!("it is {what}, which may never end: name a file, or - for standard input");
+        return Err(io::Error::other(refusal));
     }
     if found.len() > limit {
         return Err(too_large(limit));
@@ -55,17 +56,17 @@ impl<R: Read> Read for Limited<R> {
         let got = self.source.read(buffer)?;
         self.read += got as u64;
         if self.read > self.limit {
-            return Err(io::Error::other(too_large(self.limit)));
+            return Err(too_large(self.limit));
         }
         Ok(got)
     }
 }
 
-fn too_large(limit: u64) -> anyhow::Error {
-    anyhow!(
-        "it is larger than {} GiB, the most that is read",
-        limit >> 30
-    )
+fn too_large(limit: u64) -> io::Error {
+    let gib = limit >> 30;
+    io::Error::other(format!(
+        "it is larger than {gib} GiB, the most that is read"
+    ))
 }
 
 #[cfg(test)]

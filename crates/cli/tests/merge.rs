@@ -87,7 +87,7 @@ fn what_cannot_be_merged_is_said_in_one_line() {
         (&["-p", "2147483647"], 1, "no process"),
         // A kernel thread.
         (&["-p", "2"], 4, "kernel thread"),
-        (&["-p", "1", "--max-pause", "1ns"], 2, "time"),
+        (&["-p", "1", "--max-pause", "1ns"], 2, "is not a unit"),
     ];
     for (arguments, status, words) in cases {
         let output = merge(arguments);

@@ -30,7 +30,7 @@ pub mod reader;
 mod record;
 mod snapshot;
 pub mod sysno;
-mod varint;
+pub mod varint;
 pub mod writer;
 
 pub use block::MAGIC;

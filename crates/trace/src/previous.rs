@@ -1,8 +1,8 @@
 //! The previous version of the format: what a reader needs to read its files.
 //!
-//! Whoever recorded a trace can read it with the next version of vmarea, but not with the one after
-//! it. Everything that differs between the two versions is in this file; a change of the format
-//! replaces it, and with it the frozen trace in `tests/format/previous.rs` (CONTRIBUTING.md).
+//! The next version of vmarea reads today's traces, and the one after it does not. Everything that
+//! differs between the two versions is in this file; a change of the format replaces it, and with it
+//! the frozen trace in `tests/format/previous.rs` (CONTRIBUTING.md).
 //!
 //! Version 1 differs from version 2 in the header, which did not say when the recording began.
 

@@ -13,7 +13,7 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 /// Appends `value`.
 #[inline]
-pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -4,6 +4,8 @@
 //! A field consists of its number and kind, and its value. Fields may come in any order, those that
 //! are lists also between others, and a field that is absent is zero or empty.
 
+use vmarea_trace::varint;
+
 /// A message to which fields are added.
 #[derive(Debug, Default)]
 pub(super) struct Message(Vec<u8>);
@@ -16,8 +18,8 @@ impl Message {
     /// Adds a number, unless it is 0. A negative one is written as it is in 64 bits.
     pub fn number(mut self, field: u64, number: u64) -> Message {
         if number != 0 {
-            self.varint(field << 3 | NUMBER);
-            self.varint(number);
+            varint::put(&mut self.0, field << 3 | NUMBER);
+            varint::put(&mut self.0, number);
         }
         self
     }
@@ -26,7 +28,7 @@ impl Message {
     pub fn numbers(mut self, field: u64, numbers: &[u64]) -> Message {
         let mut list = Message::default();
         for &number in numbers {
-            list.varint(number);
+            varint::put(&mut list.0, number);
         }
         self.add(field, &list.0);
         self
@@ -40,22 +42,13 @@ impl Message {
 
     /// Adds the bytes of a text or of a message, also if there are none.
     pub fn add(&mut self, field: u64, bytes: &[u8]) {
-        self.varint(field << 3 | BYTES);
-        self.varint(bytes.len() as u64);
+        varint::put(&mut self.0, field << 3 | BYTES);
+        varint::put(&mut self.0, bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 
     pub fn bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    /// Writes seven bits in each byte, the lowest first; the eighth says whether more follow.
-    fn varint(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.0.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        self.0.push(number as u8);
     }
 }
 

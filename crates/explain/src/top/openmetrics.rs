@@ -50,7 +50,7 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
 }
 
 /// Escapes a label value, which the OpenMetrics library does not do itself. Control characters are
-/// written as `\u{1b}`, so that whoever prints the file does not send them to a terminal.
+/// written as `\u{1b}`, so that a terminal on which the file is printed does not obey them.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     for letter in value.chars() {

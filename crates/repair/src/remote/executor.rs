@@ -135,7 +135,7 @@ pub(super) fn join_stopped(
     stopped.let_go();
     let pause = begun.elapsed();
     drop(stopped);
-    // The agent's end holds up whoever reads the memory of the process.
+    // Reading the memory of the process has to wait for the agent's end.
     program.read(target, scratch)?;
     if let Some(range) = program.not_unmapped() {
         unmap(&mut stop_patiently(target)?, range)?;

@@ -25,6 +25,8 @@ SLASHES = re.compile(r"^\s*//[^\n]*$|^\s*/\*.*?\*/[ \t]*$", re.MULTILINE | re.DO
 HASHES = re.compile(r"^\s*#.*$", re.MULTILINE)
 COMMENTS = dict.fromkeys((".rs", ".c", ".cc", ".h", ".js", ".css", ".s", ".go", ".java"), SLASHES)
 COMMENTS |= dict.fromkeys((".py", ".sh"), HASHES)
+# Code in a file whose name has no suffix.
+RUNNER = pathlib.Path("ci/run")
 
 FILE_LINES, FUNCTION_LINES = 500, 60
 FN = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const |unsafe |async |extern \"C\" )*fn (\w+)")
@@ -38,7 +40,7 @@ def git(*arguments):
 def sources():
     """Returns the files of code, with their text."""
     paths = [pathlib.Path(name) for name in git("ls-files", "-z").split("\0") if name]
-    return {path: path.read_text() for path in paths if path.suffix in COMMENTS and path.is_file()}
+    return {path: path.read_text() for path in paths if (path.suffix in COMMENTS or path == RUNNER) and path.is_file()}
 
 
 def crate_of(path):
@@ -60,7 +62,7 @@ def column_of(path):
 
 def lines(path, text):
     """Returns the number of lines of code in a text."""
-    return sum(map(bool, map(str.strip, COMMENTS[path.suffix].sub("", text).splitlines())))
+    return sum(map(bool, map(str.strip, COMMENTS.get(path.suffix, HASHES).sub("", text).splitlines())))
 
 
 def count(files):

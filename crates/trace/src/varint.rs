@@ -1,8 +1,8 @@
 //! Variable-length integers: LEB128, with zigzag for signed differences.
 //!
-//! [`put`] appends an integer; a [`Cursor`] reads integers. A cursor never reads past its slice and
+//! [`put`] appends an integer; a `Cursor` reads integers. A cursor never reads past its slice and
 //! rejects an integer that does not fit into 64 bits, so every integer has a bounded length (at
-//! most [`MAX_LEN`]). Differences are modulo 2^64, so any two values have a difference.
+//! most `MAX_LEN`). Differences are modulo 2^64, so any two values have a difference.
 
 /// Length of the longest integer in bytes.
 pub(crate) const MAX_LEN: usize = 10;

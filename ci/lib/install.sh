@@ -42,7 +42,7 @@ if ((${#packages[@]})); then
     fi
     "${as_root[@]}" apt-get update
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends "${packages[@]}"
+        apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${packages[@]}"
 fi
 
 command -v cargo >/dev/null || {

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from hazards_target import SLOWNESS, SOON, Failure, children, die_with_parent
+from hazards_target import SLOWNESS, SOON, Failure, children, die_with_parent, tell_stacks
 
 # Activities and modes with which a merge may be refused, and the messages of these refusals.
 REFUSALS = {
@@ -51,7 +51,9 @@ class Merge:
         try:
             return self.process.wait(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
-            for pid in [*children(self.process.pid), self.process.pid]:
+            ours = [*children(self.process.pid), self.process.pid]
+            tell_stacks([*ours, self.target.pid, *children(self.target.pid)])
+            for pid in ours:
                 os.kill(pid, signal.SIGKILL)
             self.process.wait()
             raise Failure(f"vmarea merge {' '.join(self.options)} hangs") from None

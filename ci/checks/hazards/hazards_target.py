@@ -57,6 +57,17 @@ def children(pid):
     return found
 
 
+def tell_stacks(pids):
+    """Prints where each thread of these processes is in the kernel, innermost function first: what a hang waits for."""
+    for pid in pids:
+        print(f"process {pid}: {read(f'/proc/{pid}/cmdline').replace(chr(0), ' ')[:120]}")
+        for folder in sorted(pathlib.Path(f"/proc/{pid}/task").glob("*")):
+            state = read(folder / "stat").rpartition(") ")[2][:1]
+            tracer = re.search(r"TracerPid:\s*(\d+)", read(folder / "status"))
+            where = [line.split()[-1].split("+")[0] for line in read(folder / "stack").splitlines()[:6]]
+            print(f"  {folder.name} {state} tracer {tracer and tracer[1]} call {read(folder / 'syscall').strip()}: {' < '.join(where)}")
+
+
 class Target:
     """A running target."""
 

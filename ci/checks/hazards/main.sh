@@ -22,6 +22,7 @@
 #   --identity names what is tested, if it is not this checkout; by default a hash of the sources of a live merge
 #              (ci/checks/hazards/hazards_identity.py), with --known of the binary
 #   --known    searches for the failures of merges before the agent was a thread of its own
+# Sums of results files are kept in ci/checks/hazards/counts.tsv by ci/checks/hazards/hazards_counts.py, which prints them.
 . "$(dirname "$0")/../../lib/prepare.sh"
 
 needs_root

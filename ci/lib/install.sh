@@ -40,6 +40,9 @@ if ((${#packages[@]})); then
         }
         as_root=(sudo)
     fi
+    # One at a time, of all that call this.
+    exec {lock}</var/lib/dpkg
+    flock "$lock"
     "${as_root[@]}" apt-get update
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends "${packages[@]}"

@@ -44,9 +44,9 @@ program() {
     realpath "$built"
 }
 
-# True if a target of Rust is installed or can be.
+# True if a target of Rust is installed or can be. Checks run beside each other, which rustup does not expect.
 has_target() {
-    rustup target list --installed 2>/dev/null | grep -qx "$1" || rustup target add "$1" >&2
+    rustup target list --installed 2>/dev/null | grep -qx "$1" || flock ci/lib rustup target add "$1" >&2
 }
 
 # leash [--session] SECONDS ARGUMENT...: begins the check anew with these arguments under ci/lib/leash.py; in a session

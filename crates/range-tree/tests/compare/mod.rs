@@ -10,6 +10,9 @@ use std::vec::Vec;
 
 /// Number of changes per test case; lower under Miri, which is a thousand times slower.
 const CHANGES: usize = if cfg!(miri) { 60 } else { 400 };
+/// The tree is validated after each change of so many, and searched from so many addresses.
+const VALIDATED: usize = if cfg!(miri) { 8 } else { 1 };
+const SEARCHES: u64 = if cfg!(miri) { 3 } else { 37 };
 
 #[derive(Clone, Copy, Debug)]
 enum Change {
@@ -253,7 +256,7 @@ fn run(changes: &[Change], space: u64) {
     let mut reference = Reference::default();
     for (i, &change) in changes.iter().enumerate() {
         apply(&tree, &mut reference, change, i as u64);
-        if cfg!(miri) && i % 8 != 0 {
+        if i % VALIDATED != 0 {
             continue;
         }
         tree.validate()
@@ -262,7 +265,7 @@ fn run(changes: &[Change], space: u64) {
             compare(
                 &tree,
                 &reference,
-                (0..space).step_by(1 + space as usize / if cfg!(miri) { 3 } else { 37 }),
+                (0..space).step_by((1 + space / SEARCHES) as usize),
             );
             tree.validate().expect("valid after the searches");
         }
@@ -300,12 +303,14 @@ fn build_and_run(sizes: &[(u64, u64)], changes: &[Change]) {
         compare(
             &tree,
             &reference,
-            (0..end + 9).step_by(1 + end as usize / 37),
+            (0..end + 9).step_by((1 + end / SEARCHES) as usize),
         );
-        for (value, change) in (1 << 30..).zip(changes) {
-            apply(&tree, &mut reference, *change, value);
-            tree.validate()
-                .unwrap_or_else(|v| panic!("{v:?} after {change:?}, round {round}"));
+        for (i, &change) in changes.iter().enumerate() {
+            apply(&tree, &mut reference, change, (1 << 30) + i as u64);
+            if i % VALIDATED == 0 {
+                tree.validate()
+                    .unwrap_or_else(|v| panic!("{v:?} after {change:?}, round {round}"));
+            }
         }
         let left: Vec<_> = reference.entries().collect();
         for e in left {

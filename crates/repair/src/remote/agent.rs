@@ -186,8 +186,10 @@ impl Stopped<'_> {
         };
         // At a trap stop, the kernel can still restart the call that the first stop interrupted.
         inject::interrupt(tid).map_err(ended)?;
-        let at_stop = |stop| matches!(stop, Wait::Trap | Wait::GroupStop);
-        target.follow(tid, Resume::Continue, at_stop)?;
+        ptrace::resume(tid, Resume::Continue, 0).map_err(ended)?;
+        if !target.wait_for(tid, WORK_TIMEOUT)? {
+            return Err(target.gone());
+        }
         if let Some((at, value)) = selector {
             // The stub has not come to its end.
             target.write(&[value], at).map_err(ended)?;

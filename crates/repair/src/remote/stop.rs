@@ -198,21 +198,25 @@ impl Target {
         Err(proc_status::ended_or(self.pid, self.not_traceable(tid)))
     }
 
-    /// Waits until a thread has stopped; false if it has ended.
-    fn wait_for(&self, tid: i32, stop_timeout: Duration) -> Result<bool, RepairError> {
+    /// Waits until a thread that was asked to stop has stopped; false if it has ended.
+    ///
+    /// # Errors
+    /// [`RepairError::CannotStop`] if it has not stopped within `stop_timeout`.
+    pub(super) fn wait_for(&self, tid: i32, stop_timeout: Duration) -> Result<bool, RepairError> {
+        let until = Instant::now() + stop_timeout;
         loop {
-            match inject::wait(tid, stop_timeout) {
+            let signal = match inject::wait(tid, until.saturating_duration_since(Instant::now())) {
                 Some(Wait::Trap | Wait::GroupStop) => return Ok(true),
                 Some(Wait::Ended) => return Ok(false),
-                // A signal arrived first. It is delivered, and the stop follows.
-                Some(Wait::Signal(signal)) => {
-                    let _ = ptrace::resume(tid, Resume::Continue, signal);
-                }
-                Some(Wait::Syscall | Wait::Clone | Wait::Ending) => {
-                    let _ = ptrace::resume(tid, Resume::Continue, 0);
-                }
+                // A signal arrived first, which is delivered.
+                Some(Wait::Signal(signal)) => signal,
+                Some(Wait::Syscall | Wait::Clone | Wait::Ending) => 0,
                 None => return Err(RepairError::CannotStop { pid: self.pid, tid }),
-            }
+            };
+            // Every stop takes a request with it that was pending. A request to a thread at a stop
+            // remains until the thread goes on. Both fail only if the thread was killed.
+            let _ = inject::interrupt(tid);
+            let _ = ptrace::resume(tid, Resume::Continue, signal);
         }
     }
 
@@ -341,5 +345,43 @@ impl Drop for Stopped<'_> {
                 let _ = ptrace::resume(tid, Resume::Continue, 0);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use vmarea_linux_sys::inject::{self, Seccomp, Wait};
+    use vmarea_linux_sys::ptrace::{self, Resume};
+
+    use super::super::target::Target;
+    use super::super::test_process::{Heap, may_repair};
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// The exit from a call takes the request with it, as a signal does that is just being taken.
+    #[test]
+    fn another_stop_does_not_take_the_request_with_it() {
+        if !may_repair() {
+            return;
+        }
+        let heap = Heap::start();
+        let target = Target::open(heap.pid()).expect("a process");
+        let tid = heap.pid();
+        inject::seize(tid, Seccomp::None).expect("it can be traced");
+        inject::interrupt(tid).expect("it lives");
+        assert_eq!(inject::wait(tid, LONG), Some(Wait::Trap));
+        inject::report_calls(tid, Seccomp::None, false).expect("it is stopped");
+        // Into the call in which it waits for a line.
+        ptrace::resume(tid, Resume::UntilSyscall, 0).expect("it is stopped");
+        assert_eq!(inject::wait(tid, LONG), Some(Wait::Syscall));
+        ptrace::resume(tid, Resume::UntilSyscall, 0).expect("it is stopped");
+
+        inject::interrupt(tid).expect("it lives");
+        let stops = target.wait_for(tid, LONG);
+
+        assert!(matches!(stops, Ok(true)), "{stops:?}");
+        assert_eq!(inject::look(tid), Some(Wait::Trap));
     }
 }

@@ -121,10 +121,11 @@ fn run_handler(s: &mut State, i: usize) {
     }
 }
 
-/// Stops a thread at a trap or for a signal; a call in which it waits is interrupted.
+/// Stops a thread at a trap or for a signal; a call in which it waits is interrupted. Every stop takes a request to stop
+/// with it.
 fn hold(s: &mut State, i: usize, run: Run) {
     let t = &mut s.threads[i];
-    t.run = run;
+    (t.run, t.interrupt) = (run, false);
     if t.at == At::Program && !t.handler {
         t.work = match t.work {
             Work::Pause => Work::PauseInterrupted,
@@ -145,15 +146,18 @@ fn kernel_work(s: &State, i: usize, out: &mut Vec<Step>) -> bool {
     if s.group_stop && !t.traced {
         return true;
     }
+    let mut is_busy = false;
     if t.interrupt || s.group_stop && !t.joined {
+        is_busy = true;
         add("stops for its tracer", &|next| {
-            next.threads[i].interrupt = false;
             next.threads[i].joined = next.group_stop;
             hold(next, i, Run::Trapped);
         });
-        return true;
+        if !t.interrupt {
+            return true;
+        }
+        // A signal that was taken before the request came stops the thread first.
     }
-    let mut is_busy = false;
     if s.stop_shared || s.stop_private && i == 0 {
         is_busy = true;
         add("takes the stop signal", &|next| {
@@ -223,7 +227,7 @@ pub fn thread_steps(m: &Machine, rules: &Rules, s: &State, i: usize, out: &mut V
             t.at = At::AfterRaw;
             match (t.dispatch, t.traced) {
                 (true, _) => next.fail(Fault::Dispatched),
-                (false, true) => t.run = Run::AtCall,
+                (false, true) => (t.run, t.interrupt) = (Run::AtCall, false),
                 (false, false) => {}
             }
             out.push((
@@ -367,7 +371,7 @@ fn clone_steps(m: &Machine, s: &State, i: usize, out: &mut Vec<Step>) {
     let t = &mut next.threads[i];
     t.at = At::CallStub(Point::Done);
     if t.traced {
-        t.run = Run::AtCall;
+        (t.run, t.interrupt) = (Run::AtCall, false);
     }
     if t.dispatch {
         next.fail(Fault::Dispatched);

@@ -47,6 +47,8 @@ pub enum Pitfall {
     SignalTaken,
     /// Threads that were to be let go early are detached without a look at their stops.
     DetachesBlindly,
+    /// A thread that stops for a signal is expected to stop again for the tracer, which does not ask again.
+    AsksOnce,
 }
 
 /// A step of the tracer; the number is a thread.
@@ -224,6 +226,8 @@ impl New {
         let mut next = *s;
         if s.tracer.told == Some(i as u8) {
             next.tracer.told = None;
+            let awaits_stop = matches!(self.tracer[s.tracer.step as usize], Do::AwaitStop(_));
+            next.threads[i].interrupt = awaits_stop && self.pitfall != Pitfall::AsksOnce;
             let swallows = self.pitfall == Pitfall::StopBelieved && signal == Signal::Stop;
             kernel::resume(&mut next, i, (!swallows).then_some(signal));
             out.push((
@@ -378,7 +382,11 @@ impl New {
             }
             Do::Detach(i) => match self.release(s, &mut next, i) {
                 Some(what) => (what, i),
-                None => return,
+                None => {
+                    next = *s;
+                    next.threads[i].interrupt = s.threads[i].traced;
+                    ("interrupts again thread", i)
+                }
             },
             _ => return,
         };

@@ -213,7 +213,7 @@ pub enum Fault {
     StuckStopped,
     /// At the end: a page is not at home.
     PageOut,
-    /// At the end: a thread is in a stub, or waits for a page.
+    /// At the end: a thread is in a stub, waits for a page, or is held at a stop.
     NotBack,
     /// At the end: a handler did not run, or not to its end.
     SignalLost,

@@ -58,6 +58,21 @@ impl From<PyErr> for Failure {
     }
 }
 
+/// Returns a message on one line, without the numbers that Rust adds to the kernel's errors.
+fn in_words(message: &str) -> String {
+    let line = message.replace('\n', " ");
+    let mut parts = line.split(" (os error ");
+    let mut words = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let number = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match number.strip_prefix(')') {
+            Some(after) => words += after,
+            None => words = words + " (os error " + part,
+        }
+    }
+    words
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> Self {
         match failure {
@@ -66,7 +81,7 @@ impl From<Failure> for PyErr {
                 let made = py
                     .import("vmarea._errors")
                     .and_then(|errors| errors.getattr(kind.class()))
-                    .and_then(|class| class.call1((words.replace('\n', " "),)));
+                    .and_then(|class| class.call1((in_words(&words),)));
                 match made {
                     Ok(exception) => PyErr::from_value(exception),
                     Err(error) => error,

@@ -10,6 +10,7 @@ mod command;
 mod dashboard;
 mod duration;
 mod interrupt;
+mod pid;
 mod policy_table;
 mod sink;
 
@@ -46,7 +47,7 @@ unless one of 1 to 5 applies. In that case a line on standard error that begins 
 /// Records what a program does to its address spaces, replays it through vmarea's own VMA layer
 /// under several policies, and compares the result with the kernel's.
 #[derive(Debug, Parser)]
-#[command(name = "vmarea", version, about, after_help = EXIT_STATUSES, propagate_version = true)]
+#[command(name = "vmarea", version, after_help = EXIT_STATUSES, propagate_version = true)]
 struct Arguments {
     #[command(flatten)]
     console: ConsoleArgs,

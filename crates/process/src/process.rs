@@ -7,6 +7,7 @@
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
 use crate::pasted::{self, FailedCall};
+use crate::rights::{self, Capability};
 use crate::view::KernelView;
 use crate::{maps, processes};
 use std::fmt;
@@ -86,7 +87,8 @@ impl fmt::Display for ProcessError {
             ),
             ProcessError::Forbidden(pid) => write!(
                 f,
-                "no permission to look into process {pid}: run as its user, or with CAP_SYS_PTRACE"
+                "no permission to look into process {pid}: needs CAP_SYS_PTRACE ({}), or to run as its user",
+                rights::remedy(&[Capability::SysPtrace])
             ),
             ProcessError::Ended(pid) => write!(f, "process {pid} has ended"),
             ProcessError::KernelThread(pid) => {

@@ -9,7 +9,7 @@ use vmarea_process::rights::{self, Capability};
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// The range is not page-aligned, or is empty.
-    #[error("the range {0:#x}-{1:#x} is not made of whole pages, or is empty")]
+    #[error("the range {0:x}-{1:x} is not made of whole pages, or is empty")]
     BadRange(u64, u64),
     /// This process has no permission to use userfaultfd.
     #[error(
@@ -36,7 +36,7 @@ pub enum RepairError {
         needed: Duration,
     },
     /// The list of mappings cannot be read.
-    #[error("reading the mappings of process {pid}: {cause}")]
+    #[error("cannot read the mappings of process {pid}: {cause}")]
     Maps {
         /// Id of the process.
         pid: i32,
@@ -44,7 +44,7 @@ pub enum RepairError {
         cause: io::Error,
     },
     /// A system call failed unexpectedly.
-    #[error("{what}: {cause}")]
+    #[error("cannot {what}: {cause}")]
     System {
         /// The failed operation.
         what: &'static str,
@@ -52,7 +52,10 @@ pub enum RepairError {
         cause: io::Error,
     },
     /// There is no such process.
-    #[error("there is no process {0}")]
+    #[error(
+        "there is no process {0} (inside of a container it has another number: see NSpid in \
+         /proc/*/status)"
+    )]
     NoProcess(i32),
     /// `/proc` belongs to another pid namespace. Its process ids differ from those in this
     /// process's own namespace.
@@ -90,7 +93,7 @@ pub enum RepairError {
     Bits32(i32),
     /// The process has a seccomp filter, which would also apply to the repair's own system calls.
     #[error(
-        "process {0} runs under a seccomp filter that may end it for our calls; to suspend the \
+        "process {0} runs under a seccomp filter that may end it for our calls: suspending the \
          filter needs CAP_SYS_ADMIN"
     )]
     Seccomp(i32),
@@ -103,7 +106,9 @@ pub enum RepairError {
         other: i32,
     },
     /// A thread of the process does not stop.
-    #[error("thread {tid} of process {pid} does not stop (it waits in vfork, or for a device)")]
+    #[error(
+        "thread {tid} of process {pid} does not stop (it waits in vfork, or for a device): try again later"
+    )]
     CannotStop {
         /// Id of the process.
         pid: i32,
@@ -143,7 +148,7 @@ pub enum RepairError {
     #[error("process {0} may not map executable memory (SELinux execmem, or a sandbox)")]
     NoCode(i32),
     /// Another repair of the process is running.
-    #[error("another merge{} is at work on process {pid}", by.map_or(String::new(), |by| format!(", pid {by},")))]
+    #[error("another merge{} is at work on process {pid}: wait until it has ended", by.map_or(String::new(), |by| format!(", pid {by},")))]
     AtWork {
         /// Id of the process.
         pid: i32,

@@ -54,10 +54,11 @@ fn nodes(list: &str) -> u64 {
 /// returns those of another version, and a remark.
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
-        let note = format!(
-            "the kernel of the trace ({:?}) is unknown: using the rules of Linux 6.18",
-            header.kernel_release
-        );
+        let what = match header.kernel_release.as_str() {
+            "" => "the trace does not name its kernel".to_owned(),
+            release => format!("the kernel of the trace ({release:?}) is unknown"),
+        };
+        let note = format!("{what}: using the rules of Linux 6.18");
         return (Policy::LINUX, Some(note));
     };
     let mut policy = Policy::for_kernel(version);

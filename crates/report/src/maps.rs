@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use vmarea_explain::rows::{Table, printable};
+use vmarea_explain::text::count;
 use vmarea_process::view::ViewVma;
 use vmarea_process::{Mapping, Source};
 
@@ -111,7 +112,7 @@ impl Maps {
             Some(pid) => format!("process {pid} ({}), {}", self.name, self.when),
             None => format!("{}, {}", self.name, self.when),
         };
-        let (mappings, limit) = (self.mappings.len(), self.limit);
+        let (mappings, limit) = (count(self.mappings.len() as u64), count(self.limit));
         writeln!(
             out,
             "{}: {mappings} mappings, at most {limit}",

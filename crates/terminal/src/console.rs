@@ -1,5 +1,6 @@
 //! Terminal output: colours, units, notes and errors.
 
+use crate::exit::in_words;
 use crate::fit;
 use clap::{Args, ValueEnum};
 use std::fmt::Display;
@@ -81,13 +82,14 @@ impl Console {
     /// Prints a note on standard error.
     pub fn note(&self, text: &str) {
         // If standard error is closed, no one can read the note.
+        let text = in_words(text);
         let text = fit::message(&format!("{}: {text}", self.name), fit::width(&io::stderr()));
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 
     /// Prints the error of a failed command.
     pub fn complain(&self, text: &str) {
-        let text = format!("\x1b[1;31m{}:\x1b[0m {text}", self.name);
+        let text = format!("\x1b[1;31m{}:\x1b[0m {}", self.name, in_words(text));
         let text = fit::message(&text, fit::width(&io::stderr()));
         let _ = writeln!(anstream::stderr(), "{text}");
     }

@@ -4,6 +4,7 @@
 //! one line.
 
 use crate::console::Console;
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -98,6 +99,7 @@ impl fmt::Display for Failure {
         let mut before = String::new();
         for cause in self.cause.chain() {
             let text = cause.to_string().replace('\n', " ");
+            let text = in_words(&text).into_owned();
             if before.contains(&text) {
                 continue;
             }
@@ -120,6 +122,27 @@ impl fmt::Debug for Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(cause: E) -> Self {
         Self::new(Status::Error, cause)
+    }
+}
+
+/// Returns a message without the numbers that Rust adds to the kernel's errors: the words say it.
+pub fn in_words(text: &str) -> Cow<'_, str> {
+    const BEFORE: &str = " (os error ";
+    let mut left = text;
+    let mut words = String::new();
+    while let Some(at) = left.find(BEFORE) {
+        let (said, number) = left.split_at(at);
+        let number = &number[BEFORE.len()..];
+        let end = number.trim_start_matches(|c: char| c.is_ascii_digit());
+        let Some(after) = end.strip_prefix(')').filter(|_| end.len() < number.len()) else {
+            break;
+        };
+        words += said;
+        left = after;
+    }
+    match words.is_empty() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(words + left),
     }
 }
 
@@ -149,11 +172,27 @@ mod tests {
     fn a_failure_is_one_line_without_echoes() {
         let inner = io::Error::from_raw_os_error(2);
         let text = format!("cannot open a.vmtrace: {inner}");
-        let failure = Failure::from(anyhow!(inner).context(text.clone()));
-        assert_eq!(failure.to_string(), text);
+        let failure = Failure::from(anyhow!(inner).context(text));
+        let said = "cannot open a.vmtrace: No such file or directory";
+        assert_eq!(failure.to_string(), said);
 
         let failure = Failure::from(anyhow!("inner\nline").context("outer"));
         assert_eq!(failure.to_string(), "outer: inner line");
+    }
+
+    #[test]
+    fn only_the_numbers_of_errors_are_left_out() {
+        let text = "a: b (os error 13) (c (os error 2))";
+        assert_eq!(in_words(text), "a: b (c)");
+        for text in [
+            "",
+            "os error 2",
+            "a (os error x)",
+            "a (os error )",
+            "a (os error 2",
+        ] {
+            assert_eq!(in_words(text), text);
+        }
     }
 
     #[test]

@@ -15,9 +15,10 @@ pub mod progress;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod table;
+mod usage;
 
 use crate::console::{Console, ConsoleArgs};
-use crate::exit::Failure;
+use crate::exit::{Failure, Status};
 use anyhow::anyhow;
 use clap::Parser;
 use std::io::{self, Write};
@@ -42,16 +43,36 @@ pub trait Program: Parser {
 pub fn run<P: Program>() -> ExitCode {
     let program = match P::try_parse() {
         Ok(program) => program,
+        Err(answer) if answer.use_stderr() => return refuse::<P>(answer),
         Err(answer) => return say(P::NAME, &answer),
     };
     let console = Console::new(P::NAME, program.console());
+    if let Some(hint) = usage::json_elsewhere(&arguments()) {
+        return Failure::new(Status::Usage, anyhow!(hint)).report(&console);
+    }
     match program.run(&console) {
         Ok(exit) => exit.into(),
         Err(failure) => failure.report(&console),
     }
 }
 
-/// Prints help, the version, or an argument error.
+fn arguments() -> Vec<String> {
+    let words = std::env::args_os().skip(1);
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Prints an error about arguments.
+fn refuse<P: Program>(error: clap::Error) -> ExitCode {
+    let status = ExitCode::from(error.exit_code() as u8);
+    let text = usage::text(error, &P::command(), &arguments());
+    // If standard error is closed, no one can read it.
+    let _ = write!(anstream::stderr(), "{text}");
+    status
+}
+
+/// Prints help or the version.
 fn say(name: &'static str, answer: &clap::Error) -> ExitCode {
     let said = answer.print().and_then(|()| io::stdout().flush());
     match said {

@@ -146,9 +146,7 @@ impl Outputs {
         let on_stdout = |target: &&Option<&Target>| **target == Some(&Target::Stdout);
         let in_place_of_text = [json].iter().chain(others).filter(on_stdout).count();
         if in_place_of_text > 1 {
-            let what =
-                anyhow!("only one result can go to standard output: name a file for the others");
-            return Err(Failure::new(Status::Usage, what));
+            return Err(only_one_on_stdout());
         }
         Ok(Outputs {
             json: Output::open_if_given(json, Kind::JSON)?,
@@ -174,6 +172,12 @@ impl Outputs {
         }
         Ok(())
     }
+}
+
+/// Returns the failure of a command with two results for standard output.
+pub fn only_one_on_stdout() -> Failure {
+    let what = anyhow!("only one result can go to standard output: name a file for the others");
+    Failure::new(Status::Usage, what)
 }
 
 /// Writes text to standard output, in lines that fit the terminal.

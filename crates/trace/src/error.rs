@@ -74,6 +74,9 @@ pub enum Error {
     /// The file does not begin like a trace.
     #[error("this is not a vmarea trace (record one with `vmarea record`, or import a text log)")]
     NotATrace,
+    /// The path is that of a folder.
+    #[error("it is a folder: name a trace in it")]
+    Folder,
     /// A newer program wrote the file.
     #[error(
         "the trace has format version {found}, this program reads up to {known}: use a newer vmarea"
@@ -98,7 +101,7 @@ pub enum Error {
     /// A block contains bytes that no writer produces. The reader has returned all events of
     /// earlier blocks.
     #[error(
-        "the trace is damaged in block {block} at byte {offset} ({what}): only the events before it are usable"
+        "the trace is damaged in block {block} at byte {offset} ({what}): {}", usable(*block)
     )]
     Damaged {
         /// The damaged block.
@@ -113,7 +116,7 @@ pub enum Error {
     /// The recording was interrupted, or the file was truncated. The reader has returned all events
     /// before that point.
     #[error(
-        "the trace is cut off in block {block} at byte {offset}: only the events before it are usable"
+        "the trace is cut off in block {block} at byte {offset}: {}", usable(*block)
     )]
     CutOff {
         /// The block that is missing or incomplete.
@@ -129,6 +132,9 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// No line of the text to import has the format of the tool that should have written it.
+    #[error("no line has the format of this tool: was it written by another one?")]
+    AnotherTool,
     /// Text to import does not have the expected form.
     #[error("line {line} of the text: {what}")]
     Import {
@@ -140,6 +146,14 @@ pub enum Error {
     /// The output could not be written.
     #[error("cannot print the trace: {0}")]
     Print(#[source] io::Error),
+}
+
+/// Returns what remains of a trace that is damaged or cut off in this block.
+fn usable(block: u64) -> &'static str {
+    match block {
+        0 => "nothing of it is usable, so record it again",
+        _ => "only the events before it are usable",
+    }
 }
 
 impl Error {

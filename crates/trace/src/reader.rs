@@ -241,10 +241,13 @@ impl<R: Read> FusedIterator for Reader<R> {}
 
 /// Reads the header. Returns the header, and the combined length of prologue and header.
 fn read_header(source: &mut impl Read) -> Result<(Header, u64), Error> {
-    let unreadable = |source| Error::Read {
-        block: 0,
-        offset: 0,
-        source,
+    let unreadable = |source: io::Error| match source.kind() {
+        io::ErrorKind::IsADirectory => Error::Folder,
+        _ => Error::Read {
+            block: 0,
+            offset: 0,
+            source,
+        },
     };
     let damaged = |what| Error::Damaged {
         block: 0,

@@ -36,7 +36,7 @@ Exit status:
 
 /// The laboratory of vmarea: compares its core with the running kernel, and measures both.
 #[derive(Debug, Parser)]
-#[command(name = "vmarea-lab", version, about, after_help = EXIT_STATUSES, propagate_version = true)]
+#[command(name = "vmarea-lab", version, after_help = EXIT_STATUSES, propagate_version = true)]
 struct Arguments {
     #[command(flatten)]
     console: ConsoleArgs,

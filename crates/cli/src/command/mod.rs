@@ -28,16 +28,16 @@ use vmarea_terminal::exit::Result;
 /// line.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Explain(explain::Explain),
+    Merge(merge::Merge),
+    Top(top::Top),
     Run(run::Run),
     Record(record::Record),
     Replay(replay::Replay),
     Compare(compare::Compare),
-    Explain(explain::Explain),
     /// Show an address space: its mappings, its anatomy, or its graph of anon_vmas
     #[command(subcommand)]
     Show(show::Show),
-    Merge(merge::Merge),
-    Top(top::Top),
     Export(export::Export),
     /// Inspect trace files, or convert other tools' logs to them
     #[command(subcommand)]

@@ -2,6 +2,7 @@
 
 use super::recording::{self, Attached, Method, Started};
 use crate::duration::{OF_RECORDINGS, length};
+use crate::pid::pid;
 use crate::sink::{TRACE, TraceSink};
 use clap::Args;
 use std::ffi::OsString;
@@ -37,19 +38,20 @@ pub struct Record {
     checkpoint: Option<NonZeroU64>,
 
     /// The running process to join
-    #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", group = "process", value_parser = pid)]
     pid: Option<i32>,
 
     /// With --pid: how long to record (500ms, 30s, 5m, 2h; at most 168h)
-    #[arg(long = "for", value_name = "TIME", value_parser = length(OF_RECORDINGS), requires = "pid")]
+    #[arg(long = "for", value_name = "TIME", value_parser = length(OF_RECORDINGS), requires = "pid",
+          conflicts_with = "command")]
     duration: Option<Duration>,
 
     /// Method of recording
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     by: Method,
 
-    /// The program and its arguments, after `--`
-    #[arg(last = true, value_name = "COMMAND", group = "process")]
+    /// The program and its arguments
+    #[arg(last = true, value_name = "-- COMMAND", group = "process")]
     command: Vec<OsString>,
 }
 

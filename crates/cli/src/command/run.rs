@@ -37,7 +37,8 @@ pub struct Run {
     /// Do not record; merge the program and its descendants, as `merge` does, whenever one has more
     /// than N mappings (default: half of vm.max_map_count)
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
-          conflicts_with_all = ["trace", "json", "html", "checkpoint", "by"])]
+          conflicts_with_all = ["trace", "json", "html", "checkpoint", "by", "policies",
+                                "leave_one_out", "differences"])]
     keep_merged: Option<Option<u64>>,
 
     /// With --keep-merged: longest time for which one step may stop a process (500us, 5ms, 1s)

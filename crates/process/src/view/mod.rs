@@ -121,7 +121,7 @@ pub enum ViewError {
     BadBtf(String),
     /// Insufficient privilege.
     #[error(
-        "no permission to read the kernel's own view: needs CAP_BPF and CAP_PERFMON ({})",
+        "reading the kernel's own data needs CAP_BPF and CAP_PERFMON ({})",
         rights::remedy(&[Capability::Bpf, Capability::Perfmon])
     )]
     Permission,

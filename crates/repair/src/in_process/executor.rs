@@ -53,12 +53,12 @@ impl InProcess {
     pub(super) fn new() -> Result<InProcess, RepairError> {
         let home = open()?;
         let watcher =
-            Watcher::start(home.raw()).map_err(RepairError::system("starting the watcher"))?;
-        fork_gate::guard_forks().map_err(RepairError::system("guarding forks"))?;
+            Watcher::start(home.raw()).map_err(RepairError::system("start the watcher"))?;
+        fork_gate::guard_forks().map_err(RepairError::system("guard forks"))?;
         Ok(InProcess {
             watcher,
             home,
-            table: Arena::new(MOST_CALLS).map_err(RepairError::system("making a table"))?,
+            table: Arena::new(MOST_CALLS).map_err(RepairError::system("make a table"))?,
             attributes: None,
             // The scratch area is reserved last, because an error in a later step would not release
             // it.
@@ -99,7 +99,7 @@ impl InProcess {
     fn changed(&mut self, piece: &Piece) -> Result<Option<u64>, RepairError> {
         let attributes = self.attributes.as_mut();
         let changed = attributes.map_or(Ok(None), |attributes| attributes.changed(piece));
-        changed.map_err(RepairError::system("reading /proc/thread-self/smaps"))
+        changed.map_err(RepairError::system("read /proc/thread-self/smaps"))
     }
 
     /// Fills the table with the calls for a piece. Returns the number of these calls, and how many
@@ -194,7 +194,7 @@ fn open() -> Result<Uffd, RepairError> {
         Some(libc::EPERM | libc::EACCES) => RepairError::Userfaultfd,
         Some(libc::EINVAL | libc::ENOSYS) => RepairError::TooOld,
         _ => RepairError::System {
-            what: "opening a userfaultfd",
+            what: "open a userfaultfd",
             cause: error,
         },
     })
@@ -215,7 +215,7 @@ fn reserve_room() -> Result<Room, RepairError> {
             Err(_) if bytes > 1 << 20 => bytes /= 4,
             Err(cause) => {
                 return Err(RepairError::System {
-                    what: "reserving address space",
+                    what: "reserve address space",
                     cause,
                 });
             }

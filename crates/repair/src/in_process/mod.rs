@@ -80,7 +80,7 @@ pub fn merge_range(range: Range<u64>, options: Options) -> Result<Report, Repair
     let quiet = NoSignals::begin();
     let thread = started(work);
     drop(quiet);
-    let thread = thread.map_err(RepairError::system("starting a thread"))?;
+    let thread = thread.map_err(RepairError::system("start a thread"))?;
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 

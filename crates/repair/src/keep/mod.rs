@@ -72,7 +72,7 @@ pub fn start_keeper(threshold: u64, options: Options) -> Result<OsString, Repair
     let value = family::value();
     let family = Family::new(program, &value);
     let started = own_session::start_detached(|| keep(family, threshold, options));
-    started.map_err(RepairError::system("starting a process"))?;
+    started.map_err(RepairError::system("start a process"))?;
     Ok(value)
 }
 

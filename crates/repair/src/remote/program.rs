@@ -230,7 +230,7 @@ impl Program {
             libc::EPERM | libc::EACCES => Err(RepairError::TargetUserfaultfd(target.pid)),
             libc::EINVAL | libc::ENOSYS => Err(RepairError::TooOld),
             errno => Err(RepairError::System {
-                what: "opening a userfaultfd in the process",
+                what: "open a userfaultfd in the process",
                 cause: std::io::Error::from_raw_os_error(errno),
             }),
         }

@@ -228,7 +228,7 @@ fn map_parts(stopped: &mut Stopped<'_>, scratch: &Scratch) -> Result<(), RepairE
                 libc::ENOMEM | libc::EAGAIN => RepairError::NoRoom(pid),
                 libc::EPERM | libc::EACCES => RepairError::NoCode(pid),
                 errno => RepairError::System {
-                    what: "mapping memory in the process",
+                    what: "map memory in the process",
                     cause: std::io::Error::from_raw_os_error(errno),
                 },
             });

@@ -51,9 +51,9 @@ pub(super) fn apart<T: Wire>(
         // This fails if vmarea has been killed.
         let _ = wire::send(&mut vmarea, &(Some(result), None::<Shown>));
     });
-    let (child, mut from) = started.map_err(RepairError::system("starting a process"))?;
+    let (child, mut from) = started.map_err(RepairError::system("start a process"))?;
     let timeout = from.set_read_timeout(Some(LOOK));
-    timeout.map_err(RepairError::system("a socket"))?;
+    timeout.map_err(RepairError::system("set up a socket"))?;
     let (mut last, mut ends_by) = (None, None);
     loop {
         match wire::receive::<(Option<Result<T, RepairError>>, Option<Shown>)>(&mut from) {
@@ -100,7 +100,7 @@ fn sweep_after(pid: i32) -> Result<(), RepairError> {
         let swept = Target::open(pid).and_then(|target| sweep(&target));
         let _ = wire::send(&mut vmarea, &swept);
     });
-    let (_child, mut from) = sweeps.map_err(RepairError::system("starting a process"))?;
+    let (_child, mut from) = sweeps.map_err(RepairError::system("start a process"))?;
     match wire::receive::<Result<bool, RepairError>>(&mut from) {
         Ok(swept) => swept.map(|_| ()),
         Err(_) => Ok(()),

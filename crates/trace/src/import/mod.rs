@@ -184,10 +184,7 @@ impl<R: BufRead> Import<R> {
 
     fn end(&mut self) -> Result<(), Error> {
         if self.read == 0 {
-            return Err(Error::Import {
-                line: self.line_number,
-                what: "no line of the text has the requested format",
-            });
+            return Err(Error::AnotherTool);
         }
         if self.unreadable > 0 {
             self.state.queue.push_back(Event::Lost {

@@ -41,7 +41,7 @@ pub struct Experiment {
     runs: Option<u16>,
 
     /// Replay the recorded workloads of the thesis under this policy too; may be given several
-    /// times. A policy is a name or a file, as for `replay`
+    /// times. A policy is a name or a file, as for `vmarea replay`
     #[arg(long = "policy", value_name = "POLICY")]
     policies: Vec<PolicyName>,
 

@@ -9,12 +9,13 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use vmarea_explain::text::count;
 use vmarea_replay::PolicyName;
 use vmarea_replay::compare::{Compared, Comparison, VMA_BYTES};
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
-use vmarea_terminal::outputs::{JsonArg, Output, Outputs, Target};
+use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 use vmarea_terminal::progress::Meter;
 use vmarea_trace::{Error as TraceError, Reader};
 
@@ -42,12 +43,11 @@ pub struct Compare {
     #[arg(long, value_name = "N", default_value_t = 10)]
     differences: usize,
 
-    /// Write the result as a page to FILE, or with `-` to standard output in place of the text
-    #[arg(long, value_name = "FILE")]
-    html: Option<Target>,
-
     #[command(flatten)]
     json: JsonArg,
+
+    #[command(flatten)]
+    page: PageArg,
 }
 
 /// The result, as `--json` writes it.
@@ -100,7 +100,7 @@ impl Compare {
                 "both policies have the same name: give two different ones",
             ));
         }
-        let html = self.html.as_ref();
+        let html = self.page.html.as_ref();
         let outputs = Outputs::open_beside(self.json.json.as_ref(), &[html])?;
         let html = Output::open_if_given(html, Kind::HTML)?;
         let mut document = Document {
@@ -120,7 +120,12 @@ impl Compare {
             console.complain(&line(failed));
         }
         if document.traces.is_empty() && document.failed.is_empty() {
-            let what = anyhow!("there are no traces");
+            let folders: Vec<_> = self
+                .traces
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            let what = anyhow!("there are no traces in {}", in_short(&folders));
             return Err(Failure::new(Status::NothingToDo, what));
         }
         let most = self.differences;
@@ -139,7 +144,7 @@ impl Compare {
     fn compare(&self, console: &Console, policies: [&PolicyName; 2], document: &mut Document) {
         let traces = self.files(document);
         if !document.skipped.is_empty() {
-            console.note(&format!("not traces: {}", document.skipped.join(", ")));
+            console.note(&format!("not traces: {}", in_short(&document.skipped)));
         }
         for path in &traces {
             let mut why = None;
@@ -189,6 +194,16 @@ impl Compare {
             }
         }
         traces
+    }
+}
+
+/// Returns the first names, and how many others there are.
+fn in_short(names: &[String]) -> String {
+    const NAMED: usize = 8;
+    let named = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {} more", count(more as u64)),
     }
 }
 

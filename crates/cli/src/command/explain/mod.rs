@@ -5,6 +5,7 @@ mod threshold;
 
 use super::recording::{self, Attached, Method, Started};
 use crate::duration::{OF_RECORDINGS, length};
+use crate::pid::pid;
 use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -18,7 +19,7 @@ use threshold::Threshold;
 use vmarea::types::VmRange;
 use vmarea_explain::origins::Origin;
 use vmarea_explain::profile::Profile;
-use vmarea_explain::recorded::{CallStacks, at_peak};
+use vmarea_explain::recorded::{CallStacks, RecordedError, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
@@ -47,7 +48,7 @@ const TEXT_BYTES: u64 = 1 << 30;
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
     /// The process
-    #[arg(short, long, value_name = "PID", group = "process", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", group = "process", value_parser = pid)]
     pid: Option<i32>,
 
     /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
@@ -94,7 +95,7 @@ pub struct Explain {
     /// With --pid: record the process for this time (500ms, 30s, 5m, 2h), and explain its mappings
     /// at the moment when it had the most
     #[arg(long, value_name = "TIME", value_parser = length(OF_RECORDINGS), requires = "pid",
-          conflicts_with_all = ["range", "rss", "no_bpf"])]
+          conflicts_with_all = ["range", "rss", "no_bpf", "from", "command"])]
     record: Option<Duration>,
 
     /// With a command or --record: method of recording
@@ -120,7 +121,7 @@ pub struct Explain {
     markdown: bool,
 
     /// Run and record a program, and explain its mappings at the moment when it had the most
-    #[arg(last = true, value_name = "COMMAND", group = "process")]
+    #[arg(last = true, value_name = "-- COMMAND", group = "process")]
     command: Vec<OsString>,
 }
 
@@ -204,7 +205,7 @@ impl Explain {
             Some(threshold) if threshold.is_exceeded(report) => {
                 console.note(&format!(
                     "{} mappings are {:.1} % of the limit: more than --fail-above allows",
-                    report.mappings,
+                    count(report.mappings),
                     report.percent_of_limit()
                 ));
                 Ok(Exit::Differs)
@@ -253,7 +254,7 @@ impl Explain {
             again.rewind()?;
             Ok(BufReader::new(again))
         };
-        let recorded = at_peak(open, calls)?;
+        let recorded = at_peak(open, calls).map_err(of_recorded)?;
         if recorded.differences > 0 {
             console.note(&format!(
                 "the replay differs from the kernel in {} places (`vmarea run` shows where): the \
@@ -261,10 +262,12 @@ impl Explain {
                 count(recorded.differences)
             ));
         }
-        console.note(&format!(
-            "{} recorded; this is the one that had the most mappings",
-            address_spaces(recorded.spaces.count())
-        ));
+        if recorded.spaces.count() > 1 {
+            console.note(&format!(
+                "{} recorded; this is the one that had the most mappings",
+                address_spaces(recorded.spaces.count())
+            ));
+        }
         if recorded.spaces.restarts() > 0 {
             console.note(
                 "the recording restarted: earlier mappings count as older than the recording",
@@ -398,6 +401,15 @@ pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
         ProcessError::Forbidden(_) => Status::Permission,
         ProcessError::KernelThread(_) | ProcessError::Empty => Status::NothingToDo,
+        _ => Status::Error,
+    };
+    Failure::new(status, error)
+}
+
+/// Returns the failure, with its exit status, for a recording that cannot be explained.
+pub(super) fn of_recorded(error: RecordedError) -> Failure {
+    let status = match &error {
+        RecordedError::Empty => Status::NothingToDo,
         _ => Status::Error,
     };
     Failure::new(status, error)

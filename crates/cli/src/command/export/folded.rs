@@ -1,5 +1,7 @@
 //! `vmarea export --folded`: the calls that made the mappings, as folded stacks.
 
+use crate::command::explain::of_recorded;
+use crate::command::show::Source;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -17,8 +19,11 @@ use vmarea_terminal::outputs::{Output, Target};
 /// Fails if the trace cannot be replayed, or if the destination cannot be written.
 pub(super) fn write(console: &Console, trace: &Path, target: &Target) -> Result<()> {
     let output = Output::open(target, Kind::FOLDED)?;
+    // Says whether the trace is complete, and fails if it has no events.
+    Source::open(console, Some(trace), &[])?.events(console, |_| Ok(true))?;
     let open = || Ok(BufReader::new(File::open(trace)?));
-    let recorded = at_peak(open, CallStacks::default())?;
+    let named = |error| of_recorded(error).context(trace.display().to_string());
+    let recorded = at_peak(open, CallStacks::default()).map_err(named)?;
     let profile = Profile {
         recorded: &recorded,
         stacks: &Stacks::default(),

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use vmarea_replay::PolicyName;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
-use vmarea_terminal::outputs::Target;
+use vmarea_terminal::outputs::{Target, only_one_on_stdout};
 
 /// Write a trace in a format that other programs read.
 #[derive(Debug, Args)]
@@ -48,6 +48,9 @@ impl Export {
         if self.perfetto.is_none() && self.folded.is_none() && self.parquet.is_none() {
             let missing = anyhow!("name a format: --perfetto FILE, --folded FILE or --parquet DIR");
             return Err(Failure::new(Status::Usage, missing));
+        }
+        if self.perfetto == Some(Target::Stdout) && self.folded == Some(Target::Stdout) {
+            return Err(only_one_on_stdout());
         }
         if let Some(target) = &self.perfetto {
             perfetto::write(console, &self.trace, target)?;

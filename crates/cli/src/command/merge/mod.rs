@@ -9,6 +9,7 @@ pub use said::Said;
 use super::explain::Range;
 use crate::duration::{OF_PAUSES, length};
 use crate::interrupt::Interrupt;
+use crate::pid::pid;
 use anyhow::anyhow;
 use choices::{By, First};
 use clap::Args;
@@ -36,7 +37,7 @@ use vmarea_terminal::progress::Meter;
 #[derive(Debug, Args)]
 pub struct Merge {
     /// The process
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = pid)]
     pid: i32,
 
     /// Carry the merge out

@@ -2,6 +2,7 @@
 
 use super::target::{Source, moment};
 use crate::command::explain;
+use crate::pid::pid;
 use anyhow::anyhow;
 use clap::{ArgGroup, Args};
 use serde::Serialize;
@@ -32,7 +33,7 @@ const DRAWN_VMAS: usize = 12;
 #[command(group = ArgGroup::new("target").required(true).args(["pids", "trace", "command"]))]
 pub struct Graph {
     /// One or more running processes, ancestors first (parent, child, grandchild)
-    #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long = "pid", value_name = "PID", num_args = 1.., value_parser = pid)]
     pids: Vec<i32>,
 
     /// The processes in a trace file
@@ -67,8 +68,8 @@ pub struct Graph {
     #[command(flatten)]
     page: PageArg,
 
-    /// A command to run and record, after `--`
-    #[arg(last = true, value_name = "COMMAND")]
+    /// A command to run and record
+    #[arg(last = true, value_name = "-- COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -3,6 +3,7 @@
 use crate::command::explain;
 use crate::command::recording::RecordingArgs;
 use crate::command::trace;
+use crate::pid::pid;
 use crate::sink::TraceSink;
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args};
@@ -22,7 +23,7 @@ use vmarea_trace::{Error as TraceError, Reader};
 #[command(group = ArgGroup::new("target").required(true).args(["pid", "trace", "command"]))]
 pub struct TargetArgs {
     /// A running process
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = pid)]
     pid: Option<i32>,
 
     /// A process of a trace file
@@ -49,8 +50,8 @@ pub struct TargetArgs {
     #[arg(long, requires = "pid")]
     no_bpf: bool,
 
-    /// A command to run and record, after `--`
-    #[arg(last = true, value_name = "COMMAND")]
+    /// A command to run and record
+    #[arg(last = true, value_name = "-- COMMAND")]
     command: Vec<OsString>,
 }
 

@@ -78,7 +78,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         Failure::error(format_args!("cannot read {}: {error}", path.display()))
     };
     let mut text = Vec::new();
-    let read = inputs::open(path, TEXT_BYTES).and_then(|mut file| file.read_to_end(&mut text));
+    let read = inputs::file(path, TEXT_BYTES).and_then(|mut file| file.read_to_end(&mut text));
     read.map_err(|error| cannot(&error))?;
     Ok(text)
 }

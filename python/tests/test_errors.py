@@ -86,6 +86,21 @@ def test_processes_that_cannot_be_explained(binary, tmp_path):
     assert (str(raised.value), raised.value.status) == (said(done), done.returncode)
 
 
+def test_the_name_of_standard_input_is_that_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(vmarea.Error, match="cannot read -: No such file"):
+        vmarea.explain("-")
+    with open("/proc/self/maps") as maps:
+        (tmp_path / "-").write_text(maps.read())
+    assert vmarea.explain("-").mappings > 1
+
+
+def test_a_pipe_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(vmarea.Error, match="it is a pipe, which may never end: name a file$"):
+        vmarea.explain(tmp_path / "pipe")
+
+
 def test_a_program_that_cannot_be_recorded(binary, tmp_path):
     output = tmp_path / "a.vmtrace"
     for command in [["no-such-program"], [str(tmp_path)]]:

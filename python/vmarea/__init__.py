@@ -68,7 +68,8 @@ def replay(path, policies=POLICIES, *, tables=(), differences=1):
 def explain(what, *, all=False, rss=False, bpf=True):
     """Explains why the mappings of a process are separate.
 
-    `what` is the number of a process, the text of /proc/PID/maps or smaps, or the path of a file with such a text.
+    `what` is the number of a process, the text of /proc/PID/maps or smaps, or the path of a file with such a text. "-" is a file
+    of this name; standard input is `sys.stdin.read()`.
     With `all`, the result has a table of the mappings. For a process, `rss` reads smaps, which takes longer, and `bpf`
     reads the kernel's own data, which needs CAP_BPF and CAP_PERFMON and is left out, with a note, without them.
     """

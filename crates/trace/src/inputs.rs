@@ -11,12 +11,24 @@ use std::path::Path;
 /// Opens a file for reading, or standard input for `-`.
 ///
 /// # Errors
-/// Fails if there is no regular file, or if it is larger than `limit` bytes. Reading fails after
-/// `limit` bytes. No message contains the path.
+/// The errors of [`file`].
 pub fn open(path: &Path, limit: u64) -> io::Result<Box<dyn Read>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(Limited::new(io::stdin().lock(), limit)));
     }
+    regular(path, limit, "name a file, or - for standard input")
+}
+
+/// Opens a file for reading, also one that is called `-`.
+///
+/// # Errors
+/// Fails if there is no regular file, or if it is larger than `limit` bytes. Reading fails after
+/// `limit` bytes. No message contains the path.
+pub fn file(path: &Path, limit: u64) -> io::Result<Box<dyn Read>> {
+    regular(path, limit, "name a file")
+}
+
+fn regular(path: &Path, limit: u64, instead: &str) -> io::Result<Box<dyn Read>> {
     let found = path.metadata()?;
     if found.is_dir() {
         return Err(io::Error::other("it is a folder: name a file"));
@@ -24,8 +36,7 @@ pub fn open(path: &Path, limit: u64) -> io::Result<Box<dyn Read>> {
     if !found.is_file() {
         let pipe = found.file_type().is_fifo();
         let what = if pipe { "a pipe" } else { "a device" };
-        let refusal =
-            format!("it is {what}, which may never end: name a file, or - for standard input");
+        let refusal = format!("it is {what}, which may never end: {instead}");
         return Err(io::Error::other(refusal));
     }
     if found.len() > limit {
@@ -88,6 +99,9 @@ mod tests {
         assert!(refusal(&pipe).starts_with("it is a pipe, which may never end"));
         assert!(refusal(Path::new("/dev/zero")).starts_with("it is a device, which may never end"));
         assert_eq!(refusal(folder.path()), "it is a folder: name a file");
+        let file = file(&pipe, GIB).err().expect("a refusal").to_string();
+        assert_eq!(file, "it is a pipe, which may never end: name a file");
+        assert!(refusal(&pipe).ends_with(", or - for standard input"));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Snapshotter {
         t: Nanos,
         files: &mut Files,
     ) -> io::Result<Snapshot> {
-        let Subject { tid, pid, mm, .. } = subject;
+        let Subject { tid, mm, .. } = subject;
         // The two lists are read directly one after the other, because the program may be running.
         let begun = clock();
         let mappings = maps::read(tid)?;
@@ -101,7 +101,7 @@ impl Snapshotter {
             return Err(io::ErrorKind::NotFound.into());
         }
         let seen = match &self.kernel {
-            Some(kernel) => kernel.read(pid, &mut self.view).is_ok(),
+            Some(kernel) => kernel.read_thread(tid, &mut self.view).is_ok(),
             None => false,
         };
         self.read_between = (begun, clock());

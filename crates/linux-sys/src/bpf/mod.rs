@@ -307,6 +307,16 @@ struct IterTask {
     padding: u32,
 }
 
+/// Tasks over which an iterator runs, by ids in the caller's pid namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tasks {
+    /// One thread.
+    Thread(u32),
+    /// The threads of one process. The kernel leaves out those that share the leader's descriptors,
+    /// so it finds no memory for the moment in which an exiting leader has descriptors but none.
+    Process(u32),
+}
+
 impl Program {
     /// Loads an iterator program that attaches to the kernel function `target`.
     ///
@@ -361,17 +371,17 @@ impl Program {
         })
     }
 
-    /// Opens an iterator of this program over one thread group. Reading the iterator runs the
-    /// program.
+    /// Opens an iterator of this program over some tasks. Reading the iterator runs the program.
     ///
     /// # Errors
-    /// `ESRCH` if the thread group does not exist, `EINVAL` if the kernel cannot restrict an
-    /// iterator to one thread group, `EMFILE`.
-    pub fn iterate(&self, tgid: u32) -> io::Result<OwnedFd> {
-        let task = IterTask {
-            tgid,
-            ..IterTask::default()
-        };
+    /// `ESRCH` if there are no such tasks, `EINVAL` if the kernel cannot restrict an iterator to
+    /// them, `EMFILE`.
+    pub fn iterate(&self, tasks: Tasks) -> io::Result<OwnedFd> {
+        let mut task = IterTask::default();
+        match tasks {
+            Tasks::Thread(tid) => task.tid = tid,
+            Tasks::Process(tgid) => task.tgid = tgid,
+        }
         let mut attr = LinkAttr {
             prog_fd: self.fd.as_raw_fd() as u32,
             attach_type: TRACE_ITER,

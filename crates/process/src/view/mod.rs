@@ -36,6 +36,7 @@ use crate::rights::{self, Capability};
 
 use program::{LISTED, Loaded, MM_WORDS, VMA_WORDS};
 use std::sync::{Mutex, PoisonError};
+use vmarea_linux_sys::bpf::Tasks;
 use vmarea_linux_sys::btf::{Btf, BtfError};
 
 /// File that contains the kernel's type information (BTF).
@@ -206,22 +207,42 @@ impl KernelView {
     /// [`ViewError::NoAddressSpace`], [`ViewError::Read`], [`ViewError::TooMany`],
     /// [`ViewError::Malformed`]. `out` is then empty or incomplete.
     pub fn read(&self, tgid: i32, out: &mut View) -> Result<(), ViewError> {
+        self.read_tasks(tgid, Tasks::Process, out)
+    }
+
+    /// Reads the address space that thread `tid` uses into `out`, as [`read`](KernelView::read)
+    /// does.
+    ///
+    /// While the leader of its process exits, only this finds the address space at all times.
+    ///
+    /// # Errors
+    /// The errors of [`read`](KernelView::read).
+    pub fn read_thread(&self, tid: i32, out: &mut View) -> Result<(), ViewError> {
+        self.read_tasks(tid, Tasks::Thread, out)
+    }
+
+    fn read_tasks(
+        &self,
+        number: i32,
+        tasks: impl Fn(u32) -> Tasks,
+        out: &mut View,
+    ) -> Result<(), ViewError> {
         out.mm = MmFields::default();
         out.vmas.clear();
-        let id = u32::try_from(tgid)
+        let id = u32::try_from(number)
             .ok()
             .filter(|&id| id != 0)
-            .ok_or(ViewError::NoAddressSpace(tgid))?;
+            .ok_or(ViewError::NoAddressSpace(number))?;
         let failed = |cause: io::Error| match cause.raw_os_error() {
-            Some(libc::ESRCH) => ViewError::NoAddressSpace(tgid),
-            _ => ViewError::Read { pid: tgid, cause },
+            Some(libc::ESRCH) => ViewError::NoAddressSpace(number),
+            _ => ViewError::Read { pid: number, cause },
         };
         let _alone = self
             .one_at_a_time
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let missing = &self.loaded.missing;
-        let mut iterator = self.iterator(id).map_err(failed)?;
+        let mut iterator = self.iterator(tasks(id)).map_err(failed)?;
         out.bytes.resize(READ_BYTES, 0);
         let mut have_mm = false;
         // Length of an unfinished record at the beginning of the buffer: with larger pages, a read
@@ -237,7 +258,7 @@ impl KernelView {
             let mut records = &out.bytes[..len];
             if !have_mm {
                 let (mm, rest) =
-                    program::take_words::<MM_WORDS>(records).ok_or(ViewError::Malformed(tgid))?;
+                    program::take_words::<MM_WORDS>(records).ok_or(ViewError::Malformed(number))?;
                 out.mm = missing.mm_fields(mm);
                 have_mm = true;
                 records = rest;
@@ -255,25 +276,28 @@ impl KernelView {
             out.bytes.copy_within(rest, 0);
         }
         if kept != 0 {
-            return Err(ViewError::Malformed(tgid));
+            return Err(ViewError::Malformed(number));
         }
         if out.vmas.is_empty() {
-            return Err(ViewError::NoAddressSpace(tgid));
+            return Err(ViewError::NoAddressSpace(number));
         }
         if self.loaded.wanted.is_some() && out.vmas.len() >= LISTED {
-            return Err(ViewError::TooMany(tgid));
+            return Err(ViewError::TooMany(number));
         }
         Ok(())
     }
 
-    /// Opens an iterator for one thread group.
-    fn iterator(&self, tgid: u32) -> io::Result<File> {
+    /// Opens an iterator for a thread or a process.
+    fn iterator(&self, tasks: Tasks) -> io::Result<File> {
         let Loaded {
             program, wanted, ..
         } = &self.loaded;
         let iterator = match wanted {
-            None => program.iterate(tgid),
-            Some(number) => number.set(tgid.into()).and_then(|()| program.iterate_all()),
+            None => program.iterate(tasks),
+            Some(number) => {
+                let (Tasks::Thread(id) | Tasks::Process(id)) = tasks;
+                number.set(id.into()).and_then(|()| program.iterate_all())
+            }
         };
         iterator.map(File::from)
     }
@@ -417,15 +441,38 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_has_the_address_space_of_its_process() {
+        let Some(kernel) = open() else { return };
+        let own = std::process::id() as i32;
+        let mm_of = |read: &dyn Fn(&mut View) -> Result<(), ViewError>| {
+            let mut view = View::default();
+            read(&mut view).unwrap();
+            (view.mm.mm, view.vmas.is_empty())
+        };
+        let of_process = mm_of(&|view| kernel.read(own, view));
+        let thread = || {
+            let tid = vmarea_linux_sys::own_process::thread_id();
+            assert_ne!(tid, own);
+            mm_of(&|view| kernel.read_thread(tid, view))
+        };
+        let of_thread = std::thread::scope(|scope| scope.spawn(thread).join().unwrap());
+        assert_ne!(of_thread.0, 0);
+        assert_eq!(of_thread, of_process);
+        assert!(!of_thread.1);
+    }
+
+    #[test]
     fn no_such_process_is_an_error() {
         let Some(kernel) = open() else { return };
         let mut view = View::default();
         for pid in [i32::MAX, 0, -1, 2] {
-            let error = kernel.read(pid, &mut view).unwrap_err();
-            assert!(
-                matches!(error, ViewError::NoAddressSpace(p) if p == pid),
-                "{pid}: {error}"
-            );
+            let read = kernel.read(pid, &mut view);
+            for error in [read, kernel.read_thread(pid, &mut view)].map(Result::unwrap_err) {
+                assert!(
+                    matches!(error, ViewError::NoAddressSpace(p) if p == pid),
+                    "{pid}: {error}"
+                );
+            }
         }
     }
 }

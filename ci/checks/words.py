@@ -1,4 +1,4 @@
-"""Checks the files in git: module docs, names, paths of a developer's machine."""
+"""Checks the files in git: module docs, names, paths of a developer's machine, hosts of package registries."""
 
 import pathlib
 import re
@@ -6,6 +6,11 @@ import subprocess
 import sys
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+|tmp/\w+\.\d)/")
+# Which mirror or registry serves a package is a setting of the machine; lock files are written by cargo.
+REGISTRY = re.compile(
+    r"\b(?:(?:deb|ftp|archive|snapshot|security|backports)\.(?:\w+\.)?debian|(?:archive|ports|security)\.ubuntu|(?:index\.|static\.)?crates|"
+    r"(?:test\.)?pypi|(?:files\.)?pythonhosted|registry\.(?:npmjs|yarnpkg)|proxy\.golang|repo\.maven|rubygems|docker|ghcr)\.(?:org|com|io)\b"
+)
 # Names without meaning, or that imitate the kernel's private names.
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "impls", "internal", "misc"}
 # Names that also end with two underscores are Python's protocols.
@@ -41,6 +46,8 @@ def check_any(path, text):
         found = MACHINE_PATH.search(line)
         if found:
             yield f"{path}:{number}: a path of one machine: {found.group()}"
+        if path.name != "Cargo.lock" and (found := REGISTRY.search(line)):
+            yield f"{path}:{number}: the host of a package registry: {found.group()}"
 
 
 def main():

@@ -3,31 +3,44 @@
 # with a statically linked program and busybox. Prints one line for each kernel. The exit status is 3 if
 # something differs.
 #
-# Installs QEMU, cpio and xz if they are missing and changes nothing else on the machine: the kernels are
-# downloaded with separate apt sources and lists, unpacked, and never installed.
-# Downloads are kept in ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; delete the
-# cache to get newer kernels.
-# With --play it executes a saved sequence instead and prints it with the kernel's results. With --merge it
-# runs `vmarea merge` on each kernel, on programs that write and fork; before 6.8 the merge copies.
-# With --hazards it merges the programs of ci/run hazards until each of 7.3, 6.12 and 6.1 has N merges, on 6.1 by copy.
-# target/kernels/hazards.tsv gets a line for each program as soon as that has ended, and a later run goes on from it;
-# with --seed it begins there instead. HAZARDS has further options of ci/checks/hazards/hazards.py (`--only pages --bully stop`).
-# usage: ci/run kernels [--ops N] [--minutes M] [--seed N] [--play FILE | --merge] [6.12|6.1|5.10 ...]
+# VERSION is one that Debian's suites serve (--list), like 6.12 or 6.12.95; which they are, and where, the settings of
+# this machine's apt tell (ci/lib/served.py). Installs QEMU, cpio and xz if they are missing and changes nothing else on
+# the machine: the kernels are unpacked, and never installed. They are kept in
+# ${XDG_CACHE_HOME:-~/.cache}/vmarea/kernels, results in target/kernels; delete the cache to get newer ones.
+#
+# --play runs a saved sequence instead and prints it with the kernel's results.
+# --merge runs `vmarea merge` on each kernel, on programs that write and fork; before 6.8 the merge copies.
+# --changes prints what a new kernel changed: it runs the saved sequences of lab/conform/tests/conform (the probe) and
+#   random calls, takes over each rule that explains a difference, and then merges. Differences that one rule explains
+#   are below that rule, and the others below "no one rule": those need a new one. With --profile, against other rules.
+# --count runs conform until N steps of these sources have been compared on each kernel (`here` is this machine's own),
+#   10,000 for each seed. target/kernels/conform.tsv gets a line for each seed as soon as that has ended, and
+#   lab/results/conform.tsv one for each run; a later run goes on from both.
+# --hazards merges the programs of ci/run hazards until each of 7.3, 6.12 and 6.1 has N merges, on 6.1 by copy.
+#   target/kernels/hazards.tsv gets a line for each program as soon as that has ended, and a later run goes on from it;
+#   with --seed it begins there instead. HAZARDS has further options of ci/checks/hazards/hazards.py (`--only pages --bully stop`).
+# usage: ci/run kernels [--ops N] [--minutes M] [--seed N] [--profile P] [--play FILE | --merge] [VERSION ...]
+#        ci/run kernels --list
+#        ci/run kernels --changes [--ops N] [--minutes M] [--seed N] [--profile P] VERSION ...
+#        ci/run kernels --count N [--minutes M] [VERSION | here ...]
 #        ci/run kernels --hazards N [--minutes M] [--seed N] [7.3|6.12|6.1 ...]
-#        VMAREA=path/of/a/static/vmarea takes that binary instead of building one; without --merge and --hazards, it is a
-#        vmarea-lab
+#        VMAREA=path/of/a/static/vmarea and LAB=path/of/a/static/vmarea-lab take these binaries instead of building them
 . "$(dirname "$0")/../../lib/prepare.sh"
 
-KERNELS=(6.12 6.1 5.10)
-. ci/lib/linux.sh
+KERNELS=(7.3 6.12 6.1 5.10)
+task=ci/checks/kernels/task
+. ci/lib/guest.sh
 
-
-ops=150000 minutes=120 seed='' play='' merge='' hazards='' kernels=()
+ops=150000 minutes=120 seed='' profile=linux play='' merge='' changes='' count='' hazards='' kernels=()
 while (($#)); do
     case $1 in
-        --ops | --minutes | --seed | --hazards)
+        --ops | --minutes | --seed | --count | --hazards)
             [[ ${2-} =~ ^[0-9]+$ ]] || fail "$1 needs a number" 2
             printf -v "${1#--}" %s "$2"
+            shift 2
+            ;;
+        --profile)
+            profile=${2?--profile needs a policy}
             shift 2
             ;;
         --play)
@@ -35,20 +48,23 @@ while (($#)); do
             play=$2
             shift 2
             ;;
-        --merge)
-            merge=1
+        --merge | --changes)
+            printf -v "${1#--}" %s 1
             shift
             ;;
+        --list)
+            list_kernels
+            exit
+            ;;
         *)
-            [[ -n ${SUITE[$1]-} ]] || fail "no kernel $1: one of ${!SUITE[*]}" 2
+            [[ $1 =~ ^[0-9]+\.[0-9]+([.-][a-z0-9]+)?$ || $1 == here ]] || fail "$1 is no version of Linux: see --list" 2
             kernels+=("$1")
             shift
             ;;
     esac
 done
 [[ -z $hazards ]] || KERNELS=(7.3 6.12 6.1)
-program=vmarea-lab
-[[ -z $merge$hazards ]] || program=vmarea
+[[ -z $changes ]] || ((${#kernels[@]})) || fail "--changes needs a version" 2
 ((${#kernels[@]})) || kernels=("${KERNELS[@]}")
 # A live merge needs Linux 5.13.
 if [[ -n $merge ]]; then
@@ -59,32 +75,9 @@ out=${CARGO_TARGET_DIR:-target}/kernels
 mkdir -p "$out"
 temporary
 
-# Installs the packages for building and booting, from the machine's own suites.
-install_tools() {
-    local pair packages=()
-    for pair in gcc:gcc qemu-system-x86_64:qemu-system-x86 cpio:cpio xz:xz-utils python3:python3; do
-        command -v "${pair%%:*}" >/dev/null || packages+=("${pair#*:}")
-    done
-    # No command shows whether the static C library is installed.
-    [[ -e /usr/lib/x86_64-linux-gnu/libc.a ]] || packages+=(libc6-dev)
-    ((${#packages[@]})) || return 0
-    ((EUID == 0)) || fail "missing: run as root: apt-get install ${packages[*]}"
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
-}
-
-build() {
-    [[ -z ${VMAREA-} ]] || return 0
-    local target=x86_64-unknown-linux-gnu package=(--manifest-path lab/Cargo.toml -p vmarea-lab)
-    [[ $program == vmarea-lab ]] || package=(-p vmarea-cli)
-    RUSTFLAGS='-C target-feature=+crt-static' \
-        cargo build --release --locked --quiet "${package[@]}" --target "$target"
-    VMAREA=${CARGO_TARGET_DIR:-target}/$target/release/$program
-}
-
 # Adds Python, the programs of ci/run hazards, compiled as there, and the libraries that all of these need.
 pack_hazards() {
-    local root=$1 room=$1/room programs=crates/cli/tests/programs/hazards files
+    local room=$root/room programs=crates/cli/tests/programs/hazards files
     mkdir "$room"
     shopt -s extglob
     eval "$(grep '^gcc ' ci/checks/hazards/main.sh)"
@@ -92,58 +85,90 @@ pack_hazards() {
     mapfile -t files < <(python3 ci/checks/kernels/python.py ci/checks/hazards/hazards.py)
     cp --parents "${files[@]}" "$root"
     ln -s "${files[0]}" "$root/bin/python3"
-    mapfile -t files < <(printf '%s\n' "$(realpath "$VMAREA")" "$room/target" "${files[@]}" | grep -v '\.pyc\?$')
+    mapfile -t files < <(printf '%s\n' "$vmarea" "$room/target" "${files[@]}" | grep -v '\.pyc\?$')
     # Files that need no libraries are reported as errors.
     { ldd "${files[@]}" || true; } 2>/dev/null |
         sed -nE 's/.* => (\/[^ ]*) .*/\1/p; s/^\t(\/[^ ]*) .*/\1/p' | sort -u | xargs cp -L --parents -t "$root"
 }
 
-# Builds the archive that the kernel unpacks into memory and whose /init it runs.
+# Builds the machine for a kernel and a program: vmarea or vmarea-lab.
 pack() {
-    local version=$1 root=$work/root-$1
-    mkdir -p "$root"/{bin,proc,sys,dev,tmp}
-    cp ci/checks/kernels/init "$root/init"
-    cp "$cache/busybox" "$root/bin/busybox"
-    cp "$cache/$version/brd.ko" "$root/brd.ko"
-    cp "$VMAREA" "$root/$program"
+    guest_root "$1" "$2" "$([[ $2 == vmarea ]] && echo "$vmarea" || echo "$lab")"
     [[ -z $play ]] || cp "$play" "$root/play.json"
-    [[ -z $merge ]] || gcc -O2 -Wall -static -pthread -Icrates/repair-capi/tests/programs -o "$root/target" \
-        crates/cli/tests/programs/target.c
-    [[ -z $hazards ]] || pack_hazards "$root"
-    chmod +x "$root/init" "$root/bin/busybox" "$root/$program"
-    (cd "$root" && find . | cpio --quiet -o -H newc) >"$work/initramfs-$version"
-    rm -r "$root"
+    [[ -z $changes ]] || cp -r lab/conform/tests/conform "$root/probe"
+    [[ $2 == vmarea-lab || -n $hazards ]] || gcc -O2 -Wall -static -pthread -Icrates/repair-capi/tests/programs \
+        -o "$root/target" crates/cli/tests/programs/target.c
+    [[ -z $hazards ]] || pack_hazards
+    guest_pack "$1"
 }
 
-# Boots a kernel and waits until it has switched the machine off. The kernel must not check the timer at its start:
-# on a busy machine it would find none, and panic.
-emulate() {
-    local version=$1 processors=$2 result=$3 arguments=$4
-    # Time limit in case the machine hangs: the requested time, plus time for shrinking and booting.
-    timeout $((minutes * 60 + 1800)) qemu-system-x86_64 \
-        -accel tcg,thread=multi -cpu max,la57=off,pku=off,cx16=off -smp "$processors" -m 4G \
-        -nodefaults -display none -no-reboot \
-        -kernel "$cache/$version/vmlinuz" -initrd "$work/initramfs-$version" \
-        -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check -- $arguments" \
-        -serial "file:$out/$version.console" -serial "$result" </dev/null ||
-        echo "kernels: Linux $version did not end by itself" >&2
-}
+# Boots a kernel; the time limit, in case the machine hangs, is the requested time, plus time for shrinking and booting.
+emulate() { guest_run "$1" $((minutes * 60 + 1800)) "$2" "$out/$1.console" "$3" "${@:4}"; }
 
-# Runs conform or merges; stores the JSON and the console output in $out.
+# Runs the machine for a kernel; stores its result and the console output in $out.
 boot() {
-    local version=$1 arguments
-    arguments="conform --profile linux-$version --ops $ops --minutes $minutes --differences 5"
-    [[ -z $seed ]] || arguments+=" --seed $seed"
-    [[ -z $play ]] || arguments="conform --profile linux-$version --play /play.json"
-    [[ -z $merge ]] || arguments=merge
+    local version=$1
     rm -f "$out/$version".{json,console}
-    emulate "$version" 1 "file:$work/$version.result" "$arguments"
-    grep -av '^status ' "$work/$version.result" >"$out/$version.json" || true
-    if [[ -n $merge ]]; then
-        echo "Linux $(<"$cache/$version/version"):"
-        sed 's/^/  /' "$out/$version.json"
-        grep -aq '^status 0' "$work/$version.result" || status=1
+    emulate "$version" 1 "file:$work/$version.result" "${@:2}"
+    grep -avE '^(status|said) ' "$work/$version.result" >"$out/$version.json" || true
+    said=$(sed -n 's/^said //p' "$work/$version.result")
+}
+
+# Runs conform; prints its result.
+conform() {
+    local version=$1 arguments=(--profile "$profile")
+    pack "$version" vmarea-lab
+    if [[ -n $play ]]; then
+        arguments+=(--play /play.json)
+    else
+        arguments+=(--ops "$ops" --minutes "$minutes" --differences $((changes ? 100 : 5)))
+        [[ -z $seed ]] || arguments+=(--seed "$seed")
+        [[ -z $changes ]] || arguments+=(--changes /probe)
     fi
+    boot "$version" conform "${arguments[@]}"
+    [[ -z $play ]] || { cat "$out/$version.json" && return; }
+    python3 ci/checks/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" "$said" || {
+        failed=$?
+        # A failed run takes precedence over a difference.
+        ((status == 1)) || status=$failed
+    }
+}
+
+merge() {
+    pack "$1" vmarea
+    boot "$1" merge
+    echo "Linux $(<"$cache/$1/version"), vmarea merge:"
+    sed 's/^/  /' "$out/$1.json"
+    grep -aq '^status 0' "$work/$1.result" || { status=1 && echo "  failed: ${said:-see $out/$1.console}"; }
+}
+
+# Counts steps until there are enough.
+count() {
+    local version=$1 release seeds first times processed=(python3 ci/checks/kernels/counts.py)
+    release=$(uname -r)
+    [[ $version == here ]] || release=$(<"$cache/$version/version")
+    read -r first times steps < <("${processed[@]}" next "$out" "$release" "$count")
+    if ((times)); then
+        if [[ $version == here ]]; then
+            count_here "$first" "$times" "$steps"
+        else
+            pack "$version" vmarea-lab
+            emulate "$version" 1 stdio count "$first" "$steps" "$times"
+        fi | timeout $((minutes * 60)) "${processed[@]}" add "$out" "$release" || true
+    fi
+    "${processed[@]}" sum "$out" "$release" "$count" || status=$?
+}
+
+# Prints on this kernel what `count` of the task sends.
+count_here() {
+    local seed went
+    for ((seed = $1; seed < $1 + $2; seed++)); do
+        went=0
+        "$lab" conform --seed "$seed" --ops "$3" --differences 5 --json="$work/counted" >"$work/text" 2>"$work/said" || went=$?
+        echo "seed $seed"
+        cat "$work/counted"
+        echo "went $went $(tail -n 1 "$work/said")"
+    done
 }
 
 # Prints the results of ci/checks/hazards/hazards.py for a kernel and these sources.
@@ -162,7 +187,7 @@ boot_hazards() {
     if ((merges < hazards)); then
         arguments="hazards --merges $((hazards - merges)) --seed $following --seconds 60 --identity $identity ${HAZARDS-}"
         [[ $version != 6.1 ]] || arguments+=' --by copy'
-        pack "$version"
+        pack "$version" vmarea
         emulate "$version" 2 stdio "$arguments" | grep -a --line-buffered $'\t' >>"$out/hazards.tsv" || true
     fi
     hazard_results "$version" | awk -F'\t' -v name="Linux $(<"$cache/$version/version")" -v wanted="$hazards" '
@@ -173,21 +198,23 @@ boot_hazards() {
 }
 
 [[ $(uname -m) == x86_64 ]] || fail "builds a program for x86-64, and only on one"
-install_tools
-build
+guest_tools
+vmarea='' lab=''
+[[ -n $merge$hazards ]] || lab=$(static_program vmarea-lab)
+[[ -z $merge$hazards$changes ]] || vmarea=$(static_program vmarea)
 fetch_busybox
 status=0
 for version in "${kernels[@]}"; do
-    fetch_kernel "$version"
-    [[ -z $hazards ]] || { boot_hazards "$version"; continue; }
-    pack "$version"
-    boot "$version"
-    [[ -z $merge ]] || continue
-    [[ -z $play ]] || { cat "$out/$version.json"; continue; }
-    python3 ci/checks/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" || {
-        failed=$?
-        # A failed run takes precedence over a difference.
-        ((status == 1)) || status=$failed
-    }
+    [[ $version == here ]] || fetch_kernel "$version" || { status=1 && continue; }
+    if [[ -n $hazards ]]; then
+        boot_hazards "$version"
+    elif [[ -n $count ]]; then
+        count "$version"
+    elif [[ -n $merge ]]; then
+        merge "$version"
+    else
+        conform "$version"
+        if [[ -n $changes ]]; then merge "$version"; fi
+    fi
 done
 exit "$status"

@@ -1,11 +1,25 @@
-"""Prints one line about a run of `vmarea-lab conform` on another kernel, from its JSON.
+"""Prints the result of a run of `vmarea-lab conform` on another kernel, from its JSON.
 
-usage: report.py VERSION PREFIX    (VERSION is Debian's; reads PREFIX.json; points to PREFIX.console if that has more details)
+usage: report.py VERSION PREFIX [MESSAGE]    (VERSION is Debian's; reads PREFIX.json; points to PREFIX.console if that has
+                                             more details; MESSAGE is what conform said if it failed)
 The exit status is 0 if nothing differs, 3 if something does, 1 if there is no result.
 """
 
 import json
 import sys
+
+
+def print_by_rule(differences):
+    """Prints the differences that one rule explains below the rule, and those that need a new one."""
+    rules = {}
+    for found in differences:
+        rules.setdefault(tuple(found["rules"]), []).append(found)
+    for names, explained in sorted(rules.items(), key=lambda row: not row[0]):
+        print(f"  {' or '.join(names) or 'no one rule'}:")
+        for found in explained:
+            print(f"    {found['difference']['kind']}")
+            if not names:
+                print(*(f"      {step}" for step in found["c_program"].splitlines() if "//" in step), sep="\n")
 
 
 def main() -> int:
@@ -14,7 +28,8 @@ def main() -> int:
         with open(f"{prefix}.json", encoding="utf-8") as file:
             report = json.load(file)
     except (OSError, ValueError) as error:
-        print(f"Linux {version}: no result ({error}); see {prefix}.console")
+        why = " ".join(sys.argv[3:]) or error
+        print(f"Linux {version}: no result: {why}; see {prefix}.console")
         return 1
     steps, seconds = report["compared"], report["seconds"]
     differences = report["differences"]
@@ -25,8 +40,11 @@ def main() -> int:
     )
     for what in report["not_compared"]:
         print(f"  not compared: {what}")
-    for found in differences:
-        print(f"  differs: {found['difference']['kind']}")
+    if any(found["rules"] for found in differences):
+        print_by_rule(differences)
+    else:
+        for found in differences:
+            print(f"  differs: {found['difference']['kind']}")
     if differences:
         print(f"  the sequences are in {prefix}.json")
     return 3 if differences else 0

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::policy::Policy;
+use vmarea_conform::changes;
 use vmarea_conform::environment::Environment;
 use vmarea_conform::error::RunError;
 use vmarea_conform::kernel_settings::Surroundings;
@@ -68,6 +69,12 @@ pub struct Conform {
     #[arg(long, value_name = "N", default_value_t = 1)]
     differences: usize,
 
+    /// Find what this kernel changed: execute the tests in FOLDER first, look for the rule that
+    /// explains a difference alone, take it over, and go on. The result lists the differences by
+    /// rule; those that no one rule explains need a new one
+    #[arg(long, value_name = "FOLDER", conflicts_with = "play")]
+    changes: Option<PathBuf>,
+
     #[command(flatten)]
     json: JsonArg,
 }
@@ -76,7 +83,12 @@ impl Conform {
     pub(super) fn run(&self, console: &Console) -> Result {
         let (policy, comparison) = self.policy(console);
         let outputs = self.json.open()?;
-        let environment =
+        let saved = self.changes.as_deref().map(saved).transpose()?;
+        if saved.is_some() && comparison != Comparison::Exact {
+            let why = anyhow::anyhow!("--changes needs rules without switches");
+            return Err(Failure::new(Status::Usage, why));
+        }
+        let mut environment =
             Environment::new((policy, comparison), Surroundings::make()).map_err(failure)?;
         if let Some(path) = &self.play {
             return Self::play(console, &environment, path);
@@ -98,7 +110,11 @@ impl Conform {
                 format!("{} steps", count(report.compared))
             });
         };
-        let report = run(&environment, &settings, told).map_err(failure)?;
+        let report = match saved {
+            Some(saved) => changes::run(&mut environment, &saved, &settings, told),
+            None => run(&environment, &settings, told),
+        };
+        let report = report.map_err(failure)?;
         drop(meter);
         outputs.write(console, &report, |out| write(out, &report))?;
         Ok(if report.differences.is_empty() {
@@ -110,10 +126,7 @@ impl Conform {
 
     /// Runs one stored test sequence.
     fn play(console: &Console, environment: &Environment, path: &Path) -> Result {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        let kept: Regression = serde_json::from_str(&text)
-            .with_context(|| format!("{} is not a test that conform printed", path.display()))?;
+        let kept = read(path)?;
         let steps: Vec<Step> = kept.steps.into_iter().map(|s| s.step).collect();
         let difference = play(environment, &steps)
             .map_err(RunError::from)
@@ -141,6 +154,24 @@ impl Conform {
         }
         (kernel, Comparison::Exact)
     }
+}
+
+/// Reads a stored test sequence.
+fn read(path: &Path) -> anyhow::Result<Regression> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not a test that conform printed", path.display()))
+}
+
+/// Reads the stored test sequences in a folder, in the order of their names.
+fn saved(folder: &Path) -> anyhow::Result<Vec<Regression>> {
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<std::io::Result<_>>()?;
+    paths.sort();
+    paths.iter().map(|path| read(path)).collect()
 }
 
 fn failure(error: RunError) -> Failure {
@@ -189,6 +220,13 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     )?;
     if let Some(fewer) = &report.fewer_vmas {
         write_fewer(out, fewer)?;
+    }
+    for found in &report.differences {
+        if let [rule, others @ ..] = &found.rules[..] {
+            let or: Vec<String> = others.iter().map(|other| format!(" or {other}")).collect();
+            let kind = &found.difference.kind;
+            writeln!(out, "taken over: {rule}{} for {kind}", or.concat())?;
+        }
     }
     writeln!(out, "not compared:")?;
     for what in &report.not_compared {

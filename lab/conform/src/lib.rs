@@ -15,6 +15,7 @@
 
 pub mod arena;
 pub mod c_program;
+pub mod changes;
 pub mod environment;
 pub mod error;
 pub mod fill;

@@ -73,6 +73,9 @@ pub struct Found {
     pub c_program: String,
     /// The steps with Linux's results, for use as a test.
     pub kept: Option<Regression>,
+    /// Rules, as `name=value`, each of which explains the difference alone, if they were looked
+    /// for. The first one was taken over for the rest of the run.
+    pub rules: Vec<String>,
 }
 
 impl Report {
@@ -138,6 +141,7 @@ impl Found {
             difference,
             steps,
             kept,
+            rules: Vec::new(),
         }
     }
 }

@@ -52,52 +52,75 @@ pub fn run(
     mut told: impl FnMut(&Report),
 ) -> Result<Report, RunError> {
     let mut report = Report::begin(environment, settings.seed);
-    let mut cut_short = BTreeMap::new();
+    let mut cut_short = CutShort::new();
     let mut seeds = Rng::new(settings.seed);
     let begun = Instant::now();
-    while report.compared < settings.ops && report.differences.len() < settings.most_differences {
-        if settings.time.is_some_and(|time| begun.elapsed() >= time) {
-            break;
-        }
+    while settings.go_on(&report, begun) {
         let seed = seeds.next_u64();
-        let clock = Instant::now();
-        let Played {
-            steps,
-            difference,
-            fewer,
-            too_large,
-        } = sequence(environment, seed)?;
-        report.seconds += clock.elapsed().as_secs_f64();
-        report.count(&steps);
-        report.too_large += u64::from(too_large);
-        if too_large {
-            *cut_short.entry(TOO_LARGE.to_owned()).or_default() += 1;
-        }
-        if let Some(all) = &mut report.fewer_vmas {
-            all.add(&fewer);
-        } else {
-            for (how, times) in fewer.results {
-                *cut_short.entry(how).or_default() += times;
-            }
-        }
+        let (steps, difference) = counted(environment, seed, &mut report, &mut cut_short)?;
         if let Some(difference) = difference
             && report.is_new(&difference)
         {
-            let steps = steps.into_iter().map(|(step, _)| step).collect();
             let found = found(environment, settings, seed, steps, difference)?;
             report.differences.push(found);
         }
         told(&report);
     }
+    Ok(end(environment, report, cut_short))
+}
+
+impl Settings {
+    /// Returns true if a run is to execute another sequence.
+    pub(super) fn go_on(&self, report: &Report, begun: Instant) -> bool {
+        let in_time = self.time.is_none_or(|time| begun.elapsed() < time);
+        in_time && report.compared < self.ops && report.differences.len() < self.most_differences
+    }
+}
+
+/// Numbers of sequences that ended early, by reason.
+pub(super) type CutShort = BTreeMap<String, u64>;
+
+/// Executes the sequence for a seed and counts it; returns its steps and the difference.
+pub(super) fn counted(
+    environment: &Environment,
+    seed: u64,
+    report: &mut Report,
+    cut_short: &mut CutShort,
+) -> Result<(Vec<Step>, Option<Difference>), RunError> {
+    let clock = Instant::now();
+    let Played {
+        steps,
+        difference,
+        fewer,
+        too_large,
+    } = sequence(environment, seed)?;
+    report.seconds += clock.elapsed().as_secs_f64();
+    report.count(&steps);
+    report.too_large += u64::from(too_large);
+    if too_large {
+        *cut_short.entry(TOO_LARGE.to_owned()).or_default() += 1;
+    }
+    if let Some(all) = &mut report.fewer_vmas {
+        all.add(&fewer);
+    } else {
+        for (how, times) in fewer.results {
+            *cut_short.entry(how).or_default() += times;
+        }
+    }
+    let steps = steps.into_iter().map(|(step, _)| step).collect();
+    Ok((steps, difference))
+}
+
+/// Completes the report at the end of a run.
+pub(super) fn end(environment: &Environment, mut report: Report, cut_short: CutShort) -> Report {
     report.kernel_work = environment.surroundings.work();
-    let cut_short: BTreeMap<String, u64> = cut_short;
     let said = |(how, times)| format!("the rest of {times} sequences: {how}");
     report.not_compared.extend(cut_short.into_iter().map(said));
-    Ok(report)
+    report
 }
 
 /// Shrinks the steps that show a difference, if the settings say so; records the kernel's results.
-fn found(
+pub(super) fn found(
     environment: &Environment,
     settings: &Settings,
     seed: u64,

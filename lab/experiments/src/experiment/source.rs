@@ -192,19 +192,36 @@ pub(super) fn debian(context: &Context<'_>, package: &str) -> Result<PathBuf, St
         .note(&format!("fetching the source of {package}"));
     let suite = suite()?;
     let script = format!(
-        "mkdir -p apt/lists/partial apt/cache
-        key='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
-        echo \"deb-src $key http://deb.debian.org/debian {suite} main\" >apt/sources
-        echo \"deb-src $key http://deb.debian.org/debian-security {suite}-security main\" >>apt/sources
-        set -- -qq -o Dir::Etc::sourcelist=\"$PWD/apt/sources\" -o Dir::Etc::sourceparts=/dev/null \\
+        "{}
+        set -- -qq -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=\"$PWD/apt/parts\" \\
             -o Dir::State::lists=\"$PWD/apt/lists\" -o Dir::Cache=\"$PWD/apt/cache\"
         apt-get \"$@\" update
         apt-get \"$@\" source {package}
-        rm -rf apt"
+        rm -rf apt",
+        own_sources(&suite)
     );
     let what = format!("fetching the source of {package}");
     unpack(context, &folder, (&what, &script))?;
     Ok(folder)
+}
+
+/// Returns a script that copies the machine's own package sources of a release to `apt/parts`, as
+/// sources of source packages.
+fn own_sources(suite: &str) -> String {
+    format!(
+        "mkdir -p apt/lists/partial apt/cache apt/parts
+        apt-get indextargets --format '$(SOURCESENTRY) $(RELEASE) $(CODENAME)' \\
+            'Created-By: Packages' 'Component: main' >apt/targets
+        while read -r entry releases; do
+            case \" $releases \" in
+                *' {suite} '* | *' {suite}-security '*) echo \"${{entry%:*}}\" ;;
+            esac
+        done <apt/targets | sort -u >apt/files
+        test -s apt/files || {{ echo 'apt has no source of {suite}: apt-get update' >&2; exit 1; }}
+        while read -r file; do
+            sed 's/^Types:.*/Types: deb-src/; s/^deb /deb-src /' \"$file\" >\"apt/parts/${{file##*/}}\"
+        done <apt/files"
+    )
 }
 
 /// Returns the name of the installed Debian release.
@@ -326,6 +343,33 @@ mod tests {
             why.contains("GiB free") && why.ends_with("--cache"),
             "{why}"
         );
+    }
+
+    /// Runs the script of [`own_sources`] with an apt that has the file `own.sources`.
+    fn sources_of(suite: &str) -> (Result<String, String>, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own.sources");
+        fs::write(
+            &own,
+            "Types: deb\nURIs: http://mirror\nSuites: one one-security\n",
+        )
+        .unwrap();
+        let apt = format!("echo '{0}:1 one'; echo '{0}:1 one-security'", own.display());
+        let script = format!("apt-get() {{ {apt}; }}\n{}", own_sources(suite));
+        let result = shell("the test", folder.path(), &script);
+        let copied = fs::read_to_string(folder.path().join("apt/parts/own.sources"));
+        (result, copied.unwrap_or_default())
+    }
+
+    #[test]
+    fn sources_are_those_of_the_machine() {
+        let (result, copied) = sources_of("one");
+        assert_eq!(result, Ok(String::new()));
+        let wanted = "Types: deb-src\nURIs: http://mirror\nSuites: one one-security\n";
+        assert_eq!(copied, wanted);
+        let (result, _) = sources_of("two");
+        let why = "the test failed: apt has no source of two: apt-get update".to_owned();
+        assert_eq!(result, Err(why));
     }
 
     #[test]

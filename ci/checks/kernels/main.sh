@@ -127,7 +127,9 @@ conform() {
     fi
     boot "$version" conform "${arguments[@]}"
     [[ -z $play ]] || { cat "$out/$version.json" && return; }
-    python3 ci/checks/kernels/report.py "$(<"$cache/$version/version")" "$out/$version" "$said" || {
+    # The merge that follows writes to the same file.
+    [[ -z $changes ]] || cp "$out/$version.json" "$out/$version-changes.json"
+    python3 ci/checks/kernels/report.py "$(<"$cache/$version/version")" "$out/$version${changes:+-changes}" "$said" || {
         failed=$?
         # A failed run takes precedence over a difference.
         ((status == 1)) || status=$failed

@@ -18,8 +18,8 @@ def print_by_rule(differences):
         print(f"  {' or '.join(names) or 'no one rule'}:")
         for found in explained:
             print(f"    {found['difference']['kind']}")
-            if not names:
-                print(*(f"      {step}" for step in found["c_program"].splitlines() if "//" in step), sep="\n")
+            for step in [] if names else found["steps"]:
+                print(f"      {json.dumps(step)}")
 
 
 def main() -> int:

@@ -9,7 +9,7 @@
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
 use vmarea_merge::partial_view::Hidden;
-use vmarea_merge::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
+use vmarea_merge::types::{AnonVmaId, FileId, FileKind, PageOffsets, Pgoff, VmFlags, VmaId};
 use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 /// Two neighbouring mappings as input to the merge decision.
@@ -144,7 +144,10 @@ fn view(mapping: &Mapping) -> VmaView {
         // The id is never 0, and it differs for each mapping.
         id: VmaId::from_bits(entry.start | 1).expect("not 0"),
         range: mapping.range(),
-        pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
+        offsets: PageOffsets::starting_at(
+            kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
+            entry.start,
+        ),
         anon_vma: kernel.and_then(|vma| AnonVmaId::from_bits(vma.anon_vma)),
         chain_singular: kernel.is_none_or(|vma| vma.chain_singular),
         body: VmaBody {

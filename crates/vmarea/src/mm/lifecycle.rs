@@ -31,7 +31,7 @@ use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
-use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, MmId, PageOffsets, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 use vmarea_sync::Nesting;
@@ -129,7 +129,8 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EEXIST);
         }
         w.reserve_in_index(1, vma.range.start)?;
-        let id = w.new_vma(vma.range, vma.pgoff, vma.body)?;
+        let offsets = PageOffsets::starting_at(vma.pgoff, vma.range.start);
+        let id = w.new_vma(vma.range, offsets, vma.body)?;
         if let Err(error) = self.import_anon_vma(id, vma.anon) {
             w.release_vma(id);
             return Err(error);

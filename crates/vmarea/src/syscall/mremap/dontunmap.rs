@@ -12,7 +12,7 @@ use crate::mm::MmapWriteGuard;
 use crate::mm::split::NewHalf;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
-use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, PageOffsets, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -61,7 +61,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 .unlink_anon_vmas(self.space.vma(old.id), &mut AnonVmaRootLocks::none());
             let nameless = old.is_anonymous() && old.body.file.is_none();
             if rules.resets_pgoff && nameless {
-                self.set_range(old.id, old.range, Pgoff::of_addr(old.range.start));
+                self.set_range(old.id, old.range, PageOffsets::ADDRESS);
             }
         }
     }

@@ -122,7 +122,7 @@ impl Random {
     }
 
     fn policy(&mut self) -> Policy {
-        let mut policy = Policy::PRESETS[self.below(7) as usize];
+        let mut policy = Policy::PRESETS[self.below(Policy::PRESETS.len() as u64) as usize];
         let m = &mut policy.merging;
         for switch in [
             &mut m.update_pgoff,

@@ -55,7 +55,7 @@ fn nodes(list: &str) -> u64 {
 pub fn policy(header: &Header) -> (Policy, Option<String>) {
     let Some(version) = version(&header.kernel_release) else {
         let note = format!(
-            "the kernel of the trace ({:?}) is unknown: using the rules of Linux 6.18",
+            "the kernel of the trace ({:?}) is unknown: using the rules of Linux 7.3",
             header.kernel_release
         );
         return (Policy::LINUX, Some(note));
@@ -65,7 +65,8 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
         policy.rules = policy.rules.repaired(patch(&header.kernel_release));
     }
     let (major, minor) = policy.rules.version;
-    let note = (policy.rules.version != version).then(|| {
+    let unverified = policy.rules.version != version || !policy.rules.are_verified();
+    let note = unverified.then(|| {
         format!(
             "there are no verified rules for Linux {}.{}: using those of {major}.{minor}",
             version.0, version.1

@@ -1,10 +1,10 @@
 //! Rules: the behaviour of one kernel version as data, with one field per behaviour that changed.
 //!
 //! Each field documents a behaviour and the version in which it changed. Code for a call that
-//! differs between kernels checks the field, never a version number. The rules of 6.18, 6.12, 6.1
-//! and 5.10 are tested by comparing random calls with kernels of these versions
-//! (`docs/kernels.md`). Version numbers in parentheses, and all rules of 5.18, are known only from
-//! the kernel's sources.
+//! differs between kernels checks the field, never a version number. The rules of 7.3,
+//! 6.18, 6.12, 6.1 and 5.10 are tested by comparing random calls with kernels of these versions
+//! (`docs/kernels.md`). The other versions between have what is known of them from the kernel's
+//! sources, or from single calls. Version numbers in parentheses are known only from sources.
 
 use crate::types::{FileKind, PMD_SIZE};
 use crate::view::VmaBody;
@@ -55,7 +55,7 @@ pub struct Rules {
     pub numa_balancing: bool,
 
     /// `pkey_alloc` on a processor without protection keys fails with ENOSPC, as if all keys were
-    /// allocated (6.12.117). In other versions, the first call in an address space allocates the
+    /// allocated (since 7.2, and 6.12.117). In other versions, the first call in an address space allocates the
     /// only key and fails with EINVAL; later calls fail with ENOSPC.
     pub no_keys_is_none_left: bool,
 
@@ -71,8 +71,8 @@ pub struct Rules {
 
     /// `PR_SET_MDWE` is supported (since 6.3; its flag `PR_MDWE_NO_INHERIT` since 6.6).
     pub mdwe: bool,
-    /// A mapping of `memfd_secret` is locked as if by `mlock`. No longer in 6.12.117, but still in
-    /// 6.18.44.
+    /// A mapping of `memfd_secret` is locked as if by `mlock`. No longer in 7.2 (`secretmem_mmap_prepare`
+    /// in `mm/secretmem.c`) and 6.12.117, but still in 6.18.44.
     pub secret_locked: bool,
     /// `[vdso]` and similar mappings can be split (until 5.10).
     pub special_splits: bool,
@@ -199,15 +199,17 @@ pub struct DontunmapRules {
     /// The old VMA loses its anon_vma if the whole VMA has moved (since a version between 5.10 and
     /// 6.1).
     pub loses_anon_vma: bool,
-    /// A VMA that has lost its anon_vma gets the page offset of its address again. Present in
+    /// A VMA that has lost its anon_vma gets the page offset of its address again. Present in 7.2,
     /// 6.12.117 and 6.1.192, but not in 6.12.107, 6.1.176 or 6.18.
     pub resets_pgoff: bool,
     /// A locked VMA is first split at the edges of the moved range, so that only that range loses
-    /// the lock (6.12.117 and 6.1.192). In other versions the whole VMA loses the lock.
+    /// the lock (since 7.2, and 6.12.117 and 6.1.192). In other versions the whole VMA loses the
+    /// lock.
     pub cuts_locked: bool,
-    /// An unfaulted VMA does not merge with its own copy (6.12.117 and 6.1.192).
+    /// An unfaulted VMA does not merge with its own copy (since 7.2, and 6.12.117 and 6.1.192).
     pub stays_apart: bool,
-    /// The copy of locked memory is counted in `locked_vm` (since 6.17).
+    /// The copy of locked memory is counted in `locked_vm` (6.17 to 7.1). Since 7.2 the kernel counts
+    /// it after it has unlocked the old VMA, which it looks at (`move_vma` in `mm/mremap.c`).
     pub counts_locked: bool,
     /// If the moved range is strictly inside a VMA, Linux marks the next VMA as charged, mistaking
     /// it for the remainder of the old VMA. Fixed in a version between 5.10 and 5.18.
@@ -233,6 +235,46 @@ impl Rules {
             Some(FileKind::Special) => self.special_splits,
             _ => true,
         }
+    }
+
+    /// The rules of all versions that have some, the newest first.
+    pub const ALL: [Rules; 14] = [
+        Rules::V7_3,
+        Rules::V7_2,
+        Rules::V7_1,
+        Rules::V7_0,
+        Rules::V6_19,
+        Rules::V6_18,
+        Rules::V6_17,
+        Rules::V6_16,
+        Rules::V6_14,
+        Rules::V6_13,
+        Rules::V6_12,
+        Rules::V6_1,
+        Rules::V5_18,
+        Rules::V5_10,
+    ];
+
+    /// Returns the rules of a Linux version. A version without rules of its own has those of the
+    /// next lower version that has some, because every known change begins a version with rules;
+    /// versions below 5.10 have those of 5.10.
+    ///
+    /// ```
+    /// use vmarea_merge::policy::Rules;
+    ///
+    /// assert_eq!(Rules::of((7, 9)), Rules::V7_3);
+    /// assert_eq!(Rules::of((6, 15)), Rules::V6_14);
+    /// assert_eq!(Rules::of((4, 4)), Rules::V5_10);
+    /// ```
+    pub fn of(version: (u32, u32)) -> Rules {
+        let mut not_newer = Rules::ALL.into_iter().filter(|r| r.version <= version);
+        not_newer.next().unwrap_or(Rules::V5_10)
+    }
+
+    /// True if the rules have been compared with a kernel of their version by random calls; others
+    /// are known from sources or from single calls.
+    pub fn are_verified(&self) -> bool {
+        matches!(self.version, (7, 3) | (6, 18) | (6, 12) | (6, 1) | (5, 10))
     }
 
     /// Returns the rules as changed by the fixes in a stable update. `patch` is the third number of
@@ -277,9 +319,9 @@ impl Rules {
         }
     }
 
-    /// Linux 6.18.
-    pub const V6_18: Rules = Rules {
-        version: (6, 18),
+    /// Linux 7.3.
+    pub const V7_3: Rules = Rules {
+        version: (7, 3),
         one_sided: OneSided::HolderSingular,
         close_hook: CloseHook::MayNotDisappear,
         huge_aligned_anon: true,
@@ -294,13 +336,13 @@ impl Rules {
         onfault_asks_access: false,
         mempolicy_modes: 7,
         numa_balancing: true,
-        no_keys_is_none_left: false,
+        no_keys_is_none_left: true,
         mseal: true,
         seal_guards_dev_zero: true,
         memory_merge: true,
         thp_disable_except_advised: true,
         mdwe: true,
-        secret_locked: true,
+        secret_locked: false,
         special_splits: false,
         hugetlb_placement: HugetlbPlacement::Common,
         advice: AdviceRules {
@@ -322,10 +364,10 @@ impl Rules {
         expand_joins_next: true,
         dontunmap: DontunmapRules {
             loses_anon_vma: true,
-            resets_pgoff: false,
-            cuts_locked: false,
-            stays_apart: false,
-            counts_locked: true,
+            resets_pgoff: true,
+            cuts_locked: true,
+            stays_apart: true,
+            counts_locked: false,
             charges_next: false,
         },
         uffd_takes_droppable: false,
@@ -336,15 +378,96 @@ impl Rules {
         brk_finds_heap: true,
     };
 
+    /// Linux 7.2. Known from sources, and from single calls.
+    pub const V7_2: Rules = Rules {
+        version: (7, 2),
+        ..Rules::V7_3
+    };
+
+    /// Linux 7.1. Known from single calls.
+    pub const V7_1: Rules = Rules {
+        version: (7, 1),
+        no_keys_is_none_left: false,
+        secret_locked: true,
+        dontunmap: DontunmapRules {
+            resets_pgoff: false,
+            cuts_locked: false,
+            stays_apart: false,
+            counts_locked: true,
+            ..Rules::V7_2.dontunmap
+        },
+        ..Rules::V7_2
+    };
+
+    /// Linux 7.0. Known from single calls.
+    pub const V7_0: Rules = Rules {
+        version: (7, 0),
+        ..Rules::V7_1
+    };
+
+    /// Linux 6.19. Known from single calls.
+    pub const V6_19: Rules = Rules {
+        version: (6, 19),
+        ..Rules::V7_0
+    };
+
+    /// Linux 6.18.
+    pub const V6_18: Rules = Rules {
+        version: (6, 18),
+        ..Rules::V6_19
+    };
+
+    /// Linux 6.17. Known from the versions of single rules.
+    pub const V6_17: Rules = Rules {
+        version: (6, 17),
+        thp_disable_except_advised: false,
+        ..Rules::V6_18
+    };
+
+    /// Linux 6.16. Known from the versions of single rules; a rule of which only the versions 6.12
+    /// and 6.18 are known is that of 6.18.
+    pub const V6_16: Rules = Rules {
+        version: (6, 16),
+        ksm_flag_first: false,
+        mremap_checks: MremapChecks::AfterUnmapping,
+        mremap_many: false,
+        dontunmap: DontunmapRules {
+            counts_locked: false,
+            ..Rules::V6_17.dontunmap
+        },
+        ..Rules::V6_17
+    };
+
+    /// Linux 6.14 and 6.15. Known from the versions of single rules; a rule of which only the
+    /// versions 6.12 and 6.18 are known is that of 6.12.
+    pub const V6_14: Rules = Rules {
+        version: (6, 14),
+        advice: AdviceRules {
+            dontneed_frees_tables: true,
+            ..Rules::V6_13.advice
+        },
+        ..Rules::V6_13
+    };
+
+    /// Linux 6.13. Known from the versions of single rules, as 6.14.
+    pub const V6_13: Rules = Rules {
+        version: (6, 13),
+        hugetlb_placement: HugetlbPlacement::Common,
+        advice: AdviceRules {
+            guard_regions: true,
+            process_own: true,
+            ..Rules::V6_12.advice
+        },
+        ..Rules::V6_12
+    };
+
     /// Linux 6.12.
     pub const V6_12: Rules = Rules {
         version: (6, 12),
         huge_aligned_zero: false,
         one_sided: OneSided::NeighbourSingular,
-        ksm_flag_first: false,
         seal_guards_dev_zero: false,
         uffd_takes_droppable: true,
-        thp_disable_except_advised: false,
         hugetlb_placement: HugetlbPlacement::Own,
         advice: AdviceRules {
             collapse_asks_write: true,
@@ -352,15 +475,9 @@ impl Rules {
             guard_regions: false,
             guard_flag: false,
             process_own: false,
-            ..Rules::V6_18.advice
+            ..Rules::V6_16.advice
         },
-        mremap_checks: MremapChecks::AfterUnmapping,
-        mremap_many: false,
-        dontunmap: DontunmapRules {
-            counts_locked: false,
-            ..Rules::V6_18.dontunmap
-        },
-        ..Rules::V6_18
+        ..Rules::V6_16
     };
 
     /// Linux 6.1.

@@ -230,6 +230,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
             onfault_asks_access numa_balancing no_keys_is_none_left mseal seal_guards_dev_zero
             memory_merge thp_disable_except_advised mdwe secret_locked special_splits
             mremap_many expand_joins_next uffd_takes_droppable uffd_asks_min_addr
+
             uffd_protects_files brk_joins_next brk_finds_heap;
     }
     of_advice(advice, &mut all);
@@ -253,8 +254,9 @@ fn of_advice<'a>(advice: &'a mut AdviceRules, all: &mut Vec<Setting<'a>>) {
         process_own_free,
     } = advice;
     settings! { all, "advice.",
-        OnOff: populate populate_skips_holes dontneed_locked remove_asks_write collapse
-            collapse_asks_write dontneed_frees_tables guard_regions guard_flag process_willneed
+        OnOff: populate populate_skips_holes dontneed_locked remove_asks_write
+            collapse collapse_asks_write
+            dontneed_frees_tables guard_regions guard_flag process_willneed
             process_own process_own_free;
     }
 }

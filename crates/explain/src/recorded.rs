@@ -339,6 +339,7 @@ impl Show for Shown<'_> {
             end: view.range.end,
             flags: flags.bits(),
             pgoff: view.pgoff().0,
+            anon_pgoff: Some(view.offsets.anon_pgoff_at(view.range.start).0),
             anon_vma: view.anon_vma.map_or(0, |id| id.to_bits()),
             chain_singular: view.chain_singular,
             file: file.map_or(0, |file| file.id.0),

@@ -183,10 +183,14 @@ impl Decision<'_> {
         chooser: &mut Chooser<'_>,
     ) -> (PageOffsets, Option<PageOffsets>) {
         let follows = PageOffsets::ADDRESS;
-        let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
-        let Some(from) = moved.filter(|_| p.offsets != follows) else {
+        let Some(from) = p.copied_from.as_ref().filter(|_| p.offsets != follows) else {
             return (p.offsets, None);
         };
+        if !from.is_anonymous() {
+            let counted = self.policy.rules.anon_offsets(&from.body, p.offsets);
+            let unfaulted = from.anon_vma.is_none();
+            return (if unfaulted { counted } else { p.offsets }, None);
+        }
         if from.anon_vma.is_none() {
             return (follows, None);
         }
@@ -224,17 +228,19 @@ impl Case<'_> {
         };
         let (p, policy) = (self.p, self.policy);
         let closes = |body: &VmaBody| body.has_close();
+        let like_range = |vma: &VmaView| {
+            vma.anon_vma == p.anon_vma
+                && vma.offsets == p.offsets
+                && !closes(&vma.body)
+                && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
+        };
         let alike = policy.own.is_none()
             && !policy.merging.spread_charge
             && !p.body.flags.intersects(VmFlags::SPECIAL)
             && self.offsets == p.offsets
             && !p.middle.as_ref().is_some_and(|m| closes(&m.body))
-            && [prev, next].into_iter().all(|vma| {
-                vma.anon_vma == p.anon_vma
-                    && vma.offsets == p.offsets
-                    && !closes(&vma.body)
-                    && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
-            })
+            && like_range(prev)
+            && like_range(next)
             && !closes(&p.body);
         let merged = VmRange::new(prev.range.start, next.range.end);
         // What `Chooser::survivor` returns if no page changes.
@@ -361,7 +367,7 @@ impl Case<'_> {
     fn same_offsets(&self, other: &VmaView) -> Result<(), Refusal> {
         if self.offsets == other.offsets {
             Ok(())
-        } else if !self.p.body.is_anonymous() {
+        } else if !self.p.body.is_anonymous() && !self.offsets.same_in_file(other.offsets) {
             Err(Refusal::FileOffset)
         } else if self.policy.merging.renumber_in_place {
             // One side takes the page offsets of the other; `survivor` checks whether that is

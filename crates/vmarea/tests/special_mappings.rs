@@ -112,6 +112,7 @@ fn vdso(policy: Policy) -> (Machine, MmId) {
     let imported = ImportedVma {
         range: VmRange::new(BASE, BASE + 4 * PAGE_SIZE),
         pgoff: Pgoff(0),
+        anon_pgoff: None,
         body: VmaBody {
             flags: VmFlags::READ | VmFlags::EXEC | VmFlags::MAYRWX | VmFlags::DONTEXPAND,
             file: Some(MappedFile {

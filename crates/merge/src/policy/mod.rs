@@ -182,12 +182,14 @@ impl Policy {
         adjust_lock: AdjustLock::Always,
         own: Own::NONE,
     };
-    /// The changes of this project, with the newest rules.
+    /// The changes of this project, with the newest rules except those that keep more VMAs apart.
     pub const VMAREA: Policy = Policy {
         name: "vmarea",
         rules: Rules {
             one_sided: OneSided::Either,
             brk_joins_next: true,
+            // Pages of a file are found by one page offset as well as by another.
+            anon_pgoff_of_files: false,
             ..Rules::V7_3
         },
         merging: Merging::VMAREA,

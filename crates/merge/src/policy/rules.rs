@@ -6,7 +6,7 @@
 //! (`docs/kernels.md`). The other versions between have what is known of them from the kernel's
 //! sources, or from single calls. Version numbers in parentheses are known only from sources.
 
-use crate::types::{FileKind, PMD_SIZE};
+use crate::types::{FileKind, PMD_SIZE, PageOffsets, VmFlags};
 use crate::view::VmaBody;
 
 /// The behaviour of one kernel version, as far as it affects address spaces.
@@ -15,6 +15,12 @@ pub struct Rules {
     /// Major and minor version of the kernel that the rules describe.
     pub version: (u32, u32),
 
+    /// A private mapping of a file has page offsets of its own for its anonymous pages, which must
+    /// also be contiguous for a merge and for the reuse of a neighbour's anon_vma (since 7.3:
+    /// `needs_adjacent_anon_pgoff`, `anon_vma_compatible`, `copy_vma` in `mm/vma.c`). They are those
+    /// of the address until the mapping has its first page. A private mapping of `/dev/zero` is one
+    /// of a file here. Earlier kernels use the page offset in the file.
+    pub anon_pgoff_of_files: bool,
     /// Chain that must be singular if only one of the range and its neighbour has an anon_vma: the
     /// neighbour's chain (until 6.15), or the chain of the side with the anon_vma.
     pub one_sided: OneSided,
@@ -237,6 +243,18 @@ impl Rules {
         }
     }
 
+    /// Returns the page offsets of a mapping that has no anonymous page yet. `offsets` are those of
+    /// its place in the file, or in the memory without a file.
+    #[inline]
+    pub fn anon_offsets(&self, body: &VmaBody, offsets: PageOffsets) -> PageOffsets {
+        let of_file = body.file.is_some() && !body.flags.contains(VmFlags::MAYSHARE);
+        if of_file && self.anon_pgoff_of_files {
+            offsets.anon_of_address()
+        } else {
+            offsets
+        }
+    }
+
     /// The rules of all versions that have some, the newest first.
     pub const ALL: [Rules; 14] = [
         Rules::V7_3,
@@ -322,6 +340,7 @@ impl Rules {
     /// Linux 7.3.
     pub const V7_3: Rules = Rules {
         version: (7, 3),
+        anon_pgoff_of_files: true,
         one_sided: OneSided::HolderSingular,
         close_hook: CloseHook::MayNotDisappear,
         huge_aligned_anon: true,
@@ -381,6 +400,7 @@ impl Rules {
     /// Linux 7.2. Known from sources, and from single calls.
     pub const V7_2: Rules = Rules {
         version: (7, 2),
+        anon_pgoff_of_files: false,
         ..Rules::V7_3
     };
 

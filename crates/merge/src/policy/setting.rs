@@ -186,6 +186,7 @@ pub fn switches(policy: &mut Policy) -> Vec<Setting<'_>> {
 pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
     let Rules {
         version: _,
+        anon_pgoff_of_files,
         one_sided,
         close_hook,
         huge_aligned_anon,
@@ -225,7 +226,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
     settings! { all, "",
         Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks;
         Number: mempolicy_modes;
-        OnOff: huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
+        OnOff: anon_pgoff_of_files huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
             map_above_4g map_droppable mmap_asks_next_first ksm_flag_first mprotect_uncharges
             onfault_asks_access numa_balancing no_keys_is_none_left mseal seal_guards_dev_zero
             memory_merge thp_disable_except_advised mdwe secret_locked special_splits

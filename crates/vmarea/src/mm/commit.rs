@@ -122,7 +122,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.set_range_held(plan.target, whole, root_locks);
         } else {
             let (mut limit, mut gone) = (0, 0);
-            for id in plan.remove.into_iter().flatten() {
+            for id in plan.remove {
+                let Some(id) = id else { continue };
                 let vma = space.vma(id);
                 limit = vma.rmap_limit().max(limit);
                 vma.body.detach(self.guard_at(vma.start()));
@@ -131,7 +132,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.state_mut().map_count -= gone;
             let others = Others::Absorbed { limit };
             self.set_range_among(plan.target, whole, others, root_locks);
-            for id in plan.remove.into_iter().flatten() {
+            for id in plan.remove {
+                let Some(id) = id else { continue };
                 self.release_vma_held(id, root_locks);
             }
         }

@@ -138,11 +138,15 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             end: part.end,
             value: id.to_bits(),
         };
-        let ids = [(low_id, low), (old.id, range), (high_id, high)];
         for id in [low_id, high_id] {
             space.vma(id).body.attach(self.guard_at(whole.start));
         }
-        self.index().cut(ids.map(|(id, part)| entry(id, part)));
+        let parts = [
+            entry(low_id, low),
+            entry(old.id, range),
+            entry(high_id, high),
+        ];
+        self.index().cut(parts);
         if let Some(anon_vma) = old.anon_vma {
             let guard = root_locks.of(space, anon_vma);
             space.anon_vma_moved(vma, range.end, guard);

@@ -29,7 +29,7 @@ pub use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{SpinLock, VmaCell};
+use vmarea_sync::{HeldAndNumber, SpinLock, VmaCell};
 
 /// A slot that stores a VMA.
 ///
@@ -41,6 +41,7 @@ use vmarea_sync::{SpinLock, VmaCell};
 pub struct Vma<E: Environment = Standard> {
     start: AtomicU64,
     end: AtomicU64,
+    /// The first number of [`PageOffsets::to_parts`].
     offsets: AtomicU64,
     pub(crate) anon_vma: AtomicU64,
     /// Slot index of the mm that contains the VMA, plus one.
@@ -48,7 +49,8 @@ pub struct Vma<E: Environment = Standard> {
     /// A [`RmapSpan`]: the length of the VMA's interval, which changes together with the chain.
     rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
-    pub(crate) chain: SpinLock<Chain>,
+    /// The number of the lock is the second one of [`PageOffsets::to_parts`].
+    pub(crate) chain: SpinLock<Chain, HeldAndNumber>,
 }
 
 impl<E: Environment> Vma<E> {
@@ -71,7 +73,8 @@ impl<E: Environment> Vma<E> {
     #[inline]
     pub fn offsets(&self) -> PageOffsets {
         // ORDERING: Relaxed; as for `start`.
-        PageOffsets::from_bits(self.offsets.load(Ordering::Relaxed))
+        let anon = self.offsets.load(Ordering::Relaxed);
+        PageOffsets::from_parts(anon, self.chain.number())
     }
 
     /// Returns the VMA's anon_vma (`vma->anon_vma`), if it has one.
@@ -153,7 +156,12 @@ impl<E: Environment> Vma<E> {
         // ORDERING: Relaxed; the writer holds `mmap_lock`, see `start`.
         self.start.store(range.start, Ordering::Relaxed);
         self.end.store(range.end, Ordering::Relaxed);
-        self.offsets.store(offsets.to_bits(), Ordering::Relaxed);
+        let (anon, apart) = offsets.to_parts();
+        self.offsets.store(anon, Ordering::Relaxed);
+        // The number of most VMAs is and remains 0.
+        if self.chain.number() != apart {
+            self.chain.set_number(apart);
+        }
     }
 }
 

@@ -352,6 +352,7 @@ impl Model {
                 end: v.range.end,
                 flags: v.body.flags.bits(),
                 pgoff: v.pgoff().0,
+                anon_pgoff: Some(v.offsets.anon_pgoff_at(v.range.start).0),
                 anon_vma: anon.map_or(0, |a| a.id.to_bits()),
                 root: anon.map_or(0, |a| a.root.to_bits()),
                 chain_singular: v.chain_singular,

@@ -310,6 +310,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 self.uncharge(range.pages());
             }
         })?;
+        let offsets = (self.space.policy.rules).anon_offsets(&body, offsets);
         let proposal = Proposal::unfaulted(range, offsets, body);
         self.call = CallKind::Mmap;
         let scope = match self.space.policy.rules.mmap_asks_next_first {

@@ -1,18 +1,78 @@
-//! The pages behind the second page offset of Linux 7.3.
+//! Rules of kernel versions that no stored sequence can show, because they depend on a limit of the
+//! machine, and the pages behind the second page offset of Linux 7.3.
 
 mod bare;
 
-use bare::{BASE, RW, file, process, vmas};
+use bare::{BASE, RW, file, map_at, process, vmas};
 use vmarea::System;
 use vmarea::policy::Policy;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
-use vmarea::types::{FileKind, MmId, PAGE_SIZE, Pgoff};
-use vmarea_soft_platform::Space;
+use vmarea::types::{Errno, FileKind, MmId, PAGE_SIZE, Pgoff};
+use vmarea_soft_platform::{Machine, Space};
+
+/// The limit on mappings of the machine near its limit.
+const LIMIT: u32 = 64;
 
 fn page(n: u64) -> u64 {
     BASE + n * PAGE_SIZE
+}
+
+/// Creates a process with two mappings, at pages 0 and 16, and as many others as leave room for
+/// `room` more.
+fn near_the_limit(policy: Policy, room: u32) -> (Machine, MmId) {
+    let system = System {
+        max_map_count: LIMIT,
+        ..System::default()
+    };
+    let machine = Machine::new(policy, system);
+    let mm = process(&machine);
+    map_at(machine.space(), mm, page(0), 4);
+    map_at(machine.space(), mm, page(16), 2);
+    for n in 0..u64::from(LIMIT - room - 2) {
+        map_at(machine.space(), mm, page(1000 + 2 * n), 1);
+    }
+    (machine, mm)
+}
+
+/// Linux 7.1 refuses every call near the limit, one that keeps the mapping as well; before, only
+/// those that name a destination, and with more room.
+#[test]
+fn mremap_keeps_away_from_the_limit_on_mappings() {
+    let fixed = MremapFlags::MAYMOVE | MremapFlags::FIXED;
+    let calls = [
+        ("keep", 0, 4, 4, MremapFlags::empty()),
+        ("shrink", 0, 4, 3, MremapFlags::empty()),
+        ("grow", 16, 2, 3, MremapFlags::empty()),
+        ("move", 0, 4, 4, fixed),
+        ("dontunmap", 0, 4, 4, fixed | MremapFlags::DONTUNMAP),
+    ];
+    // The least room with which each call succeeds.
+    let expected = [
+        (Policy::LINUX_6_18, [0, 0, 0, 6, 6]),
+        (Policy::LINUX, [4, 4, 4, 4, 5]),
+    ];
+    for (policy, least) in expected {
+        for ((name, at, old, new, flags), least) in calls.into_iter().zip(least) {
+            for room in 0..8 {
+                let (machine, mm) = near_the_limit(policy, room);
+                let request = MremapRequest {
+                    addr: page(at),
+                    old_len: old * PAGE_SIZE,
+                    new_len: new * PAGE_SIZE,
+                    flags,
+                    new_addr: page(40),
+                    ..MremapRequest::default()
+                };
+                let got = machine.space().mremap(mm, &request);
+                let refused = (room < least).then_some(Errno::ENOMEM);
+                let version = policy.rules.version;
+                assert_eq!(got.err(), refused, "{name}, room {room}, {version:?}");
+                machine.space().validate_all().unwrap();
+            }
+        }
+    }
 }
 
 fn map_file(space: &Space, mm: MmId, at: u64, offset: u64) {

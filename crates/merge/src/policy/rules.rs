@@ -90,6 +90,8 @@ pub struct Rules {
 
     /// Point at which `mremap` checks its source range.
     pub mremap_checks: MremapChecks,
+    /// How much room below the limit on mappings `mremap` demands.
+    pub mremap_room: MremapRoom,
     /// `mremap` with FIXED and equal lengths can move several VMAs at once (since 6.17).
     pub mremap_many: bool,
     /// An `mremap` that grows a VMA in place also merges the VMA with the one above if they become
@@ -197,6 +199,18 @@ pub enum MremapChecks {
     /// Like `AfterUnmapping`, but without an initial check that a VMA exists (5.10). A range that
     /// shrinks may contain holes, and DONTUNMAP is limited to private anonymous memory.
     Late,
+}
+
+/// How much room below the limit on mappings (`vm.max_map_count`) `mremap` demands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MremapRoom {
+    /// A call with FIXED or DONTUNMAP fails unless the number of mappings is at least six below the
+    /// limit, and a move unless it is at least four below (until 7.0).
+    Moves,
+    /// Every call, even one that shrinks or keeps the mapping, fails if four more mappings would
+    /// exceed the limit, or five with DONTUNMAP; then a move fails if two more would, or three if it
+    /// splits a locked mapping (since 7.1: `__check_map_count_against_split` in `mm/mremap.c`).
+    Always,
 }
 
 /// Treatment of the VMA that `MREMAP_DONTUNMAP` leaves behind, and of its neighbours.
@@ -379,6 +393,7 @@ impl Rules {
             process_own_free: true,
         },
         mremap_checks: MremapChecks::First,
+        mremap_room: MremapRoom::Always,
         mremap_many: true,
         expand_joins_next: true,
         dontunmap: DontunmapRules {
@@ -422,6 +437,7 @@ impl Rules {
     /// Linux 7.0. Known from single calls.
     pub const V7_0: Rules = Rules {
         version: (7, 0),
+        mremap_room: MremapRoom::Moves,
         ..Rules::V7_1
     };
 

@@ -6,7 +6,7 @@
 //! `advice.populate`.
 
 use super::rules::{AdviceRules, DontunmapRules};
-use super::rules::{CloseHook, HugetlbPlacement, MmapLimits, MremapChecks};
+use super::rules::{CloseHook, HugetlbPlacement, MmapLimits, MremapChecks, MremapRoom};
 use super::{AdjustLock, Merging, OneSided, Policy, Rules, SharingCheck};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -67,6 +67,7 @@ words! {
     CloseHook { "never_merges" => NeverMerges, "may_not_disappear" => MayNotDisappear }
     HugetlbPlacement { "own" => Own, "common" => Common }
     MremapChecks { "first" => First, "after_unmapping" => AfterUnmapping, "late" => Late }
+    MremapRoom { "moves" => Moves, "always" => Always }
     MmapLimits { "before_cutting" => BeforeCutting, "after_cutting" => AfterCutting }
 }
 
@@ -212,6 +213,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         hugetlb_placement,
         advice,
         mremap_checks,
+        mremap_room,
         mremap_many,
         expand_joins_next,
         dontunmap,
@@ -224,7 +226,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
     } = &mut policy.rules;
     let mut all = Vec::new();
     settings! { all, "",
-        Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks;
+        Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks mremap_room;
         Number: mempolicy_modes;
         OnOff: anon_pgoff_of_files huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
             map_above_4g map_droppable mmap_asks_next_first ksm_flag_first mprotect_uncharges

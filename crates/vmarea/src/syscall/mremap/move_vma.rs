@@ -24,6 +24,7 @@ use crate::mm::modify::Decided;
 use crate::page::Kept;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
+use crate::policy::rules::MremapRoom;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::syscall::mmap::Placement;
 use crate::syscall::munmap::Pages;
@@ -36,7 +37,14 @@ use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
-        if self.state().map_count >= self.space.system.max_map_count.saturating_sub(3) {
+        let (count, limit) = (self.state().map_count, self.space.system.max_map_count);
+        let cuts =
+            r.flags.contains(MremapFlags::DONTUNMAP) && vma.body.flags.contains(VmFlags::LOCKED);
+        let exceeded = match self.space.policy.rules.mremap_room {
+            MremapRoom::Moves => count >= limit.saturating_sub(3),
+            MremapRoom::Always => count + 2 + u32::from(cuts) > limit,
+        };
+        if exceeded {
             return Err(Errno::ENOMEM);
         }
         let mut vma = match r.placement {

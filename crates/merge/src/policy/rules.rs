@@ -107,6 +107,10 @@ pub struct Rules {
     /// between 5.10 and 5.18.
     pub uffd_asks_min_addr: bool,
 
+    /// Registering a range again, with the same userfaultfd but without the write protection that it
+    /// has, fails with EBUSY (since 7.3: `userfaultfd_register` in `mm/userfaultfd.c`).
+    pub uffd_keeps_protection: bool,
+
     /// Mappings of files on disk file systems are aligned for huge pages (since 5.18). Earlier
     /// kernels align only mappings of files on DAX.
     pub huge_aligned_files: bool,
@@ -406,6 +410,7 @@ impl Rules {
         },
         uffd_takes_droppable: false,
         uffd_asks_min_addr: false,
+        uffd_keeps_protection: true,
         huge_aligned_files: true,
         uffd_protects_files: true,
         brk_joins_next: false,
@@ -416,6 +421,7 @@ impl Rules {
     pub const V7_2: Rules = Rules {
         version: (7, 2),
         anon_pgoff_of_files: false,
+        uffd_keeps_protection: false,
         ..Rules::V7_3
     };
 

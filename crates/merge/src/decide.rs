@@ -238,6 +238,7 @@ impl Case<'_> {
             && !policy.merging.spread_charge
             && !p.body.flags.intersects(VmFlags::SPECIAL)
             && self.offsets == p.offsets
+            && !self.moves_apart()
             && !p.middle.as_ref().is_some_and(|m| closes(&m.body))
             && like_range(prev)
             && like_range(next)
@@ -269,6 +270,9 @@ impl Case<'_> {
                 Refusal::Special
             });
         }
+        if self.moves_apart() {
+            return Err(Refusal::Userfaultfd);
+        }
         let whole = p.middle.is_some_and(|m| m.range == p.range);
         if p.middle.is_some_and(|m| whole && m.body.has_close()) {
             return Err(Refusal::CloseHook);
@@ -297,6 +301,13 @@ impl Case<'_> {
             Sides::Next(other)
         };
         self.survivor(sides, p.anon_vma == other.anon_vma)
+    }
+
+    /// True if the range moves, and no neighbour of its new place may take it in, because it was
+    /// watched by a userfaultfd.
+    fn moves_apart(&self) -> bool {
+        let watched = |from: &VmaView| from.body.uffd != 0;
+        self.policy.rules.uffd_moves_apart && self.p.copied_from.as_ref().is_some_and(watched)
     }
 
     /// Returns the surviving anon_vma and page offsets. If shared pages prevent the merge, the

@@ -190,6 +190,8 @@ impl Policy {
             brk_joins_next: true,
             // Pages of a file are found by one page offset as well as by another.
             anon_pgoff_of_files: false,
+            // The copy is no longer watched, so it may become part of what is not watched either.
+            uffd_moves_apart: false,
             ..Rules::V7_3
         },
         merging: Merging::VMAREA,

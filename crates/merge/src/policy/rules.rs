@@ -110,6 +110,9 @@ pub struct Rules {
     /// Registering a range again, with the same userfaultfd but without the write protection that it
     /// has, fails with EBUSY (since 7.3: `userfaultfd_register` in `mm/userfaultfd.c`).
     pub uffd_keeps_protection: bool,
+    /// A range that a userfaultfd without `UFFD_FEATURE_EVENT_REMAP` watches merges with no neighbour
+    /// of its new place when `mremap` moves it (since 7.3: `vma_merge_copied_range` in `mm/vma.c`).
+    pub uffd_moves_apart: bool,
 
     /// Mappings of files on disk file systems are aligned for huge pages (since 5.18). Earlier
     /// kernels align only mappings of files on DAX.
@@ -411,6 +414,7 @@ impl Rules {
         uffd_takes_droppable: false,
         uffd_asks_min_addr: false,
         uffd_keeps_protection: true,
+        uffd_moves_apart: true,
         huge_aligned_files: true,
         uffd_protects_files: true,
         brk_joins_next: false,
@@ -422,6 +426,7 @@ impl Rules {
         version: (7, 2),
         anon_pgoff_of_files: false,
         uffd_keeps_protection: false,
+        uffd_moves_apart: false,
         ..Rules::V7_3
     };
 

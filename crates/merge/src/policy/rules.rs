@@ -187,6 +187,9 @@ pub struct AdviceRules {
     pub guard_flag: bool,
     /// `process_madvise` accepts `MADV_WILLNEED` (since a version between 5.10 and 6.1).
     pub process_willneed: bool,
+    /// `process_madvise` rejects invalid advice even if there is nothing to do, because no range
+    /// contains a page (since 7.2).
+    pub process_checks_first: bool,
     /// `process_madvise` on the calling process accepts any advice (since 6.13). Earlier kernels
     /// accept only the advice that they accept for other processes.
     pub process_own: bool,
@@ -396,6 +399,7 @@ impl Rules {
             guard_regions: true,
             guard_flag: true,
             process_willneed: true,
+            process_checks_first: true,
             process_own: true,
             process_own_free: true,
         },
@@ -435,6 +439,10 @@ impl Rules {
         version: (7, 1),
         no_keys_is_none_left: false,
         secret_locked: true,
+        advice: AdviceRules {
+            process_checks_first: false,
+            ..Rules::V7_2.advice
+        },
         dontunmap: DontunmapRules {
             resets_pgoff: false,
             cuts_locked: false,

@@ -255,13 +255,14 @@ fn of_advice<'a>(advice: &'a mut AdviceRules, all: &mut Vec<Setting<'a>>) {
         guard_regions,
         guard_flag,
         process_willneed,
+        process_checks_first,
         process_own,
         process_own_free,
     } = advice;
     settings! { all, "advice.",
         OnOff: populate populate_skips_holes dontneed_locked remove_asks_write
             collapse collapse_asks_write
-            dontneed_frees_tables guard_regions guard_flag process_willneed
+            dontneed_frees_tables guard_regions guard_flag process_willneed process_checks_first
             process_own process_own_free;
     }
 }

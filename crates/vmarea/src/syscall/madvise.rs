@@ -95,7 +95,7 @@ impl Advice {
 
     /// True if a kernel with these rules supports the advice.
     #[doc(alias = "madvise_behavior_valid")]
-    fn is_known(self, rules: &AdviceRules) -> bool {
+    pub(super) fn is_known(self, rules: &AdviceRules) -> bool {
         use Advice::*;
         match self {
             PopulateRead | PopulateWrite => rules.populate,

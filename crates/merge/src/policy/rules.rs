@@ -178,6 +178,9 @@ pub struct AdviceRules {
     /// `MADV_COLLAPSE` fails if none of the pages is currently writable. Removed in some version
     /// between 6.12 and 6.18.
     pub collapse_asks_write: bool,
+    /// `MADV_COLLAPSE` of a range that contains no whole huge page succeeds, even if the range is
+    /// strictly inside of one (since 7.2: `madvise_collapse` in `mm/khugepaged.c`).
+    pub collapse_of_none: bool,
     /// `MADV_DONTNEED` frees page tables that become empty (since 6.14). A later `MADV_COLLAPSE` of
     /// the same range then finds nothing to collapse.
     pub dontneed_frees_tables: bool,
@@ -395,6 +398,7 @@ impl Rules {
             remove_asks_write: false,
             collapse: true,
             collapse_asks_write: false,
+            collapse_of_none: true,
             dontneed_frees_tables: true,
             guard_regions: true,
             guard_flag: true,
@@ -440,6 +444,7 @@ impl Rules {
         no_keys_is_none_left: false,
         secret_locked: true,
         advice: AdviceRules {
+            collapse_of_none: false,
             process_checks_first: false,
             ..Rules::V7_2.advice
         },

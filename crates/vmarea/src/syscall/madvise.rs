@@ -341,7 +341,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let first = range.start.next_multiple_of(PMD_SIZE);
         let end = range.end & !(PMD_SIZE - 1);
         if first > end {
-            return Err(Errno::EINVAL);
+            return match self.space.policy.rules.advice.collapse_of_none {
+                true => Ok(()),
+                false => Err(Errno::EINVAL),
+            };
         }
         self.start_write(vma.id);
         let context = FaultContext::of(self.space, &self.mm.pages, self);

@@ -173,6 +173,9 @@ pub struct AdviceRules {
     /// update between 5.10.223 and 5.10.262). Later kernels reject only mappings that can never
     /// become writable.
     pub remove_asks_write: bool,
+    /// `MADV_DOFORK` fails on every special mapping, as on hugetlb memory and `[vdso]` (since 7.0:
+    /// `madvise_vma_behavior`). Earlier kernels reject only mappings of device memory.
+    pub dofork_refuses_special: bool,
     /// `MADV_COLLAPSE` is supported (since 6.1).
     pub collapse: bool,
     /// `MADV_COLLAPSE` fails if none of the pages is currently writable. Removed in some version
@@ -396,6 +399,7 @@ impl Rules {
             populate_skips_holes: false,
             dontneed_locked: true,
             remove_asks_write: false,
+            dofork_refuses_special: true,
             collapse: true,
             collapse_asks_write: false,
             collapse_of_none: true,
@@ -468,6 +472,10 @@ impl Rules {
     /// Linux 6.19. Known from single calls.
     pub const V6_19: Rules = Rules {
         version: (6, 19),
+        advice: AdviceRules {
+            dofork_refuses_special: false,
+            ..Rules::V7_0.advice
+        },
         ..Rules::V7_0
     };
 

@@ -249,6 +249,7 @@ fn of_advice<'a>(advice: &'a mut AdviceRules, all: &mut Vec<Setting<'a>>) {
         populate_skips_holes,
         dontneed_locked,
         remove_asks_write,
+        dofork_refuses_special,
         collapse,
         collapse_asks_write,
         collapse_of_none,
@@ -262,7 +263,7 @@ fn of_advice<'a>(advice: &'a mut AdviceRules, all: &mut Vec<Setting<'a>>) {
     } = advice;
     settings! { all, "advice.",
         OnOff: populate populate_skips_holes dontneed_locked remove_asks_write
-            collapse collapse_asks_write collapse_of_none
+            dofork_refuses_special collapse collapse_asks_write collapse_of_none
             dontneed_frees_tables guard_regions guard_flag process_willneed process_checks_first
             process_own process_own_free;
     }

@@ -49,6 +49,9 @@ pub struct Rules {
     /// A new mapping gets the KSM flag of `PR_SET_MEMORY_MERGE` before the search for neighbours
     /// (since 6.17). Earlier kernels set it afterwards, if the mapping did not merge.
     pub ksm_flag_first: bool,
+    /// `/dev/zero`, mapped privately, gets that KSM flag as early as other mappings do (since 6.19:
+    /// `mmap_zero_prepare` in `drivers/char/mem.c`). It needs `ksm_flag_first`.
+    pub ksm_flag_first_on_zero: bool,
     /// `mprotect` to read-only uncharges memory that has never been touched, and clears
     /// `VM_ACCOUNT`. Added in a version between 6.1 and 6.12.
     pub mprotect_uncharges: bool,
@@ -381,6 +384,7 @@ impl Rules {
         mmap_limits: MmapLimits::AfterCutting,
         mmap_asks_next_first: false,
         ksm_flag_first: true,
+        ksm_flag_first_on_zero: true,
         mprotect_uncharges: true,
         onfault_asks_access: false,
         mempolicy_modes: 7,
@@ -482,6 +486,7 @@ impl Rules {
     /// Linux 6.18.
     pub const V6_18: Rules = Rules {
         version: (6, 18),
+        ksm_flag_first_on_zero: false,
         ..Rules::V6_19
     };
 

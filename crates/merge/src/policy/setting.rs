@@ -198,6 +198,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         mmap_limits,
         mmap_asks_next_first,
         ksm_flag_first,
+        ksm_flag_first_on_zero,
         mprotect_uncharges,
         onfault_asks_access,
         mempolicy_modes,
@@ -231,7 +232,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks mremap_room;
         Number: mempolicy_modes;
         OnOff: anon_pgoff_of_files huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
-            map_above_4g map_droppable mmap_asks_next_first ksm_flag_first mprotect_uncharges
+            map_above_4g map_droppable mmap_asks_next_first ksm_flag_first ksm_flag_first_on_zero mprotect_uncharges
             onfault_asks_access numa_balancing no_keys_is_none_left mseal seal_guards_dev_zero
             memory_merge thp_disable_except_advised mdwe secret_locked special_splits
             mremap_many expand_joins_next uffd_takes_droppable uffd_asks_min_addr
@@ -331,6 +332,11 @@ pub fn without_effect(policy: &Policy) -> Vec<(&'static str, &'static str)> {
             advice.collapse_asks_write && !advice.collapse,
             "advice.collapse_asks_write",
             "advice.collapse is off",
+        ),
+        (
+            policy.rules.ksm_flag_first_on_zero && !policy.rules.ksm_flag_first,
+            "ksm_flag_first_on_zero",
+            "ksm_flag_first is off",
         ),
         (
             advice.guard_flag && !advice.guard_regions,

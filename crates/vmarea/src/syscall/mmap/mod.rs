@@ -453,11 +453,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// True if a new mapping gets the KSM flag before a merge is attempted.
     ///
-    /// `/dev/zero` mappings are excluded, because their driver is called before the merge attempt
-    /// and may change the mapping.
+    /// Before 6.19 `/dev/zero` mappings are excluded, because their driver is called before the merge
+    /// attempt and may change the mapping.
     #[doc(alias = "can_set_ksm_flags_early")]
     fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
-        self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
+        let rules = &self.space.policy.rules;
+        let zero = file.is_some_and(|f| f.kind == FileKind::DevZero);
+        rules.ksm_flag_first && (!zero || rules.ksm_flag_first_on_zero)
     }
 
     /// Accounts for a new mapping; removes the lock flags if the mapping cannot be locked.

@@ -30,7 +30,7 @@ impl From<VmaView> for Mapping {
         Mapping {
             start: vma.range.start,
             end: vma.range.end,
-            pgoff: vma.pgoff.0,
+            pgoff: vma.pgoff().0,
             flags: vma.body.flags.bits(),
             file: vma.body.file.map_or(0, |file| file.id.0),
             inode: vma.body.file.map_or(0, |file| file.inode),

@@ -4,8 +4,8 @@ use crate::plan::plan;
 use crate::policy::Policy;
 use crate::policy::rules::{CloseHook, OneSided};
 use crate::sides::Sides;
-use crate::survivor::{Chooser, Obstacle, PgoffBase, Survivor};
-use crate::types::{FileId, Pgoff, VmFlags, VmRange};
+use crate::survivor::{Chooser, Obstacle, Survivor};
+use crate::types::{FileId, PageOffsets, VmFlags, VmRange};
 use crate::view::{MappedFile, VmaBody, VmaView};
 use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 
@@ -13,7 +13,7 @@ use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 ///
 /// ```
 /// use vmarea_merge::policy::Policy;
-/// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::types::{PageOffsets, VmFlags, VmRange, VmaId};
 /// use vmarea_merge::view::{VmaBody, VmaView};
 /// use vmarea_merge::{AssumeShared, Decision, MergeKind, MergeScope, Proposal};
 ///
@@ -21,7 +21,7 @@ use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 /// let vma = |id, start, end| VmaView {
 ///     id: VmaId::from_bits(id).expect("not 0"),
 ///     range: VmRange::new(start, end),
-///     pgoff: Pgoff::of_addr(start),
+///     offsets: PageOffsets::ADDRESS,
 ///     anon_vma: None,
 ///     chain_singular: true,
 ///     body,
@@ -31,7 +31,7 @@ use crate::{AssumeShared, Evidence, MergeScope, Proposal, Refusal, Verdict};
 ///
 /// // A new mapping fills the gap between the two.
 /// let range = VmRange::new(0x3000, 0x5000);
-/// let new = Proposal::unfaulted(range, Pgoff::of_addr(range.start), body);
+/// let new = Proposal::unfaulted(range, PageOffsets::ADDRESS, body);
 /// let verdict = decision.decide(&new, Some(&low), Some(&high), MergeScope::Both);
 /// let plan = verdict.plan.expect("nothing differs");
 /// assert_eq!((plan.kind, plan.target), (MergeKind::JoinAcross, low.id));
@@ -70,14 +70,14 @@ impl Decision<'_> {
     ///
     /// ```
     /// use vmarea_merge::policy::Policy;
-    /// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+    /// use vmarea_merge::types::{PageOffsets, VmFlags, VmRange, VmaId};
     /// use vmarea_merge::view::{VmaBody, VmaView};
     /// use vmarea_merge::{AssumeShared, Decision, Refusal};
     ///
     /// let low = VmaView {
     ///     id: VmaId::from_bits(1).expect("not 0"),
     ///     range: VmRange::new(0x1000, 0x3000),
-    ///     pgoff: Pgoff::of_addr(0x1000),
+    ///     offsets: PageOffsets::ADDRESS,
     ///     anon_vma: None,
     ///     chain_singular: true,
     ///     body: VmaBody { flags: VmFlags::READ, ..VmaBody::default() },
@@ -86,7 +86,6 @@ impl Decision<'_> {
     /// let high = VmaView {
     ///     id: VmaId::from_bits(2).expect("not 0"),
     ///     range: VmRange::new(0x3000, 0x4000),
-    ///     pgoff: low.pgoff_end(),
     ///     body: named,
     ///     ..low
     /// };
@@ -113,7 +112,7 @@ impl Decision<'_> {
         scope: MergeScope,
     ) -> Verdict {
         let mut case = self.case(p, scope);
-        let pgoff = case.pgoff;
+        let offsets = case.offsets;
         let [prev, next] = p.adjacent(prev, next);
         let next = next.filter(|_| !matches!(scope, MergeScope::PrevOnly | MergeScope::Itself));
         if let Some(verdict) = case.all_alike(prev, next) {
@@ -156,44 +155,52 @@ impl Decision<'_> {
             left: left.and_then(Result::err),
             right: right.and_then(Result::err),
             apart,
-            pgoff,
+            offsets,
         }
     }
 
     #[inline(always)]
     fn case<'c>(&'c self, p: &'c Proposal, scope: MergeScope) -> Case<'c> {
         let mut chooser = Chooser::new(self.policy, self.evidence);
-        let (pgoff, unpinned) = self.pgoff(p, &mut chooser);
+        let (offsets, unpinned) = self.offsets(p, &mut chooser);
         Case {
             policy: self.policy,
             chooser,
             p,
-            pgoff,
+            offsets,
             grows: scope == MergeScope::Itself,
             unpinned,
         }
     }
 
-    /// Returns the range's page offset if the range does not merge, and the page offset that it
+    /// Returns the range's page offsets if the range does not merge, and the page offsets that it
     /// would have if no page were pinned (`None` if the same). If `mremap` moves an unfaulted
-    /// anonymous range, the page offset is that of the new address. A faulted range gets that page
-    /// offset only if the policy allows it and no page is shared or pinned.
-    fn pgoff(&self, p: &Proposal, chooser: &mut Chooser<'_>) -> (Pgoff, Option<Pgoff>) {
-        let follows = Pgoff::of_addr(p.range.start);
-        let moved = p.copied_from.as_ref().filter(|v| v.is_anonymous());
-        let Some(from) = moved.filter(|_| p.pgoff != follows) else {
-            return (p.pgoff, None);
+    /// anonymous range, the page offsets are those of the new address. A faulted range gets these
+    /// page offsets only if the policy allows it and no page is shared or pinned.
+    fn offsets(
+        &self,
+        p: &Proposal,
+        chooser: &mut Chooser<'_>,
+    ) -> (PageOffsets, Option<PageOffsets>) {
+        let follows = PageOffsets::ADDRESS;
+        let Some(from) = p.copied_from.as_ref().filter(|_| p.offsets != follows) else {
+            return (p.offsets, None);
         };
+        if !from.is_anonymous() {
+            let counted = self.policy.rules.anon_offsets(&from.body, p.offsets);
+            let unfaulted = from.anon_vma.is_none();
+            return (if unfaulted { counted } else { p.offsets }, None);
+        }
         if from.anon_vma.is_none() {
             return (follows, None);
         }
         if !self.policy.merging.update_pgoff {
-            return (p.pgoff, None);
+            return (p.offsets, None);
         }
         match chooser.may_change(from, from.range) {
             Ok(0) => (follows, None),
-            Err(Obstacle::Pinned { copies: 0 }) => (p.pgoff, Some(follows)),
-            Ok(_) | Err(_) => (p.pgoff, None),
+            Err(Obstacle::Pinned { copies: 0 }) => (p.offsets, Some(follows)),
+            Ok(_) | Err(_) => (p.offsets, None),
         }
     }
 }
@@ -203,12 +210,12 @@ struct Case<'a> {
     policy: &'a Policy,
     chooser: Chooser<'a>,
     p: &'a Proposal,
-    pgoff: Pgoff,
+    offsets: PageOffsets,
     /// True if the range extends the previous VMA (see [`MergeScope::Itself`]).
     grows: bool,
-    /// Page offset that the range would have if no page were pinned; `None` if it would be the
+    /// Page offsets that the range would have if no page were pinned; `None` if they would be the
     /// same.
-    unpinned: Option<Pgoff>,
+    unpinned: Option<PageOffsets>,
 }
 
 impl Case<'_> {
@@ -220,33 +227,35 @@ impl Case<'_> {
             return None;
         };
         let (p, policy) = (self.p, self.policy);
-        let base = PgoffBase::of(p.pgoff, p.range.start);
         let closes = |body: &VmaBody| body.has_close();
+        let like_range = |vma: &VmaView| {
+            vma.anon_vma == p.anon_vma
+                && vma.offsets == p.offsets
+                && !closes(&vma.body)
+                && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
+        };
         let alike = policy.own.is_none()
             && !policy.merging.spread_charge
             && !p.body.flags.intersects(VmFlags::SPECIAL)
-            && self.pgoff == p.pgoff
+            && self.offsets == p.offsets
+            && !self.moves_apart()
             && !p.middle.as_ref().is_some_and(|m| closes(&m.body))
-            && [prev, next].into_iter().all(|vma| {
-                vma.anon_vma == p.anon_vma
-                    && PgoffBase::of(vma.pgoff, vma.range.start) == base
-                    && !closes(&vma.body)
-                    && same_body(&p.body, &vma.body, policy.sticky()).is_ok()
-            })
+            && like_range(prev)
+            && like_range(next)
             && !closes(&p.body);
         let merged = VmRange::new(prev.range.start, next.range.end);
         // What `Chooser::survivor` returns if no page changes.
         let survivor = Survivor {
             holder: p.anon_vma.map(|_| prev.id),
-            base,
+            offsets: p.offsets,
             copies: 0,
         };
-        (alike && base.holds(merged)).then(|| Verdict {
+        (alike && p.offsets.holds(merged)).then(|| Verdict {
             plan: Some(plan(p, Sides::Both(prev, next), survivor)),
             left: None,
             right: None,
             apart: None,
-            pgoff: self.pgoff,
+            offsets: self.offsets,
         })
     }
 
@@ -260,6 +269,9 @@ impl Case<'_> {
             } else {
                 Refusal::Special
             });
+        }
+        if self.moves_apart() {
+            return Err(Refusal::Userfaultfd);
         }
         let whole = p.middle.is_some_and(|m| m.range == p.range);
         if p.middle.is_some_and(|m| whole && m.body.has_close()) {
@@ -278,7 +290,7 @@ impl Case<'_> {
         }
         same_body(&p.body, &theirs, self.policy.sticky())?;
         self.same_anon_vma(other)?;
-        self.same_pgoff_base(other)?;
+        self.same_offsets(other)?;
         let refused = self.policy.own.refuses(p, other);
         if let Some(refusal) = refused.filter(|_| !self.grows) {
             return Err(refusal);
@@ -291,7 +303,14 @@ impl Case<'_> {
         self.survivor(sides, p.anon_vma == other.anon_vma)
     }
 
-    /// Returns the surviving anon_vma and page offset base. If shared pages prevent the merge, the
+    /// True if the range moves, and no neighbour of its new place may take it in, because it was
+    /// watched by a userfaultfd.
+    fn moves_apart(&self) -> bool {
+        let watched = |from: &VmaView| from.body.uffd != 0;
+        self.policy.rules.uffd_moves_apart && self.p.copied_from.as_ref().is_some_and(watched)
+    }
+
+    /// Returns the surviving anon_vma and page offsets. If shared pages prevent the merge, the
     /// refusal is `PageOffset` if `same_anon_vma` is true, otherwise `AnonVma`.
     fn survivor(&mut self, sides: Sides<'_>, same_anon_vma: bool) -> Result<Survivor, Refusal> {
         let survivor = self.chooser.survivor(self.p, sides);
@@ -316,7 +335,7 @@ impl Case<'_> {
         // Each side alone may be within a limit that all three ranges together exceed.
         let with_prev = Proposal {
             range: VmRange::new(prev.range.start, self.p.range.end),
-            pgoff: prev.pgoff,
+            offsets: prev.offsets,
             ..*self.p
         };
         if let Some(refusal) = self.policy.own.refuses(&with_prev, next) {
@@ -356,19 +375,16 @@ impl Case<'_> {
         if joins { Ok(()) } else { Err(Refusal::AnonVma) }
     }
 
-    fn same_pgoff_base(&self, other: &VmaView) -> Result<(), Refusal> {
-        let theirs = PgoffBase::of(other.pgoff, other.range.start);
-        let runs_on = |pgoff: Pgoff| PgoffBase::of(pgoff, self.p.range.start) == theirs;
-        let same = runs_on(self.pgoff);
-        if same {
+    fn same_offsets(&self, other: &VmaView) -> Result<(), Refusal> {
+        if self.offsets == other.offsets {
             Ok(())
-        } else if !self.p.body.is_anonymous() {
+        } else if !self.p.body.is_anonymous() && !self.offsets.same_in_file(other.offsets) {
             Err(Refusal::FileOffset)
         } else if self.policy.merging.renumber_in_place {
-            // One side takes the page offset base of the other; `survivor` checks whether that is
+            // One side takes the page offsets of the other; `survivor` checks whether that is
             // possible.
             Ok(())
-        } else if self.unpinned.is_some_and(runs_on) {
+        } else if self.unpinned == Some(other.offsets) {
             Err(Refusal::Pinned)
         } else {
             Err(Refusal::PageOffset)

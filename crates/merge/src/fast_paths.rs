@@ -6,7 +6,9 @@
 use crate::policy::{MergePolicy, Policy};
 use crate::sides::Sides;
 use crate::survivor::Chooser;
-use crate::types::{AnonVmaId, FileId, FileKind, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{
+    AnonVmaId, FileId, FileKind, PAGE_SIZE, PageOffsets, Pgoff, VmFlags, VmRange, VmaId,
+};
 use crate::view::{MappedFile, VmaBody, VmaView};
 use crate::{Decision, Evidence, MergeScope, Proposal, Sharing};
 
@@ -92,7 +94,7 @@ impl Random {
         VmaView {
             id: VmaId::from_bits(id).unwrap(),
             range: VmRange::new(pages[0] * PAGE_SIZE, pages[1] * PAGE_SIZE),
-            pgoff: Pgoff(base.wrapping_add(pages[0])),
+            offsets: PageOffsets::starting_at(Pgoff(base), 0),
             anon_vma: AnonVmaId::from_bits(anon_vma),
             chain_singular: !self.one_in(3),
             body,
@@ -103,7 +105,7 @@ impl Random {
     fn proposal(&mut self, like: &Like) -> Proposal {
         let mid = self.vma(3, [20, 30], like);
         match self.below(3) {
-            0 => Proposal::unfaulted(mid.range, mid.pgoff, mid.body),
+            0 => Proposal::unfaulted(mid.range, mid.offsets, mid.body),
             1 => Proposal {
                 body: like.body,
                 ..Proposal::unchanged(&mid)
@@ -120,7 +122,7 @@ impl Random {
     }
 
     fn policy(&mut self) -> Policy {
-        let mut policy = Policy::PRESETS[self.below(7) as usize];
+        let mut policy = Policy::PRESETS[self.below(Policy::PRESETS.len() as u64) as usize];
         let m = &mut policy.merging;
         for switch in [
             &mut m.update_pgoff,

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use vmarea_merge::policy::Policy;
-//! use vmarea_merge::types::{AnonVmaId, Pgoff, VmFlags, VmRange, VmaId};
+//! use vmarea_merge::types::{AnonVmaId, PageOffsets, VmFlags, VmRange, VmaId};
 //! use vmarea_merge::view::{VmaBody, VmaView};
 //! use vmarea_merge::{Refusal, why_apart};
 //!
@@ -14,7 +14,7 @@
 //! let vma = |id, start, end| VmaView {
 //!     id: VmaId::from_bits(id).expect("not 0"),
 //!     range: VmRange::new(start, end),
-//!     pgoff: Pgoff::of_addr(start),
+//!     offsets: PageOffsets::ADDRESS,
 //!     anon_vma: AnonVmaId::from_bits(id),
 //!     chain_singular: true,
 //!     body,
@@ -66,7 +66,7 @@ pub use outcome::{Attempt, CallKind, GivenUp, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
 
-use types::{AnonVmaId, Pgoff, VmRange};
+use types::{AnonVmaId, PageOffsets, VmRange};
 use view::{VmaBody, VmaView};
 
 /// A range and its intended attributes, as input to the merge decision.
@@ -74,8 +74,8 @@ use view::{VmaBody, VmaView};
 pub struct Proposal {
     /// Address range of the proposal.
     pub range: VmRange,
-    /// Page offset of the first page.
-    pub pgoff: Pgoff,
+    /// Page offsets of the range's pages.
+    pub offsets: PageOffsets,
     /// Attributes that the range will have.
     pub body: VmaBody,
     /// The anon_vma of the range's pages; `None` if the range is unfaulted.
@@ -88,10 +88,10 @@ pub struct Proposal {
 
 impl Proposal {
     /// Creates a proposal for a new range without pages.
-    pub fn unfaulted(range: VmRange, pgoff: Pgoff, body: VmaBody) -> Proposal {
+    pub fn unfaulted(range: VmRange, offsets: PageOffsets, body: VmaBody) -> Proposal {
         Proposal {
             range,
-            pgoff,
+            offsets,
             body,
             anon_vma: None,
             middle: None,
@@ -119,7 +119,7 @@ impl Proposal {
     pub fn unchanged(vma: &VmaView) -> Proposal {
         Proposal {
             range: vma.range,
-            pgoff: vma.pgoff,
+            offsets: vma.offsets,
             body: vma.body,
             anon_vma: vma.anon_vma,
             middle: Some(*vma),
@@ -157,16 +157,16 @@ pub struct Verdict {
     /// Reason why the two neighbours do not merge, although each alone could merge with the range.
     /// Either `left` or `right` then contains the same reason.
     pub apart: Option<Refusal>,
-    /// Page offset of the range. After a move, this page offset corresponds to the new address if
-    /// the policy permits the change.
-    pub pgoff: Pgoff,
+    /// Page offsets of the range. After a move, they are those of the new address if the policy
+    /// permits the change.
+    pub offsets: PageOffsets,
 }
 
 /// Source of information about pages; queried only if a policy needs it, because it is expensive.
 ///
 /// ```
 /// use vmarea_merge::policy::Policy;
-/// use vmarea_merge::types::{AnonVmaId, Pgoff, VmRange, VmaId};
+/// use vmarea_merge::types::{AnonVmaId, PageOffsets, VmRange, VmaId};
 /// use vmarea_merge::view::{VmaBody, VmaView};
 /// use vmarea_merge::{AssumeShared, Decision, Evidence, Sharing};
 ///
@@ -182,7 +182,7 @@ pub struct Verdict {
 /// let vma = |id, start, end| VmaView {
 ///     id: VmaId::from_bits(id).expect("not 0"),
 ///     range: VmRange::new(start, end),
-///     pgoff: Pgoff::of_addr(start),
+///     offsets: PageOffsets::ADDRESS,
 ///     anon_vma: AnonVmaId::from_bits(id),
 ///     chain_singular: true,
 ///     body: VmaBody::default(),

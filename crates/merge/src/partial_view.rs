@@ -7,7 +7,7 @@
 //! hidden attribute is the probable cause.
 
 use crate::policy::Policy;
-use crate::types::{AnonVmaId, FileId, Pgoff, VmFlags};
+use crate::types::{AnonVmaId, FileId, PageOffsets, Pgoff, VmFlags};
 use crate::view::VmaView;
 use crate::{AssumeShared, Decision, Refusal};
 use bitflags::bitflags;
@@ -63,7 +63,7 @@ pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 /// ```
 /// use vmarea_merge::partial_view::{Explanation, Hidden, explain};
 /// use vmarea_merge::policy::Policy;
-/// use vmarea_merge::types::{Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::types::{PageOffsets, VmFlags, VmRange, VmaId};
 /// use vmarea_merge::view::{VmaBody, VmaView};
 /// use vmarea_merge::Refusal;
 ///
@@ -71,7 +71,7 @@ pub type Candidates = smallvec::SmallVec<[Refusal; 7]>;
 /// let vma = |id, start, end| VmaView {
 ///     id: VmaId::from_bits(id).expect("not 0"),
 ///     range: VmRange::new(start, end),
-///     pgoff: Pgoff::of_addr(start),
+///     offsets: PageOffsets::ADDRESS,
 ///     anon_vma: None,
 ///     chain_singular: true,
 ///     body,
@@ -121,6 +121,11 @@ fn anon_vma(number: u64) -> Option<AnonVmaId> {
     AnonVmaId::from_bits(number)
 }
 
+/// Gives the first page of the view the page offset `pgoff`.
+fn set_pgoff(view: &mut VmaView, pgoff: Pgoff) {
+    view.offsets = PageOffsets::starting_at(pgoff, view.range.start);
+}
+
 /// Returns both views with the hidden attributes made equal.
 fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
     let (mut a, mut b) = (*a, *b);
@@ -150,7 +155,7 @@ fn equalised(a: &VmaView, b: &VmaView, hidden: Hidden) -> (VmaView, VmaView) {
         }
     }
     if hidden.contains(Hidden::PAGE_OFFSET) {
-        b.pgoff = a.pgoff_end();
+        b.offsets = a.offsets;
     }
     (a, b)
 }
@@ -173,7 +178,10 @@ fn altered(view: &VmaView, part: Hidden) -> VmaView {
             view.anon_vma = anon_vma(1);
             view.chain_singular = false;
         }
-        Hidden::PAGE_OFFSET => view.pgoff = Pgoff(!view.pgoff.0),
+        Hidden::PAGE_OFFSET => {
+            let other = Pgoff(!view.pgoff().0);
+            set_pgoff(&mut view, other);
+        }
         _ => {}
     }
     view
@@ -189,7 +197,7 @@ mod tests {
         VmaView {
             id: VmaId::from_bits(start).unwrap(),
             range: VmRange::new(start, start + pages * PAGE_SIZE),
-            pgoff: Pgoff::of_addr(start),
+            offsets: PageOffsets::ADDRESS,
             anon_vma: None,
             chain_singular: true,
             body: VmaBody {
@@ -215,7 +223,7 @@ mod tests {
         let apart = |refusal| Explanation::Apart(refusal);
         assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::AnonVma));
         b.anon_vma = anon_vma(1);
-        b.pgoff = Pgoff(7);
+        set_pgoff(&mut b, Pgoff(7));
         assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::PageOffset));
         b.body.flags |= VmFlags::DONTCOPY;
         assert_eq!(why(&a, &b, Hidden::empty()), apart(Refusal::Flags));
@@ -236,7 +244,8 @@ mod tests {
         let expected = [Refusal::Flags, Refusal::AnonVma, Refusal::PageOffset];
         let one_of = Explanation::OneOf(Candidates::from_slice(&expected));
         assert_eq!(why(&a, &b, hidden), one_of);
-        (a.pgoff, b.anon_vma) = (Pgoff(99), anon_vma(4));
+        set_pgoff(&mut a, Pgoff(99));
+        b.anon_vma = anon_vma(4);
         b.body.flags |= VmFlags::IO | VmFlags::HUGEPAGE;
         assert_eq!(why(&a, &b, hidden), one_of);
         assert_eq!(
@@ -261,10 +270,11 @@ mod tests {
             "a file and none"
         );
         b.body.file = Some(file);
-        (a.pgoff, b.pgoff) = (Pgoff(0), Pgoff(2));
+        set_pgoff(&mut a, Pgoff(0));
+        set_pgoff(&mut b, Pgoff(2));
         let one_of = Explanation::OneOf(Candidates::from_slice(&[Refusal::File]));
         assert_eq!(why(&a, &b, Hidden::FILE), one_of);
-        b.pgoff = Pgoff(3);
+        set_pgoff(&mut b, Pgoff(3));
         let apart = Explanation::Apart(Refusal::FileOffset);
         assert_eq!(why(&a, &b, Hidden::FILE), apart);
     }

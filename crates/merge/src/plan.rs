@@ -3,7 +3,7 @@
 use crate::Proposal;
 use crate::sides::Sides;
 use crate::survivor::Survivor;
-use crate::types::{Pgoff, VmRange, VmaId};
+use crate::types::{PageOffsets, VmRange, VmaId};
 use crate::view::VmaView;
 use smallvec::SmallVec;
 
@@ -67,12 +67,12 @@ pub struct Plan {
     pub target: VmaId,
     /// New address range of the target.
     pub range: VmRange,
-    /// New page offset of the target.
-    pub pgoff: Pgoff,
+    /// New page offsets of the target.
+    pub offsets: PageOffsets,
     /// VMAs that are removed.
     pub remove: [Option<VmaId>; 2],
-    /// The VMA that loses a part, with its new address range and page offset.
-    pub shrink: Option<(VmaId, VmRange, Pgoff)>,
+    /// The VMA that loses a part, with its new address range.
+    pub shrink: Option<(VmaId, VmRange)>,
     /// The VMA whose anon_vma and chain the target gets; `None` if no VMA has an anon_vma. Pages
     /// with another anon_vma, or with a page offset that does not fit the target's, are changed.
     pub anon_from: Option<VmaId>,
@@ -85,7 +85,7 @@ impl Plan {
     pub fn givers(&self) -> SmallVec<[VmaId; 3]> {
         let mut givers = SmallVec::new();
         self.remove.iter().flatten().for_each(|id| givers.push(*id));
-        self.shrink.iter().for_each(|(id, ..)| givers.push(*id));
+        self.shrink.iter().for_each(|(id, _)| givers.push(*id));
         givers
     }
 
@@ -94,7 +94,7 @@ impl Plan {
     pub fn takes(&self, id: VmaId) -> bool {
         self.target == id
             || self.remove.contains(&Some(id))
-            || self.shrink.is_some_and(|(shrinks, ..)| shrinks == id)
+            || self.shrink.is_some_and(|(shrinks, _)| shrinks == id)
     }
 }
 
@@ -117,12 +117,11 @@ pub(super) fn plan(p: &Proposal, sides: Sides<'_>, survivor: Survivor) -> Plan {
         Sides::Prev(_) | Sides::Next(_) => None,
     };
     let gives_lower = matches!(sides, Sides::Prev(_));
-    let range = sides.range(p);
     Plan {
         kind,
         target: sides.target().id,
-        range,
-        pgoff: survivor.base.at(range.start),
+        range: sides.range(p),
+        offsets: survivor.offsets,
         remove: [middle.filter(|_| whole).map(|m| m.id), swallowed],
         shrink: middle.filter(|_| !whole).map(|m| shrunk(m, p, gives_lower)),
         anon_from: survivor.holder,
@@ -130,15 +129,12 @@ pub(super) fn plan(p: &Proposal, sides: Sides<'_>, survivor: Survivor) -> Plan {
     }
 }
 
-/// Returns the id, range and page offset of `m` after it has lost its lower or upper part.
-fn shrunk(m: &VmaView, p: &Proposal, gives_lower: bool) -> (VmaId, VmRange, Pgoff) {
-    if gives_lower {
-        (
-            m.id,
-            VmRange::new(p.range.end, m.range.end),
-            m.pgoff_at(p.range.end),
-        )
+/// Returns the id and the range of `m` after it has lost its lower or upper part.
+fn shrunk(m: &VmaView, p: &Proposal, gives_lower: bool) -> (VmaId, VmRange) {
+    let range = if gives_lower {
+        VmRange::new(p.range.end, m.range.end)
     } else {
-        (m.id, VmRange::new(m.range.start, p.range.start), m.pgoff)
-    }
+        VmRange::new(m.range.start, p.range.start)
+    };
+    (m.id, range)
 }

@@ -2,54 +2,21 @@
 //!
 //! The parts of a merge are the neighbours and the range between them. A part without an anon_vma
 //! has no anonymous pages and fits any choice. The pages of the other parts must change unless they
-//! already have the surviving anon_vma and page offset base. [`Evidence`](super::Evidence) reports
+//! already have the surviving anon_vma and page offsets. [`Evidence`](super::Evidence) reports
 //! whether they may change.
-//!
-//! # Picture
-//! ```text
-//! address     0 1 2 3 4 5        page offset base = page offset - address, in pages
-//! P: pgoff    0 1 2              base 0
-//! N: pgoff          7 8 9        base 4; with P's base its pages would have the offsets 3 4 5
-//! ```
 
 use crate::policy::{Policy, SharingCheck};
 use crate::sides::Sides;
-use crate::types::{Pgoff, VmRange, VmaId};
+use crate::types::{PageOffsets, VmRange, VmaId};
 use crate::view::VmaView;
 use crate::{Evidence, Proposal, Sharing};
 
-/// Page offset base: the page offset at an address minus the page number of that address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PgoffBase(u64);
-
-impl PgoffBase {
-    /// Base of a VMA whose page offsets equal its page numbers.
-    const ADDRESS: PgoffBase = PgoffBase(0);
-
-    pub(super) fn of(pgoff: Pgoff, addr: u64) -> PgoffBase {
-        PgoffBase(pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0))
-    }
-
-    fn of_vma(vma: &VmaView) -> PgoffBase {
-        PgoffBase::of(vma.pgoff, vma.range.start)
-    }
-
-    pub(super) fn at(self, addr: u64) -> Pgoff {
-        Pgoff(self.0.wrapping_add(Pgoff::of_addr(addr).0))
-    }
-
-    /// Checks that no page offset of `range` wraps.
-    pub(super) fn holds(self, range: VmRange) -> bool {
-        self.at(range.start).0.checked_add(range.pages()).is_some()
-    }
-}
-
-/// The anon_vma and page offset base that survive a merge.
+/// The anon_vma and page offsets that survive a merge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Survivor {
     /// The VMA whose anon_vma survives; `None` if none of the VMAs has an anon_vma.
     pub(super) holder: Option<VmaId>,
-    pub(super) base: PgoffBase,
+    pub(super) offsets: PageOffsets,
     /// Number of the other VMAs' shared pages that have to be copied.
     pub(super) copies: u64,
 }
@@ -60,8 +27,8 @@ struct Part<'a> {
     vma: &'a VmaView,
     /// Current address range of the pages.
     range: VmRange,
-    /// Page offset base of the pages if the merge does not change their page offsets.
-    base: PgoffBase,
+    /// Page offsets of the pages if the merge does not change them.
+    offsets: PageOffsets,
 }
 
 impl<'a> Part<'a> {
@@ -69,19 +36,22 @@ impl<'a> Part<'a> {
         Part {
             vma,
             range: vma.range,
-            base: PgoffBase::of_vma(vma),
+            offsets: vma.offsets,
         }
     }
 
     /// Returns the pages of the proposal itself, if it has any.
     fn of(p: &'a Proposal) -> Option<Self> {
-        let base = PgoffBase::of(p.pgoff, p.range.start);
         let (vma, range) = match (&p.middle, &p.copied_from) {
             (Some(vma), _) => (vma, p.range),
             (None, Some(vma)) => (vma, vma.range),
             (None, None) => return None,
         };
-        Some(Part { vma, range, base })
+        Some(Part {
+            vma,
+            range,
+            offsets: p.offsets,
+        })
     }
 
     fn is_faulted(&self) -> bool {
@@ -90,13 +60,17 @@ impl<'a> Part<'a> {
 }
 
 /// Returns the survivor of a merge that changes no pages, because all parts with an anon_vma have
-/// the same one, and the page offset base `base`. Such a merge is by far the most frequent one.
+/// the same one, and the page offsets `offsets`. Such a merge is by far the most frequent one.
 #[inline]
-fn unchanged(p: &Proposal, neighbours: [Option<&VmaView>; 2], base: PgoffBase) -> Option<Survivor> {
+fn unchanged(
+    p: &Proposal,
+    neighbours: [Option<&VmaView>; 2],
+    offsets: PageOffsets,
+) -> Option<Survivor> {
     let mut first: Option<&VmaView> = None;
     for vma in neighbours.into_iter().flatten() {
         if vma.anon_vma.is_some() {
-            if PgoffBase::of_vma(vma) != base || first.is_some_and(|f| f.anon_vma != vma.anon_vma) {
+            if vma.offsets != offsets || first.is_some_and(|f| f.anon_vma != vma.anon_vma) {
                 return None;
             }
             first = first.or(Some(vma));
@@ -105,15 +79,14 @@ fn unchanged(p: &Proposal, neighbours: [Option<&VmaView>; 2], base: PgoffBase) -
     if let Some(own) = p.middle.as_ref().or(p.copied_from.as_ref())
         && own.anon_vma.is_some()
     {
-        let base_of_range = PgoffBase::of(p.pgoff, p.range.start);
-        if base_of_range != base || first.is_some_and(|f| f.anon_vma != own.anon_vma) {
+        if p.offsets != offsets || first.is_some_and(|f| f.anon_vma != own.anon_vma) {
             return None;
         }
         first = first.or(Some(own));
     }
     Some(Survivor {
         holder: first.map(|vma| vma.id),
-        base,
+        offsets,
         copies: 0,
     })
 }
@@ -150,7 +123,7 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// Chooses the merged VMA's anon_vma and page offset base so that the fewest pages are copied.
+    /// Chooses the merged VMA's anon_vma and page offsets so that the fewest pages are copied.
     ///
     /// # Errors
     /// No such combination exists; the obstacle is `Pinned` if one would exist without the pins.
@@ -159,7 +132,7 @@ impl<'a> Chooser<'a> {
         p: &Proposal,
         sides: Sides<'_>,
     ) -> Result<Survivor, Obstacle> {
-        let target = PgoffBase::of_vma(sides.target());
+        let target = sides.target().offsets;
         match unchanged(p, sides.both(), target) {
             Some(survivor) if target.holds(sides.range(p)) => Ok(survivor),
             _ => self.fewest_copies(p, sides),
@@ -172,20 +145,20 @@ impl<'a> Chooser<'a> {
         p: &Proposal,
         sides: Sides<'_>,
     ) -> Result<Survivor, Obstacle> {
-        let target = PgoffBase::of_vma(sides.target());
+        let target = sides.target().offsets;
         let [prev, next] = sides.both();
         let merged = sides.range(p);
         let parts = [prev.map(Part::whole), next.map(Part::whole), Part::of(p)];
         let faulted = || parts.iter().flatten().filter(|part| part.is_faulted());
         let Some(first) = faulted().next() else {
-            let base = if target.holds(merged) {
+            let offsets = if target.holds(merged) {
                 target
             } else {
-                PgoffBase::ADDRESS
+                PageOffsets::ADDRESS
             };
             return Ok(Survivor {
                 holder: None,
-                base,
+                offsets,
                 copies: 0,
             });
         };
@@ -195,18 +168,18 @@ impl<'a> Chooser<'a> {
             if holder.vma.id != first.vma.id && !merging.either_survives {
                 break;
             }
-            for base in [target, holder.base] {
-                let other = base != target;
-                if other && !merging.renumber_in_place || !base.holds(merged) {
+            for offsets in [target, holder.offsets] {
+                let other = offsets != target;
+                if other && !merging.renumber_in_place || !offsets.holds(merged) {
                     continue;
                 }
-                match (self.copies(&parts, (holder, base)), best) {
+                match (self.copies(&parts, (holder, offsets)), best) {
                     (Ok(copies), Ok(Survivor { copies: fewest, .. })) if fewest <= copies => {}
                     (Ok(copies), _) => {
                         let holder = Some(holder.vma.id);
                         best = Ok(Survivor {
                             holder,
-                            base,
+                            offsets,
                             copies,
                         });
                     }
@@ -221,15 +194,16 @@ impl<'a> Chooser<'a> {
         best
     }
 
-    /// Returns the number of shared pages to copy if `holder`'s anon_vma and `base` survive. Fails
+    /// Returns the number of shared pages to copy if `holder`'s anon_vma and `offsets` survive. Fails
     /// if some pages must not change, or too many are shared.
     fn copies(
         &mut self,
         parts: &[Option<Part<'_>>; 3],
-        (holder, base): (&Part<'_>, PgoffBase),
+        (holder, offsets): (&Part<'_>, PageOffsets),
     ) -> Result<u64, Obstacle> {
         let fits = |part: &&Part<'_>| {
-            !part.is_faulted() || part.vma.anon_vma == holder.vma.anon_vma && part.base == base
+            !part.is_faulted()
+                || part.vma.anon_vma == holder.vma.anon_vma && part.offsets == offsets
         };
         let (mut copies, mut pinned) = (0, false);
         for part in parts.iter().flatten().filter(|part| !fits(part)) {
@@ -289,7 +263,7 @@ impl<'a> Chooser<'a> {
 #[cfg(test)]
 mod tests {
     use crate::policy::{Merging, Policy};
-    use crate::types::{AnonVmaId, Pgoff, VmFlags, VmRange, VmaId};
+    use crate::types::{AnonVmaId, PageOffsets, VmFlags, VmRange, VmaId};
     use crate::view::{VmaBody, VmaView};
     use crate::{Decision, Evidence, MergeScope, Proposal, Refusal, Sharing};
 
@@ -312,14 +286,14 @@ mod tests {
         let vma = |id, start: u64| VmaView {
             id: VmaId::from_bits(id).unwrap(),
             range: VmRange::new(start, start + 0x1000),
-            pgoff: Pgoff::of_addr(start),
+            offsets: PageOffsets::ADDRESS,
             anon_vma: AnonVmaId::from_bits(id),
             chain_singular: true,
             body,
         };
         let (prev, next) = (vma(1, 0x1000), vma(2, 0x3000));
         let range = VmRange::new(0x2000, 0x3000);
-        let p = Proposal::unfaulted(range, Pgoff::of_addr(0x2000), body);
+        let p = Proposal::unfaulted(range, PageOffsets::ADDRESS, body);
         for different_anon_vmas in [false, true] {
             let policy = Policy {
                 merging: Merging {

@@ -1,6 +1,8 @@
 //! A VMA as the merge decision sees it: a snapshot of its range and attributes.
 
-use crate::types::{AnonVmaId, File, FileId, FileKind, PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{
+    AnonVmaId, File, FileId, FileKind, PAGE_SIZE, PageOffsets, Pgoff, VmFlags, VmRange, VmaId,
+};
 
 /// Attributes of a VMA that are protected by `mmap_lock`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,14 +46,14 @@ impl From<&File> for MappedFile {
 /// A snapshot of a VMA, for merge decisions and for callers.
 ///
 /// ```
-/// use vmarea_merge::types::{PAGE_SIZE, Pgoff, VmFlags, VmRange, VmaId};
+/// use vmarea_merge::types::{PAGE_SIZE, PageOffsets, Pgoff, VmFlags, VmRange, VmaId};
 /// use vmarea_merge::view::{VmaBody, VmaView};
 ///
 /// let start = 16 * PAGE_SIZE;
 /// let stack = VmaView {
 ///     id: VmaId::from_bits(1).expect("not 0"),
 ///     range: VmRange::new(start, start + 4 * PAGE_SIZE),
-///     pgoff: Pgoff(100),
+///     offsets: PageOffsets::starting_at(Pgoff(100), start),
 ///     anon_vma: None,
 ///     chain_singular: true,
 ///     body: VmaBody { flags: VmFlags::GROWSDOWN, ..VmaBody::default() },
@@ -66,8 +68,8 @@ pub struct VmaView {
     pub id: VmaId,
     /// Address range of the VMA.
     pub range: VmRange,
-    /// Page offset of the first page.
-    pub pgoff: Pgoff,
+    /// Page offsets of the VMA's pages.
+    pub offsets: PageOffsets,
     /// The VMA's anon_vma (`vma->anon_vma`), if it has one.
     pub anon_vma: Option<AnonVmaId>,
     /// True if the VMA's chain has at most one link.
@@ -85,12 +87,13 @@ impl VmaView {
 
     /// Returns the page offset that corresponds to `addr`, which may be outside of the VMA.
     pub fn pgoff_at(&self, addr: u64) -> Pgoff {
-        Pgoff(
-            self.pgoff
-                .0
-                .wrapping_add(Pgoff::of_addr(addr).0)
-                .wrapping_sub(Pgoff::of_addr(self.range.start).0),
-        )
+        self.offsets.pgoff_at(addr)
+    }
+
+    /// Returns the page offset of the first page.
+    #[doc(alias = "vma_start_pgoff")]
+    pub fn pgoff(&self) -> Pgoff {
+        self.pgoff_at(self.range.start)
     }
 
     /// Returns the page offset immediately after the last page of the VMA.

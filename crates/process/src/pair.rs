@@ -9,7 +9,7 @@
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
 use vmarea_merge::partial_view::Hidden;
-use vmarea_merge::types::{AnonVmaId, FileId, FileKind, Pgoff, VmFlags, VmaId};
+use vmarea_merge::types::{AnonVmaId, FileId, FileKind, PageOffsets, Pgoff, VmFlags, VmaId};
 use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 /// Two neighbouring mappings as input to the merge decision.
@@ -128,23 +128,37 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// Returns the page offsets of a mapping: those that the kernel's view shows, or those that the
+/// list shows.
+fn offsets(mapping: &Mapping) -> PageOffsets {
+    let entry = &mapping.entry;
+    let (pgoff, anon_pgoff) = match mapping.kernel {
+        Some(vma) => (Pgoff(vma.pgoff), vma.anon_pgoff.map(Pgoff)),
+        None if mapping.has_file() => {
+            (Pgoff(entry.offset >> vmarea_merge::types::PAGE_SHIFT), None)
+        }
+        None => (Pgoff::of_addr(entry.start), None),
+    };
+    let offsets = PageOffsets::starting_at(pgoff, entry.start);
+    // Linux has an anonymous page offset for a shared mapping as well, but compares it with nothing.
+    match anon_pgoff.filter(|_| !entry.perms.shared) {
+        Some(anon) => offsets.with_anon(anon, entry.start),
+        None => offsets,
+    }
+}
+
 /// Converts one mapping, without names, memory policies and file identities, which depend on the
 /// pair.
 fn view(mapping: &Mapping) -> VmaView {
     let entry = &mapping.entry;
     let flags = mapping.flags();
-    let visible_pgoff = if mapping.has_file() {
-        Pgoff(entry.offset >> vmarea_merge::types::PAGE_SHIFT)
-    } else {
-        Pgoff::of_addr(entry.start)
-    };
     let kernel = mapping.kernel;
     let uffd = kernel.and_then(|vma| vma.uffd).unwrap_or(0);
     VmaView {
         // The id is never 0, and it differs for each mapping.
         id: VmaId::from_bits(entry.start | 1).expect("not 0"),
         range: mapping.range(),
-        pgoff: kernel.map_or(visible_pgoff, |vma| Pgoff(vma.pgoff)),
+        offsets: offsets(mapping),
         anon_vma: kernel.and_then(|vma| AnonVmaId::from_bits(vma.anon_vma)),
         chain_singular: kernel.is_none_or(|vma| vma.chain_singular),
         body: VmaBody {

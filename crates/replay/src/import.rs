@@ -62,6 +62,7 @@ pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
                 end: vma.end.max(vma.start),
             },
             pgoff: pgoff(vma),
+            anon_pgoff: None,
             body: body(files, vma),
             anon: side,
         };

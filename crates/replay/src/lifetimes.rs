@@ -234,9 +234,7 @@ impl Tenant {
         ended: Option<Moment>,
         files: &Files,
     ) -> Lifetime {
-        let VmaView {
-            range, pgoff, body, ..
-        } = self.first;
+        let VmaView { range, body, .. } = self.first;
         let file = body.file.filter(|file| file.kind != FileKind::Special);
         Lifetime {
             policy,
@@ -247,7 +245,7 @@ impl Tenant {
             first: range,
             last: self.last,
             perms: perms(&self.first),
-            offset: pgoff.0 << 12,
+            offset: self.first.pgoff().0 << 12,
             inode: file.and_then(|file| files.recorded(file.inode)),
         }
     }

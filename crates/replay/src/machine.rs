@@ -58,7 +58,7 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
             "" => "the trace does not name its kernel".to_owned(),
             release => format!("the kernel of the trace ({release:?}) is unknown"),
         };
-        let note = format!("{what}: using the rules of Linux 6.18");
+        let note = format!("{what}: using the rules of Linux 7.3");
         return (Policy::LINUX, Some(note));
     };
     let mut policy = Policy::for_kernel(version);
@@ -66,7 +66,8 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
         policy.rules = policy.rules.repaired(patch(&header.kernel_release));
     }
     let (major, minor) = policy.rules.version;
-    let note = (policy.rules.version != version).then(|| {
+    let unverified = policy.rules.version != version || !policy.rules.are_verified();
+    let note = unverified.then(|| {
         format!(
             "there are no verified rules for Linux {}.{}: using those of {major}.{minor}",
             version.0, version.1

@@ -15,7 +15,7 @@ use super::world::World;
 use std::collections::HashMap;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::madvise::Advice;
-use vmarea::types::{FileKind, VmFlags};
+use vmarea::types::{FileKind, PageOffsets, Pgoff, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
@@ -227,8 +227,9 @@ impl Comparison<'_> {
         let Some(kernel) = &theirs.kernel else { return };
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
         let root = ours.anon_vma.map_or(0, |id| id.to_bits());
-        let (what, values) = if ours.pgoff.0 != kernel.pgoff {
-            let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, ours.pgoff.0);
+        let pgoff = ours.pgoff().0;
+        let (what, values) = if pgoff != kernel.pgoff {
+            let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, pgoff);
             ("page offset differs".to_owned(), values)
         } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
             // An unrecorded event may have chosen this anon_vma: do not pair it with the one of the
@@ -323,8 +324,8 @@ impl Comparison<'_> {
             (Some(file), Some(inode)) => {
                 // The offset in a list belongs to a VMA's first page, and a piece may begin at a
                 // later page.
-                let offset = ours.pgoff.0.wrapping_sub(ours.range.start >> 12);
-                let same_line = offset == (theirs.offset >> 12).wrapping_sub(theirs.start >> 12);
+                let offsets = PageOffsets::starting_at(Pgoff(theirs.offset >> 12), theirs.start);
+                let same_line = ours.offsets == offsets;
                 same_line && self.same_inode(file.inode, inode)
             }
             _ => false,
@@ -360,7 +361,7 @@ impl Comparison<'_> {
                 v.range.start,
                 v.range.end,
                 perms(v),
-                v.pgoff.0
+                v.pgoff().0
             )
         };
         let kernel_text = |v: &SnapVma| {

@@ -73,7 +73,7 @@ pub use lock::{
 pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
 pub use rank::{Rank, Subclass};
 pub use slots::{Found, Key, OutOfMemory, Slots};
-pub use spin::{SpinGuard, SpinLock};
+pub use spin::{Held, HeldAndNumber, SpinFlag, SpinGuard, SpinLock};
 pub use vma::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, ReadWrite, Refused,
     VmaCell, VmaLock, VmaLockKind, VmaReadGuard,

@@ -300,6 +300,7 @@ fn an_import_from_a_vma_that_is_gone_is_refused() {
     let vma = |start: u64, anon| ImportedVma {
         range: VmRange::new(start, start + PAGE_SIZE),
         pgoff: Pgoff::of_addr(start),
+        anon_pgoff: None,
         body: VmaBody::default(),
         anon,
     };
@@ -327,6 +328,7 @@ fn an_imported_vma_with_an_ancestor_merges_only_with_its_own_kind() {
             let vma = ImportedVma {
                 range: VmRange::new(start, start + PAGE_SIZE),
                 pgoff: Pgoff::of_addr(start),
+                anon_pgoff: None,
                 body: VmaBody {
                     flags: VmFlags::MAYRWX | flags,
                     ..VmaBody::default()

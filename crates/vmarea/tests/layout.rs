@@ -34,7 +34,7 @@ fn a_vma_with_its_lock_is_two_cache_lines_without_a_hole() {
         "generation, next free",
         "start",
         "end",
-        "pgoff",
+        "page offsets",
         "anon_vma",
         "mm",
         "rmap_span",

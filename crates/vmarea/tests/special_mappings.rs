@@ -112,6 +112,7 @@ fn vdso(policy: Policy) -> (Machine, MmId) {
     let imported = ImportedVma {
         range: VmRange::new(BASE, BASE + 4 * PAGE_SIZE),
         pgoff: Pgoff(0),
+        anon_pgoff: None,
         body: VmaBody {
             flags: VmFlags::READ | VmFlags::EXEC | VmFlags::MAYRWX | VmFlags::DONTEXPAND,
             file: Some(MappedFile {
@@ -274,7 +275,8 @@ fn memory_does_not_become_executable() {
 
 #[test]
 fn secret_memory_is_locked_and_shared_alone() {
-    let (machine, mm) = machine(Policy::LINUX);
+    // Since 7.2 it is not locked.
+    let (machine, mm) = machine(Policy::LINUX_6_18);
     let space = machine.space();
     let secret = file(FileKind::Secret);
     let map = |flags, prot| {

@@ -140,6 +140,7 @@ fn a_file_ends_and_a_device_has_no_pages() {
     let device = ImportedVma {
         range,
         pgoff: Pgoff(0),
+        anon_pgoff: None,
         body: VmaBody {
             flags: VmFlags::READ | VmFlags::WRITE | VmFlags::PFNMAP,
             ..VmaBody::default()

@@ -21,7 +21,11 @@ fn line(vma: &VmaView, layout: &Layout) -> String {
     let (inode, offset, name) = match vma.body.file {
         Some(file) => {
             let number = file.inode;
-            (number & 0xff_ffff, vma.pgoff.0 << 12, mapped::path(number))
+            (
+                number & 0xff_ffff,
+                vma.pgoff().0 << 12,
+                mapped::path(number),
+            )
         }
         None => (0, 0, special_name(vma, layout).into()),
     };

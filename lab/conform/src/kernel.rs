@@ -295,6 +295,7 @@ impl<'a> Kernel<'a> {
             end: v.end,
             flags: named(v.flags) & !VmFlags::SOFTDIRTY.bits(),
             pgoff: v.pgoff,
+            anon_pgoff: v.anon_pgoff,
             anon_vma: v.anon_vma,
             root: v.root,
             chain_singular: v.chain_singular,

@@ -9,7 +9,7 @@ use super::arena;
 use super::op::Places;
 use std::collections::HashMap;
 use std::fmt;
-use vmarea::types::PAGE_SHIFT;
+use vmarea::types::{PAGE_SHIFT, VmFlags};
 
 /// State of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct VmaState {
     pub flags: u64,
     /// `vm_pgoff`.
     pub pgoff: u64,
+    /// Page offset of the first anonymous page, if known; before 7.3 it is `pgoff`.
+    pub anon_pgoff: Option<u64>,
     /// Identity of the anon_vma, 0 for none.
     pub anon_vma: u64,
     /// Identity of the anon_vma's root.
@@ -254,6 +256,7 @@ fn vma_difference(
         end,
         flags,
         pgoff,
+        anon_pgoff,
         anon_vma,
         root,
         chain_singular,
@@ -264,12 +267,18 @@ fn vma_difference(
         policy,
         uffd,
     } = *kernel;
+    // The pages of a shared mapping are never anonymous.
+    let shared = flags & VmFlags::MAYSHARE.bits() != 0;
     // Initial VMAs have related anon_vmas in other processes, which the core does not know.
     let known = |a: Option<u64>, b: Option<u64>| initial || a.is_none() || b.is_none() || a == b;
     [
         ("VMA", (start, end) == (ours.start, ours.end)),
         ("vm_flags", flags == ours.flags),
         ("vm_pgoff", pgoff == ours.pgoff),
+        (
+            "anonymous page offset",
+            shared || anon_pgoff.is_none() || anon_pgoff == ours.anon_pgoff,
+        ),
         (
             "anon_vma",
             initial || pairings.anon.agree(anon_vma, ours.anon_vma),

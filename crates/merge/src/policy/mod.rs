@@ -7,13 +7,14 @@
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
 //! |--------------|------------|----------------------------|---------------------------|
-//! | `linux`      | 6.18       | only while unfaulted       | no                        |
+//! | `linux`      | 7.3        | only while unfaulted       | no                        |
+//! | `linux-6.18` | 6.18       | only while unfaulted       | no                        |
 //! | `linux-6.12` | 6.12       | only while unfaulted       | no                        |
 //! | `linux-6.1`  | 6.1        | only while unfaulted       | no                        |
 //! | `linux-5.18` | 5.18       | only while unfaulted       | no                        |
 //! | `linux-5.10` | 5.10       | only while unfaulted       | no                        |
 //! | `thesis`     | 5.18       | also if unshared           | if unshared               |
-//! | `vmarea`     | 6.18       | whenever possible          | whenever possible         |
+//! | `vmarea`     | 7.3        | whenever possible          | whenever possible         |
 
 pub mod name;
 pub mod own;
@@ -132,13 +133,19 @@ pub enum AdjustLock {
 }
 
 impl Policy {
-    /// Linux 6.18.
+    /// Linux 7.3.
     pub const LINUX: Policy = Policy {
         name: "linux",
-        rules: Rules::V6_18,
+        rules: Rules::V7_3,
         merging: Merging::MAINLINE,
         adjust_lock: AdjustLock::Always,
         own: Own::NONE,
+    };
+    /// Linux 6.18.
+    pub const LINUX_6_18: Policy = Policy {
+        name: "linux-6.18",
+        rules: Rules::V6_18,
+        ..Policy::LINUX
     };
     /// Linux 6.12.
     pub const LINUX_6_12: Policy = Policy {
@@ -175,13 +182,17 @@ impl Policy {
         adjust_lock: AdjustLock::Always,
         own: Own::NONE,
     };
-    /// The changes of this project, with the newest rules.
+    /// The changes of this project, with the newest rules except those that keep more VMAs apart.
     pub const VMAREA: Policy = Policy {
         name: "vmarea",
         rules: Rules {
             one_sided: OneSided::Either,
             brk_joins_next: true,
-            ..Rules::V6_18
+            // Pages of a file are found by one page offset as well as by another.
+            anon_pgoff_of_files: false,
+            // The copy is no longer watched, so it may become part of what is not watched either.
+            uffd_moves_apart: false,
+            ..Rules::V7_3
         },
         merging: Merging::VMAREA,
         adjust_lock: AdjustLock::WhenNeeded,
@@ -189,8 +200,9 @@ impl Policy {
     };
 
     /// All presets.
-    pub const PRESETS: [Policy; 7] = [
+    pub const PRESETS: [Policy; 8] = [
         Policy::LINUX,
+        Policy::LINUX_6_18,
         Policy::LINUX_6_12,
         Policy::LINUX_6_1,
         Policy::LINUX_5_18,
@@ -211,8 +223,7 @@ impl Policy {
         Policy::PRESETS.into_iter().find(|p| p.name == name)
     }
 
-    /// Returns the policy for a Linux version. A version without its own rules gets those of the
-    /// next lower version that has rules; versions below 5.10 get the rules of 5.10.
+    /// Returns the policy for a Linux version, with the rules that [`Rules::of`] returns.
     ///
     /// ```
     /// use vmarea_merge::policy::Policy;
@@ -220,22 +231,9 @@ impl Policy {
     /// assert_eq!(Policy::for_kernel((6, 7)).rules, Policy::LINUX_6_1.rules);
     /// ```
     pub fn for_kernel(version: (u32, u32)) -> Policy {
-        let mut known = [
-            Policy::LINUX_5_10,
-            Policy::LINUX_5_18,
-            Policy::LINUX_6_1,
-            Policy::LINUX_6_12,
-            Policy::LINUX,
-        ];
-        known.sort_by_key(|p| p.rules.version);
-        let found = known
-            .iter()
-            .rev()
-            .find(|p| p.rules.version <= version)
-            .unwrap_or(&known[0]);
         Policy {
-            name: "linux",
-            ..*found
+            rules: Rules::of(version),
+            ..Policy::LINUX
         }
     }
 }

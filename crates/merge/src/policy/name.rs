@@ -6,7 +6,7 @@
 //! ```
 
 use super::setting::{self, rules, switches};
-use super::{MergePolicy, Policy};
+use super::{MergePolicy, Policy, Rules};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -72,9 +72,6 @@ impl Policy {
     }
 }
 
-/// Name that selects the newest rules by version; the preset with these rules is named `linux`.
-const NEWEST: &str = "linux-6.18";
-
 /// Returns the policy for a name that consists of `linux-` and a version, such as `linux-6.6`.
 ///
 /// If the version in the name has no verified rules, returns the policy with the nearest rules and
@@ -82,19 +79,37 @@ const NEWEST: &str = "linux-6.18";
 fn of_version(name: &str) -> Option<Named> {
     let mut numbers = name.strip_prefix("linux-")?.split('.');
     let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-    let rules = Policy::for_kernel(version).rules;
-    let preset = Policy::PRESETS
-        .into_iter()
-        .find(|preset| preset.name.starts_with("linux-") && preset.rules == rules);
-    let policy = preset.unwrap_or(Policy {
-        name: NEWEST,
+    let rules = Rules::of(version);
+    let policy = Policy {
+        name: name_of(&rules),
+        rules,
         ..Policy::LINUX
-    });
-    let note = (rules.version != version).then(|| {
+    };
+    let note = (rules.version != version || !rules.are_verified()).then(|| {
         let (major, minor) = rules.version;
         format!("there are no verified rules for {name}: using those of Linux {major}.{minor}")
     });
     Some(Named { policy, note })
+}
+
+/// Returns the name that selects the rules by their version.
+fn name_of(rules: &Rules) -> &'static str {
+    match rules.version {
+        (7, 3) => "linux-7.3",
+        (7, 2) => "linux-7.2",
+        (7, 1) => "linux-7.1",
+        (7, 0) => "linux-7.0",
+        (6, 19) => "linux-6.19",
+        (6, 18) => "linux-6.18",
+        (6, 17) => "linux-6.17",
+        (6, 16) => "linux-6.16",
+        (6, 14) => "linux-6.14",
+        (6, 13) => "linux-6.13",
+        (6, 12) => "linux-6.12",
+        (6, 1) => "linux-6.1",
+        (5, 18) => "linux-5.18",
+        _ => "linux-5.10",
+    }
 }
 
 fn unknown_policy(name: &str, own: &[&'static dyn MergePolicy]) -> String {
@@ -245,9 +260,21 @@ mod tests {
         assert_eq!(named("linux-6.12"), Some(("linux-6.12", (6, 12), false)));
         assert_eq!(named("linux-6.12.9"), named("linux-6.12"));
         let newest = Policy::LINUX.rules.version;
-        assert_eq!(named(NEWEST), Some((NEWEST, newest, false)));
+        assert_eq!(named("linux-7.3"), Some(("linux-7.3", newest, false)));
+        assert_eq!(named("linux-8.0"), Some(("linux-7.3", newest, true)));
+        assert_eq!(named("linux-6.17"), Some(("linux-6.17", (6, 17), true)));
+        assert_eq!(named("linux-6.15"), Some(("linux-6.14", (6, 14), true)));
         assert_eq!(named("linux-4.4"), Some(("linux-5.10", (5, 10), true)));
         assert_eq!(named("linux-"), None);
+    }
+
+    #[test]
+    fn all_rules_have_a_name_and_are_in_order() {
+        for rules in Rules::ALL {
+            let (major, minor) = rules.version;
+            assert_eq!(name_of(&rules), format!("linux-{major}.{minor}"));
+        }
+        assert!(Rules::ALL.is_sorted_by(|newer, older| newer.version > older.version));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! `advice.populate`.
 
 use super::rules::{AdviceRules, DontunmapRules};
-use super::rules::{CloseHook, HugetlbPlacement, MmapLimits, MremapChecks};
+use super::rules::{CloseHook, HugetlbPlacement, MmapLimits, MremapChecks, MremapRoom};
 use super::{AdjustLock, Merging, OneSided, Policy, Rules, SharingCheck};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -67,6 +67,7 @@ words! {
     CloseHook { "never_merges" => NeverMerges, "may_not_disappear" => MayNotDisappear }
     HugetlbPlacement { "own" => Own, "common" => Common }
     MremapChecks { "first" => First, "after_unmapping" => AfterUnmapping, "late" => Late }
+    MremapRoom { "moves" => Moves, "always" => Always }
     MmapLimits { "before_cutting" => BeforeCutting, "after_cutting" => AfterCutting }
 }
 
@@ -186,6 +187,7 @@ pub fn switches(policy: &mut Policy) -> Vec<Setting<'_>> {
 pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
     let Rules {
         version: _,
+        anon_pgoff_of_files,
         one_sided,
         close_hook,
         huge_aligned_anon,
@@ -196,6 +198,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         mmap_limits,
         mmap_asks_next_first,
         ksm_flag_first,
+        ksm_flag_first_on_zero,
         mprotect_uncharges,
         onfault_asks_access,
         mempolicy_modes,
@@ -211,11 +214,14 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         hugetlb_placement,
         advice,
         mremap_checks,
+        mremap_room,
         mremap_many,
         expand_joins_next,
         dontunmap,
         uffd_takes_droppable,
         uffd_asks_min_addr,
+        uffd_keeps_protection,
+        uffd_moves_apart,
         huge_aligned_files,
         uffd_protects_files,
         brk_joins_next,
@@ -223,13 +229,14 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
     } = &mut policy.rules;
     let mut all = Vec::new();
     settings! { all, "",
-        Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks;
+        Word: one_sided close_hook mmap_limits hugetlb_placement mremap_checks mremap_room;
         Number: mempolicy_modes;
-        OnOff: huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
-            map_above_4g map_droppable mmap_asks_next_first ksm_flag_first mprotect_uncharges
+        OnOff: anon_pgoff_of_files huge_aligned_anon huge_aligned_zero huge_aligned_files map_stack_nohuge
+            map_above_4g map_droppable mmap_asks_next_first ksm_flag_first ksm_flag_first_on_zero mprotect_uncharges
             onfault_asks_access numa_balancing no_keys_is_none_left mseal seal_guards_dev_zero
             memory_merge thp_disable_except_advised mdwe secret_locked special_splits
             mremap_many expand_joins_next uffd_takes_droppable uffd_asks_min_addr
+            uffd_keeps_protection uffd_moves_apart
             uffd_protects_files brk_joins_next brk_finds_heap;
     }
     of_advice(advice, &mut all);
@@ -243,18 +250,22 @@ fn of_advice<'a>(advice: &'a mut AdviceRules, all: &mut Vec<Setting<'a>>) {
         populate_skips_holes,
         dontneed_locked,
         remove_asks_write,
+        dofork_refuses_special,
         collapse,
         collapse_asks_write,
+        collapse_of_none,
         dontneed_frees_tables,
         guard_regions,
         guard_flag,
         process_willneed,
+        process_checks_first,
         process_own,
         process_own_free,
     } = advice;
     settings! { all, "advice.",
-        OnOff: populate populate_skips_holes dontneed_locked remove_asks_write collapse
-            collapse_asks_write dontneed_frees_tables guard_regions guard_flag process_willneed
+        OnOff: populate populate_skips_holes dontneed_locked remove_asks_write
+            dofork_refuses_special collapse collapse_asks_write collapse_of_none
+            dontneed_frees_tables guard_regions guard_flag process_willneed process_checks_first
             process_own process_own_free;
     }
 }
@@ -321,6 +332,11 @@ pub fn without_effect(policy: &Policy) -> Vec<(&'static str, &'static str)> {
             advice.collapse_asks_write && !advice.collapse,
             "advice.collapse_asks_write",
             "advice.collapse is off",
+        ),
+        (
+            policy.rules.ksm_flag_first_on_zero && !policy.rules.ksm_flag_first,
+            "ksm_flag_first_on_zero",
+            "ksm_flag_first is off",
         ),
         (
             advice.guard_flag && !advice.guard_regions,

@@ -10,6 +10,7 @@ pub mod error;
 pub mod file;
 pub mod flags;
 pub mod ids;
+pub mod offsets;
 pub mod pkeys;
 
 pub use addr::{PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, Pgoff, VmRange, align_up, page_align};
@@ -17,4 +18,5 @@ pub use error::Errno;
 pub use file::{File, FileId, FileKind};
 pub use flags::VmFlags;
 pub use ids::{AnonVmaId, FrameId, MmId, SwapId, VmaId};
+pub use offsets::PageOffsets;
 pub use pkeys::PkeyRights;

@@ -70,6 +70,9 @@ pub struct ViewVma {
     pub end: u64,
     /// `vm_pgoff`, in pages.
     pub pgoff: u64,
+    /// Page offset of the first anonymous page (`vma_start_anon_pgoff`), in pages; `None` on a kernel
+    /// before 7.3, on which it is `pgoff`.
+    pub anon_pgoff: Option<u64>,
     /// `vm_flags`.
     pub flags: u64,
     /// `anon_vma`.

@@ -49,7 +49,7 @@ const MM: [(&str, Need); 17] = [
     ("env_end", IfThere),
 ];
 
-const VMA: [(&str, Need); 11] = [
+const VMA: [(&str, Need); 13] = [
     ("vm_start", Always),
     ("vm_end", Always),
     ("vm_pgoff", Always),
@@ -61,6 +61,8 @@ const VMA: [(&str, Need); 11] = [
     ("vm_ops", Always),
     ("vm_policy", IfThere),
     ("vm_userfaultfd_ctx.ctx", IfThere),
+    ("__vm_anon_pgoff_lo", IfThere),
+    ("__vm_anon_pgoff_hi", IfThere),
 ];
 
 const ANON_VMA: [(&str, Need); 3] = [
@@ -138,10 +140,11 @@ impl Missing {
             ops,
             policy: known(9),
             uffd: known(10),
-            root: if has_anon_vma { words[11] } else { 0 },
-            num_children: known(12).filter(|_| has_anon_vma),
-            num_active_vmas: known(13).filter(|_| has_anon_vma),
-            policy_terms: std::array::from_fn(|n| known(14 + n).unwrap_or(0)),
+            anon_pgoff: known(11).map(|low| low | known(12).unwrap_or(0) << 32),
+            root: if has_anon_vma { words[13] } else { 0 },
+            num_children: known(14).filter(|_| has_anon_vma),
+            num_active_vmas: known(15).filter(|_| has_anon_vma),
+            policy_terms: std::array::from_fn(|n| known(16 + n).unwrap_or(0)),
         }
     }
 }

@@ -61,7 +61,7 @@ fn vmas(
         Vma {
             start: view.range.start,
             end: view.range.end,
-            pgoff: view.pgoff.0,
+            pgoff: view.pgoff().0,
             flags: view.body.flags,
             name: name_of(layout, &view),
             // Number the chain first: it begins with the root.

@@ -8,7 +8,7 @@
 
 use super::FaultContext;
 use crate::types::platform::Environment;
-use crate::types::{AnonVmaId, Errno, PAGE_SHIFT, VmFlags};
+use crate::types::{AnonVmaId, Errno, VmFlags};
 use crate::vma::VmaView;
 
 impl<E: Environment> FaultContext<'_, E> {
@@ -74,8 +74,5 @@ fn anon_vma_compatible(a: &VmaView, b: &VmaView, ignored: VmFlags) -> bool {
         && a.body.policy == b.body.policy
         && a.body.file.map(|f| f.id) == b.body.file.map(|f| f.id)
         && differ.is_empty()
-        && b.pgoff.0
-            == a.pgoff
-                .0
-                .wrapping_add((b.range.start - a.range.start) >> PAGE_SHIFT)
+        && a.offsets == b.offsets
 }

@@ -65,7 +65,7 @@ impl<E: Environment> FaultContext<'_, E> {
 
     fn huge_zeroed(&self, vma: &VmaView, start: u64, anon_vma: AnonVmaId) -> Option<Huge> {
         self.space
-            .huge_alloc(anon_vma, vma.pgoff_at(start), |_, frame| {
+            .huge_alloc(anon_vma, vma.offsets.anon_pgoff_at(start), |_, frame| {
                 self.space.platform.zero(frame)
             })
             .ok()
@@ -94,7 +94,7 @@ impl<E: Environment> FaultContext<'_, E> {
                 }
             };
         }
-        let index = vma.pgoff_at(start);
+        let index = vma.offsets.anon_pgoff_at(start);
         let reused = self
             .space
             .huge_reuse_or_split(self.pages, start, anon_vma, index);
@@ -126,19 +126,19 @@ impl<E: Environment> FaultContext<'_, E> {
         let range = VmRange::new(start, start + PMD_SIZE);
         // Until the flush, another thread may still write to the pages that are copied.
         self.space.clear_flush(self.pages, range);
-        let mut huge = self
-            .space
-            .huge_alloc(anon_vma, vma.pgoff_at(start), |at, frame| {
-                let addr = huge_page_addr(start, at);
-                self.pages.peek(addr, |entry| match entry {
-                    Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
-                        self.space.platform.copy(frame, old)
-                    }
-                    Pte::None | Pte::Zero => self.space.platform.zero(frame),
-                    // A page shared with another process began to migrate or was swapped out.
-                    _ => Err(Errno::EAGAIN),
-                })
-            })?;
+        let mut huge =
+            self.space
+                .huge_alloc(anon_vma, vma.offsets.anon_pgoff_at(start), |at, frame| {
+                    let addr = huge_page_addr(start, at);
+                    self.pages.peek(addr, |entry| match entry {
+                        Pte::Anon { frame: old, .. } | Pte::Ksm { frame: old } => {
+                            self.space.platform.copy(frame, old)
+                        }
+                        Pte::None | Pte::Zero => self.space.platform.zero(frame),
+                        // A page shared with another process began to migrate or was swapped out.
+                        _ => Err(Errno::EAGAIN),
+                    })
+                })?;
         if !vma.body.flags.contains(VmFlags::WRITE) {
             huge.write_protect();
         }

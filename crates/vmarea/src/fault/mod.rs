@@ -214,7 +214,7 @@ impl<E: Environment> FaultContext<'_, E> {
                 Small::Zero => Pte::Zero,
                 Small::Page(anon_vma) => {
                     let zero = |frame| self.space.platform.zero(frame);
-                    let page = (anon_vma, vma.pgoff_at(addr));
+                    let page = (anon_vma, vma.offsets.anon_pgoff_at(addr));
                     match self.space.frame_filled(page, zero) {
                         Ok(frame) => {
                             let writable = vma.body.flags.contains(VmFlags::WRITE);
@@ -395,7 +395,7 @@ impl<E: Environment> FaultContext<'_, E> {
         if !alone {
             return false;
         }
-        page.set_mapping(anon_vma, vma.pgoff_at(addr));
+        page.set_mapping(anon_vma, vma.offsets.anon_pgoff_at(addr));
         *writable = true;
         true
     }
@@ -409,7 +409,7 @@ impl<E: Environment> FaultContext<'_, E> {
         source: Source,
         seen: Pte,
     ) -> Faulted {
-        let page = (anon_vma, vma.pgoff_at(addr));
+        let page = (anon_vma, vma.offsets.anon_pgoff_at(addr));
         let put = self.pages.install(addr, |entry| {
             if *entry != seen {
                 return Ok(Faulted::Spurious);

@@ -7,7 +7,7 @@ use super::FaultContext;
 use crate::mm::MmapGuard;
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
-use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, Pgoff, VmFlags, VmRange};
+use crate::types::{AnonVmaId, Errno, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
 use crate::vma::VmaView;
 
 impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
@@ -39,7 +39,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
         self.anon_vma_prepare(&vma)?;
         let grow = (vma.range.start - start) >> PAGE_SHIFT;
-        if grow > vma.pgoff.0 {
+        if grow > vma.pgoff().0 {
             return Err(Errno::ENOMEM);
         }
         self.account_growth(&vma, vma.range.end - start, grow)?;
@@ -47,11 +47,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.state_mut().locked_vm += grow;
         }
         self.stat_account(vma.body.flags, grow as i64);
-        self.set_range(
-            vma.id,
-            VmRange::new(start, vma.range.end),
-            Pgoff(vma.pgoff.0 - grow),
-        );
+        self.set_range(vma.id, VmRange::new(start, vma.range.end), vma.offsets);
         Ok(())
     }
 

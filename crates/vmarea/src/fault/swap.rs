@@ -71,7 +71,7 @@ impl<E: Environment> FaultContext<'_, E> {
         let there = self.space.frame(frame);
         let chain = self.space.vma(vma.id).chain.lock();
         !there.is_ksm()
-            && there.index() == vma.pgoff_at(addr)
+            && there.index() == vma.offsets.anon_pgoff_at(addr)
             && chain.iter().any(|l| Some(l.anon_vma) == there.mapping())
     }
 
@@ -106,7 +106,7 @@ impl<E: Environment> FaultContext<'_, E> {
     ) -> Faulted {
         let copy = |frame| self.space.platform.copy(frame, cached);
         self.replace_swap(addr, slot, || {
-            let page = (anon_vma, vma.pgoff_at(addr));
+            let page = (anon_vma, vma.offsets.anon_pgoff_at(addr));
             let frame = self.space.frame_filled(page, copy)?;
             self.space.swap.put(self.space, slot);
             let writable = vma.body.flags.contains(VmFlags::WRITE);
@@ -117,7 +117,7 @@ impl<E: Environment> FaultContext<'_, E> {
     /// Reads the page from its swap slot into a new frame and maps the frame.
     fn swap_read(&self, vma: &VmaView, addr: u64, slot: SwapId, anon_vma: AnonVmaId) -> Faulted {
         self.replace_swap(addr, slot, || {
-            let index = vma.pgoff_at(addr);
+            let index = vma.offsets.anon_pgoff_at(addr);
             let frame = self.space.frame_alloc(anon_vma, index)?;
             let filled = self.space.swap.fill(self.space, slot, frame);
             let Ok(Some(left)) = filled else {

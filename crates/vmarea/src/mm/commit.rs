@@ -13,7 +13,7 @@ use crate::policy::AdjustLock;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
-use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{AnonVmaId, Errno, FrameId, PageOffsets, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::chain::Left;
 use crate::vma::merge::{GivenUp, Plan};
 use crate::vma::{Vma, VmaView};
@@ -23,11 +23,6 @@ use vmarea_range_tree::Entry;
 
 /// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
-
-/// Returns the page offset at an address minus the page number of the address.
-fn pgoff_base(pgoff: Pgoff, addr: u64) -> u64 {
-    pgoff.0.wrapping_sub(Pgoff::of_addr(addr).0)
-}
 
 /// Other VMAs in the new bounds of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,13 +41,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// The reason why the merge had to be given up; nothing has changed then.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
-        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let shrinks = plan.shrink.map(|(id, _)| id);
         let [one, other] = plan.remove;
         for id in [one, other, shrinks, Some(plan.target)] {
             let Some(id) = id else { continue };
             self.start_write(id);
         }
-        if let Some((_, range, _)) = plan.shrink {
+        if let Some((_, range)) = plan.shrink {
             self.put_to_use(range.start);
         }
         let mut spare = self.reserve_for(plan).map_err(|_| GivenUp::Memory)?;
@@ -90,8 +85,9 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         for id in plan.remove.iter().flatten() {
             flags |= sticky(*id);
         }
-        if let Some((id, range, pgoff)) = plan.shrink {
-            self.set_range_held(id, (range, pgoff), &mut root_locks);
+        if let Some((id, range)) = plan.shrink {
+            let offsets = space.vma(id).offsets();
+            self.set_range_held(id, (range, offsets), &mut root_locks);
         }
         self.take_in(plan, &mut root_locks);
         let target = space.vma(plan.target);
@@ -117,7 +113,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[inline(always)]
     fn take_in(&mut self, plan: &Plan, root_locks: &mut AnonVmaRootLocks<'s, E>) {
         let space = self.space;
-        let whole = (plan.range, plan.pgoff);
+        let whole = (plan.range, plan.offsets);
         if space.lookup_observer.is_some() || plan.remove == [None; 2] {
             // The observer of lookups must see each change separately.
             for id in plan.remove.into_iter().flatten() {
@@ -126,7 +122,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.set_range_held(plan.target, whole, root_locks);
         } else {
             let (mut limit, mut gone) = (0, 0);
-            for id in plan.remove.into_iter().flatten() {
+            for id in plan.remove {
+                let Some(id) = id else { continue };
                 let vma = space.vma(id);
                 limit = vma.rmap_limit().max(limit);
                 vma.body.detach(self.guard_at(vma.start()));
@@ -135,7 +132,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.state_mut().map_count -= gone;
             let others = Others::Absorbed { limit };
             self.set_range_among(plan.target, whole, others, root_locks);
-            for id in plan.remove.into_iter().flatten() {
+            for id in plan.remove {
+                let Some(id) = id else { continue };
                 self.release_vma_held(id, root_locks);
             }
         }
@@ -160,7 +158,6 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// page offsets that fit the target's, so that no page changes. This is nearly always so.
     fn lock_only_root(&self, plan: &Plan) -> Option<AnonVmaRootLocks<'s, E>> {
         let space = self.space;
-        let becomes = pgoff_base(plan.pgoff, plan.range.start);
         let mut only = None;
         let mut is_alike = |id| {
             let vma = space.vma(id);
@@ -168,11 +165,11 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 return true;
             };
             let first = *only.get_or_insert(anon_vma);
-            first == anon_vma && pgoff_base(vma.pgoff(), vma.start()) == becomes
+            first == anon_vma && vma.offsets() == plan.offsets
         };
         let mut alone = true;
         let [one, other] = plan.remove;
-        let shrinks = plan.shrink.map(|(id, ..)| id);
+        let shrinks = plan.shrink.map(|(id, _)| id);
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         if !is_alike(plan.target) {
             return None;
@@ -185,7 +182,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
         }
         let target = space.vma(plan.target);
-        let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
+        let stays = target.start() == plan.range.start && target.offsets() == plan.offsets;
         let mut root_locks = AnonVmaRootLocks::none();
         if let Some(only) = only.filter(|_| !alone || !stays) {
             root_locks.of(space, only);
@@ -200,8 +197,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let holder = plan.anon_from.filter(|id| *id != plan.target);
         let target = space.vma(plan.target);
         let [one, other] = plan.remove;
-        let alone = [one, other, plan.shrink.map(|(id, ..)| id), holder];
-        let stays = target.start() == plan.range.start && target.pgoff() == plan.pgoff;
+        let alone = [one, other, plan.shrink.map(|(id, _)| id), holder];
+        let stays = target.start() == plan.range.start && target.offsets() == plan.offsets;
         if stays && alone == [None; 4] {
             return AnonVmaRootLocks::none();
         }
@@ -278,7 +275,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         };
         let count = self.shared_pages(own, vma.range);
         let mut spare = self.spare_frames(Some(own), count)?;
-        let owner = (own, vma.pgoff);
+        let owner = (own, vma.offsets.anon_pgoff_at(vma.range.start));
         let tables = self.page_tables();
         let changed = tables.reown(vma.range, (owner, owner), &mut spare);
         self.give_back(spare);
@@ -298,18 +295,18 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             let Some(was) = vma.anon_vma() else { continue };
             let range = VmRange::new(vma.start(), vma.end());
             let taken = range.clip(plan.range);
-            let first = plan.pgoff.plus_bytes(taken.start - plan.range.start);
-            let lies = vma.pgoff().plus_bytes(taken.start - range.start);
-            if lies != first || was != survivor {
-                changes.push((taken, ((was, lies), (survivor, first))));
+            let becomes = plan.offsets.anon_pgoff_at(taken.start);
+            let is = vma.offsets().anon_pgoff_at(taken.start);
+            if is != becomes || was != survivor {
+                changes.push((taken, ((was, is), (survivor, becomes))));
             }
         }
         changes
     }
 
     /// Changes the bounds of a VMA, and updates the tree and the reverse map.
-    pub(crate) fn set_range(&mut self, id: VmaId, range: VmRange, pgoff: Pgoff) {
-        self.set_range_held(id, (range, pgoff), &mut AnonVmaRootLocks::none());
+    pub(crate) fn set_range(&mut self, id: VmaId, range: VmRange, offsets: PageOffsets) {
+        self.set_range_held(id, (range, offsets), &mut AnonVmaRootLocks::none());
     }
 
     /// Like [`set_range`](Self::set_range), but uses the anon_vma roots that the caller has locked,
@@ -320,7 +317,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn set_range_held(
         &mut self,
         id: VmaId,
-        place: (VmRange, Pgoff),
+        place: (VmRange, PageOffsets),
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
         self.start_write(id);
@@ -331,7 +328,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn set_range_among(
         &mut self,
         id: VmaId,
-        (range, pgoff): (VmRange, Pgoff),
+        (range, offsets): (VmRange, PageOffsets),
         others: Others,
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) {
@@ -344,7 +341,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
         let end_alone = old_start == range.start
-            && vma.pgoff() == pgoff
+            && vma.offsets() == offsets
             && range.pages() <= vma.rmap_span().pages()
             && self.space.policy.adjust_lock == AdjustLock::WhenNeeded;
         let locks = !end_alone || !root_locks.is_empty();
@@ -352,7 +349,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Some(anon_vma) if locks => Some(root_locks.of(self.space, anon_vma)),
             _ => None,
         };
-        vma.set_range(range, pgoff);
+        vma.set_range(range, offsets);
         if !unchanged {
             self.rehome(vma, old_start, range.start);
             match others {

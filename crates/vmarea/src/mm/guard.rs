@@ -326,7 +326,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     /// Returns the current state of a VMA.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn view(&self, id: VmaId) -> VmaView {
         let vma = self.space.vma(id);
         let part = T::Seen::part_of(vma.start());

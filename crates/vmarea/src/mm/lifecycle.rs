@@ -31,7 +31,7 @@ use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
-use crate::types::{Errno, MmId, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, MmId, PageOffsets, Pgoff, VmFlags, VmRange, VmaId};
 use crate::vma::VmaBody;
 use core::sync::atomic::Ordering;
 use vmarea_sync::Nesting;
@@ -43,6 +43,9 @@ pub struct ImportedVma {
     pub range: VmRange,
     /// Page offset of the VMA.
     pub pgoff: Pgoff,
+    /// Page offset of the VMA's first anonymous page, if it is known; otherwise that of a VMA that
+    /// has not moved.
+    pub anon_pgoff: Option<Pgoff>,
     /// Flags, file, memory policy and the other attributes.
     pub body: VmaBody,
     /// The VMA's anon_vma.
@@ -115,6 +118,7 @@ impl<E: Environment> Space<E> {
     /// let text = ImportedVma {
     ///     range,
     ///     pgoff: Pgoff::of_addr(range.start),
+    ///     anon_pgoff: None,
     ///     body: VmaBody { flags: VmFlags::READ | VmFlags::EXEC, ..VmaBody::default() },
     ///     anon: ImportedAnon::Unfaulted,
     /// };
@@ -129,7 +133,13 @@ impl<E: Environment> Space<E> {
             return Err(Errno::EEXIST);
         }
         w.reserve_in_index(1, vma.range.start)?;
-        let id = w.new_vma(vma.range, vma.pgoff, vma.body)?;
+        let offsets = PageOffsets::starting_at(vma.pgoff, vma.range.start);
+        let private = !vma.body.flags.contains(VmFlags::MAYSHARE);
+        let offsets = match vma.anon_pgoff.filter(|_| private) {
+            Some(pgoff) => offsets.with_anon(pgoff, vma.range.start),
+            None => self.policy.rules.anon_offsets(&vma.body, offsets),
+        };
+        let id = w.new_vma(vma.range, offsets, vma.body)?;
         if let Err(error) = self.import_anon_vma(id, vma.anon) {
             w.release_vma(id);
             return Err(error);

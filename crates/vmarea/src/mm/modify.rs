@@ -103,7 +103,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if !inside || self.space.observer.is_some() {
             let proposal = Proposal {
                 range,
-                pgoff: vma.pgoff_at(range.start),
+                offsets: vma.offsets,
                 body,
                 anon_vma: vma.anon_vma,
                 middle: Some(*vma),

@@ -8,7 +8,7 @@ use super::MmapGuard;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
-use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, PageOffsets, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 use vmarea_range_tree::Entry;
 
@@ -59,14 +59,14 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             return Err(Errno::EINVAL);
         }
         let old = self.prepared_early(old)?;
-        let low = (VmRange::new(old.range.start, addr), old.pgoff);
-        let high = (VmRange::new(addr, old.range.end), old.pgoff_at(addr));
+        let low = VmRange::new(old.range.start, addr);
+        let high = VmRange::new(addr, old.range.end);
         let (kept, cut) = match new {
             NewHalf::Below => (high, low),
             NewHalf::Above => (low, high),
         };
         self.reserve_in_index(2, addr)?;
-        let new_id = self.new_vma(cut.0, cut.1, old.body)?;
+        let new_id = self.new_vma(cut, old.offsets, old.body)?;
         let mut root_locks = AnonVmaRootLocks::none();
         if let Some(anon_vma) = old.anon_vma {
             let (space, vma) = (self.space, self.space.vma(id));
@@ -75,11 +75,11 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 Upper::Goes => limit,
                 Upper::Stays => addr,
             };
-            let low_span = space.rmap_span_to(low.0, low_limit);
+            let low_span = space.rmap_span_to(low, low_limit);
             let fresh = space.vma(new_id);
             fresh.set_rmap_span(match new {
                 NewHalf::Below => low_span,
-                NewHalf::Above => space.rmap_span_to(high.0, limit),
+                NewHalf::Above => space.rmap_span_to(high, limit),
             });
             let cloned = space.anon_vma_clone((new_id, fresh), vma, anon_vma, &mut root_locks);
             if let Err(error) = cloned {
@@ -92,7 +92,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
         }
         self.page_tables().split_huge_across(addr);
-        self.set_range_held(id, kept, &mut root_locks);
+        self.set_range_held(id, (kept, old.offsets), &mut root_locks);
         self.link(new_id);
         self.state_mut().stats.splits += 1;
         Ok(new_id)
@@ -132,17 +132,21 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         self.page_tables().split_huge_across(range.start);
         self.page_tables().split_huge_across(range.end);
         let vma = space.vma(old.id);
-        vma.set_range(range, old.pgoff_at(range.start));
+        vma.set_range(range, old.offsets);
         let entry = |id: VmaId, part: VmRange| Entry {
             start: part.start,
             end: part.end,
             value: id.to_bits(),
         };
-        let ids = [(low_id, low), (old.id, range), (high_id, high)];
         for id in [low_id, high_id] {
             space.vma(id).body.attach(self.guard_at(whole.start));
         }
-        self.index().cut(ids.map(|(id, part)| entry(id, part)));
+        let parts = [
+            entry(low_id, low),
+            entry(old.id, range),
+            entry(high_id, high),
+        ];
+        self.index().cut(parts);
         if let Some(anon_vma) = old.anon_vma {
             let guard = root_locks.of(space, anon_vma);
             space.anon_vma_moved(vma, range.end, guard);
@@ -163,7 +167,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         root_locks: &mut AnonVmaRootLocks<'s, E>,
     ) -> Option<VmaId> {
         let space = self.space;
-        let new = self.new_vma(range, old.pgoff_at(range.start), old.body);
+        let new = self.new_vma(range, old.offsets, old.body);
         let id = new.ok()?;
         let Some(anon_vma) = old.anon_vma else {
             return Some(id);
@@ -202,7 +206,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn new_vma(
         &mut self,
         range: VmRange,
-        pgoff: Pgoff,
+        offsets: PageOffsets,
         body: VmaBody,
     ) -> Result<VmaId, Errno> {
         let id = VmaId(self.vma_slot(range.start)?);
@@ -210,7 +214,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let guard = self.guard_at(range.start);
         vma.body.claim(guard);
         *vma.body.get_mut(guard) = body;
-        vma.set_range(range, pgoff);
+        vma.set_range(range, offsets);
         vma.set_anon_vma(None);
         vma.set_mm(Some(self.id));
         Ok(id)

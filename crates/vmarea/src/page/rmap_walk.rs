@@ -131,8 +131,9 @@ impl<E: Environment> Space<E> {
             let Some(mm) = v.mm_index().and_then(|index| self.mms.key_at(index)) else {
                 return;
             };
-            let offset = index.0.wrapping_sub(v.pgoff().0) << PAGE_SHIFT;
-            let addr = v.start().wrapping_add(offset);
+            let start = v.start();
+            let first = v.offsets().anon_pgoff_at(start);
+            let addr = start.wrapping_add(index.0.wrapping_sub(first.0) << PAGE_SHIFT);
             // The interval may extend beyond the VMA's end (see `span`).
             if addr < v.end()
                 && let Some(owner) = self.mms.get(mm)

@@ -13,7 +13,7 @@ use crate::Space;
 use crate::mm::{Growth, Layout, MmapGuard, PartWriteGuard};
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
-use crate::types::{Errno, MmId, PAGE_SIZE, Pgoff, VmFlags, VmRange, page_align};
+use crate::types::{Errno, MmId, PAGE_SIZE, PageOffsets, VmFlags, VmRange, page_align};
 use crate::vma::VmaBody;
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 
@@ -153,7 +153,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             flags,
             ..VmaBody::default()
         };
-        let proposal = Proposal::unfaulted(range, Pgoff::of_addr(range.start), body);
+        let proposal = Proposal::unfaulted(range, PageOffsets::ADDRESS, body);
         let scope = if self.space.policy.rules.brk_joins_next {
             MergeScope::Both
         } else {

@@ -126,7 +126,7 @@ impl<E: Environment> MmapReadGuard<'_, E> {
 
 /// Returns the address range at which a VMA maps the file's pages `first` up to `end` (exclusive).
 fn part(vma: &VmaView, first: u64, end: u64) -> Option<VmRange> {
-    let begin = vma.pgoff.0;
+    let begin = vma.pgoff().0;
     let last = begin.saturating_add(vma.range.pages());
     let (from, to) = (first.max(begin), end.min(last));
     let addr = |index: u64| vma.range.start + ((index - begin) << PAGE_SHIFT);

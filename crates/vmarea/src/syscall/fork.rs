@@ -137,7 +137,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if copies.at_once.is_none() {
             self.reserve_in_index(1, range.start)?;
         }
-        let new = self.new_vma(range, vma.pgoff(), body)?;
+        let new = self.new_vma(range, vma.offsets(), body)?;
         let wiped = flags.contains(VmFlags::WIPEONFORK);
         let has_anon_vma = vma.anon_vma().is_some();
         if !wiped && let Err(error) = space.anon_vma_fork((new, space.vma(new)), vma) {

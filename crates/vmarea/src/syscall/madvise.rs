@@ -95,7 +95,7 @@ impl Advice {
 
     /// True if a kernel with these rules supports the advice.
     #[doc(alias = "madvise_behavior_valid")]
-    fn is_known(self, rules: &AdviceRules) -> bool {
+    pub(super) fn is_known(self, rules: &AdviceRules) -> bool {
         use Advice::*;
         match self {
             PopulateRead | PopulateWrite => rules.populate,
@@ -233,7 +233,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     fn advise_flags(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
-        let flags = advised_flags(vma, advice)?;
+        let flags = advised_flags(vma, advice, &self.space.policy.rules.advice)?;
         if flags == vma.body.flags {
             return Ok(());
         }
@@ -341,7 +341,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let first = range.start.next_multiple_of(PMD_SIZE);
         let end = range.end & !(PMD_SIZE - 1);
         if first > end {
-            return Err(Errno::EINVAL);
+            return match self.space.policy.rules.advice.collapse_of_none {
+                true => Ok(()),
+                false => Err(Errno::EINVAL),
+            };
         }
         self.start_write(vma.id);
         let context = FaultContext::of(self.space, &self.mm.pages, self);
@@ -449,7 +452,7 @@ fn discards(advice: Advice) -> bool {
 }
 
 #[doc(alias = "madvise_vma_behavior")]
-fn advised_flags(vma: &VmaView, advice: Advice) -> Result<VmFlags, Errno> {
+fn advised_flags(vma: &VmaView, advice: Advice, rules: &AdviceRules) -> Result<VmFlags, Errno> {
     let flags = vma.body.flags;
     let reading = VmFlags::RAND_READ | VmFlags::SEQ_READ;
     Ok(match advice {
@@ -458,7 +461,11 @@ fn advised_flags(vma: &VmaView, advice: Advice) -> Result<VmFlags, Errno> {
         Advice::Random => (flags - reading) | VmFlags::RAND_READ,
         Advice::DontFork => flags | VmFlags::DONTCOPY,
         Advice::DoFork => {
-            if flags.contains(VmFlags::IO) {
+            let refused = match rules.dofork_refuses_special {
+                true => VmFlags::SPECIAL,
+                false => VmFlags::IO,
+            };
+            if flags.intersects(refused) {
                 return Err(Errno::EINVAL);
             }
             flags - VmFlags::DONTCOPY

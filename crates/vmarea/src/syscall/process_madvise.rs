@@ -53,10 +53,14 @@ impl<E: Environment> Space<E> {
         advised: Advised,
     ) -> Result<u64, Errno> {
         let ranges = imported(ranges, self.system.task_size)?;
-        if ranges.iter().all(|&(_, len)| len == 0) {
+        let rules = &self.policy.rules.advice;
+        let nothing = ranges.iter().all(|&(_, len)| len == 0);
+        if nothing && !rules.process_checks_first {
             return Ok(0);
         }
-        let rules = &self.policy.rules.advice;
+        if !advice.is_known(rules) {
+            return Err(Errno::EINVAL);
+        }
         let any = advised == Advised::Own && rules.process_own;
         if !any && !is_for_others(advice, rules) {
             return Err(Errno::EINVAL);
@@ -67,6 +71,9 @@ impl<E: Environment> Space<E> {
             if !r.state().limits.sys_nice {
                 return Err(Errno::EPERM);
             }
+        }
+        if nothing {
+            return Ok(0);
         }
         let mut done = 0;
         for (addr, len) in ranges {

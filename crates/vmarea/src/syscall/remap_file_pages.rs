@@ -37,7 +37,7 @@ impl<E: Environment> Space<E> {
     /// let at = space.mmap(mm, &request)?;
     /// // The first page now shows page 9 of the file.
     /// space.remap_file_pages(mm, at, PAGE_SIZE, Prot::empty(), 9, MapFlags::empty())?;
-    /// assert!(space.maps(mm).map(|vma| vma.pgoff).eq([Pgoff(9), Pgoff(1)]));
+    /// assert!(space.maps(mm).map(|vma| vma.pgoff()).eq([Pgoff(9), Pgoff(1)]));
     /// # Ok::<(), Errno>(())
     /// ```
     pub fn remap_file_pages(

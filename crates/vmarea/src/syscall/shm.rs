@@ -190,5 +190,5 @@ fn attached_at(vma: &VmaView, addr: u64) -> Option<MappedFile> {
     let may_be = |kind| matches!(kind, FileKind::SysvShm | FileKind::Hugetlb);
     vma.body
         .file
-        .filter(|f| may_be(f.kind) && page == vma.pgoff.0)
+        .filter(|f| may_be(f.kind) && page == vma.pgoff().0)
 }

@@ -9,7 +9,8 @@
 //! # Errors
 //! EINVAL for an unknown mode, a range that is empty, misaligned, too long or unmapped, a mapping
 //! that does not support the mode, and unregistering a range of another context; EPERM if the
-//! mapping can never become writable; EBUSY if another context has registered the range; ENOMEM at
+//! mapping can never become writable; EBUSY if another context has registered the range, or under the
+//! rules of 7.3 if this one has, with the mode WP that is not asked for again; ENOMEM at
 //! the map limit, or if the address space is gone.
 //!
 //! # Examples
@@ -134,6 +135,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 return Err(Errno::EPERM);
             }
             if vma.body.uffd != 0 && vma.body.uffd != context.get() {
+                return Err(Errno::EBUSY);
+            }
+            let given_up = (vma.body.flags & VmFlags::UFFD_WP) - mode.flags();
+            if rules.uffd_keeps_protection && !given_up.is_empty() {
                 return Err(Errno::EBUSY);
             }
         }

@@ -101,7 +101,7 @@ pub fn vma<L: VmaLockKind>() -> Object {
         field("generation, next free", 0, 8),
         field("start", base + offset_of!(Of<L>, start), 8),
         field("end", base + offset_of!(Of<L>, end), 8),
-        field("pgoff", base + offset_of!(Of<L>, pgoff), 8),
+        field("page offsets", base + offset_of!(Of<L>, offsets), 8),
         field("anon_vma", base + offset_of!(Of<L>, anon_vma), 8),
         field("mm", base + offset_of!(Of<L>, mm), 4),
         field("rmap_span", base + offset_of!(Of<L>, rmap_span), 4),

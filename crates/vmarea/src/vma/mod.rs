@@ -2,7 +2,7 @@
 //!
 //! # Picture
 //! ```text
-//!            ┌ range, page offset, anon_vma   read without a lock (atomics)
+//!            ┌ range, page offsets, anon_vma  read without a lock (atomics)
 //! Vma slot ──┤ body: flags, file, policy …    through a guard of `mmap_lock`
 //!            └ chain: links to its anon_vmas  see `chain`
 //! ```
@@ -22,14 +22,14 @@ pub mod lock;
 use crate::Space;
 use crate::rmap::span::RmapSpan;
 use crate::types::platform::{Environment, Standard};
-use crate::types::{AnonVmaId, MmId, PAGE_SHIFT, Pgoff, VmRange, VmaId};
+use crate::types::{AnonVmaId, MmId, PAGE_SHIFT, PageOffsets, VmRange, VmaId};
 pub use vmarea_merge as merge;
 pub use vmarea_merge::partial_view;
 pub use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
 
 use chain::Chain;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{SpinLock, VmaCell};
+use vmarea_sync::{HeldAndNumber, SpinLock, VmaCell};
 
 /// A slot that stores a VMA.
 ///
@@ -41,14 +41,16 @@ use vmarea_sync::{SpinLock, VmaCell};
 pub struct Vma<E: Environment = Standard> {
     start: AtomicU64,
     end: AtomicU64,
-    pgoff: AtomicU64,
+    /// The first number of [`PageOffsets::to_parts`].
+    offsets: AtomicU64,
     pub(crate) anon_vma: AtomicU64,
     /// Slot index of the mm that contains the VMA, plus one.
     mm: AtomicU32,
     /// A [`RmapSpan`]: the length of the VMA's interval, which changes together with the chain.
     rmap_span: AtomicU32,
     pub(crate) body: VmaCell<VmaBody, E::VmaLock>,
-    pub(crate) chain: SpinLock<Chain>,
+    /// The number of the lock is the second one of [`PageOffsets::to_parts`].
+    pub(crate) chain: SpinLock<Chain, HeldAndNumber>,
 }
 
 impl<E: Environment> Vma<E> {
@@ -67,11 +69,12 @@ impl<E: Environment> Vma<E> {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Returns the page offset of the first page.
+    /// Returns the page offsets of the VMA's pages.
     #[inline]
-    pub fn pgoff(&self) -> Pgoff {
+    pub fn offsets(&self) -> PageOffsets {
         // ORDERING: Relaxed; as for `start`.
-        Pgoff(self.pgoff.load(Ordering::Relaxed))
+        let anon = self.offsets.load(Ordering::Relaxed);
+        PageOffsets::from_parts(anon, self.chain.number())
     }
 
     /// Returns the VMA's anon_vma (`vma->anon_vma`), if it has one.
@@ -118,7 +121,7 @@ impl<E: Environment> Vma<E> {
 
     /// Returns the VMA's interval in the interval trees: its first and its last page offset.
     pub(crate) fn interval(&self) -> (u64, u64) {
-        let first = self.pgoff().0;
+        let first = self.offsets().anon_pgoff_at(self.start()).0;
         (first, first.saturating_add(self.rmap_span().pages() - 1))
     }
 
@@ -140,20 +143,25 @@ impl<E: Environment> Vma<E> {
         VmaView {
             id,
             range: VmRange::new(self.start(), self.end()),
-            pgoff: self.pgoff(),
+            offsets: self.offsets(),
             anon_vma: self.anon_vma(),
             chain_singular: false,
             body: *body,
         }
     }
 
-    /// Sets the range and the page offset. The caller must keep the VMA tree and the interval trees
+    /// Sets the range and the page offsets. The caller must keep the VMA tree and the interval trees
     /// consistent.
-    pub(crate) fn set_range(&self, range: VmRange, pgoff: Pgoff) {
+    pub(crate) fn set_range(&self, range: VmRange, offsets: PageOffsets) {
         // ORDERING: Relaxed; the writer holds `mmap_lock`, see `start`.
         self.start.store(range.start, Ordering::Relaxed);
         self.end.store(range.end, Ordering::Relaxed);
-        self.pgoff.store(pgoff.0, Ordering::Relaxed);
+        let (anon, apart) = offsets.to_parts();
+        self.offsets.store(anon, Ordering::Relaxed);
+        // The number of most VMAs is and remains 0.
+        if self.chain.number() != apart {
+            self.chain.set_number(apart);
+        }
     }
 }
 

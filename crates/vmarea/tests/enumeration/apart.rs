@@ -36,7 +36,7 @@ pub fn check(scene: &Scene, case: &Arrangement) -> Result<usize, String> {
         let must = if policy.merging.either_survives {
             shared(w, mm, a).min(shared(w, mm, b)) == 0
         } else if policy.rules.one_sided == OneSided::HolderSingular {
-            a.pgoff_end() == b.pgoff && linux_joins(a, b)
+            a.offsets == b.offsets && linux_joins(a, b)
         } else {
             false
         };

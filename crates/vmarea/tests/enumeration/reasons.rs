@@ -7,7 +7,7 @@
 use crate::world::World;
 use std::sync::{Arc, Mutex};
 use vmarea::policy::Policy;
-use vmarea::types::{AnonVmaId, Pgoff, VmaId};
+use vmarea::types::{AnonVmaId, VmaId};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::{
     Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,
@@ -144,16 +144,7 @@ impl<'a> Peel<'a> {
                 }
             }
             Refusal::PageOffset => {
-                let start = other.range.start;
-                let apart = Pgoff::of_addr(start)
-                    .0
-                    .wrapping_sub(Pgoff::of_addr(p.range.start).0);
-                let own = Pgoff(self.verdict.pgoff.0.wrapping_add(apart));
-                other.pgoff = joined.map_or(own, |plan| {
-                    let before = Pgoff::of_addr(plan.range.start).0;
-                    let apart = Pgoff::of_addr(start).0.wrapping_sub(before);
-                    Pgoff(plan.pgoff.0.wrapping_add(apart))
-                });
+                other.offsets = joined.map_or(self.verdict.offsets, |plan| plan.offsets);
             }
             _ => {}
         }

@@ -157,7 +157,7 @@ fn t2_7_pages_that_have_moved_move_back() {
         let [first, moved] = [506, 509].map(|page| r.vma_lookup(at(page)).unwrap());
         assert_ne!(first.id, moved.id, "page {page}: the merge is given up");
         assert_ne!(first.anon_vma, moved.anon_vma);
-        assert_eq!(moved.pgoff.0, at(600) / PAGE, "page {page}");
+        assert_eq!(moved.pgoff().0, at(600) / PAGE, "page {page}");
         assert_eq!(r.pages().len(), 3 + PAGES);
     }
     let scene = scene();

@@ -203,7 +203,7 @@ impl World {
 
     /// Returns each VMA's page offset minus its start address in pages.
     pub fn lines(&self, mm: MmId) -> Vec<i64> {
-        let line = |v: &VmaView| v.pgoff.0.wrapping_sub(v.range.start / PAGE) as i64;
+        let line = |v: &VmaView| v.pgoff().0.wrapping_sub(v.range.start / PAGE) as i64;
         self.vmas(mm).iter().map(line).collect()
     }
 
@@ -253,7 +253,7 @@ impl World {
                     "  {}..{} pgoff {} {:?} {:?}\n",
                     page(v.range.start),
                     page(v.range.end),
-                    page(v.pgoff.0 * PAGE),
+                    page(v.pgoff().0 * PAGE),
                     v.anon_vma,
                     v.body.flags & VmFlags::ACCESS
                 );

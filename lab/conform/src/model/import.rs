@@ -74,6 +74,7 @@ pub(super) fn import(machine: &Machine, view: &View, limits: Limits) -> Result<M
         let imported = ImportedVma {
             range: VmRange::new(vma.start, vma.end),
             pgoff: Pgoff(vma.pgoff),
+            anon_pgoff: vma.anon_pgoff.map(Pgoff),
             body: VmaBody {
                 // `VM_SOFTDIRTY` is not modelled: see `Kernel::state`.
                 flags: VmFlags::from_bits_retain(vma.flags) - VmFlags::SOFTDIRTY,

@@ -308,7 +308,7 @@ impl Model {
         Mapped {
             start,
             end: start + v.range.len_bytes(),
-            pgoff: v.pgoff.0,
+            pgoff: v.pgoff().0,
             writable: v.body.flags.contains(VmFlags::WRITE),
             shared: v.body.flags.contains(VmFlags::SHARED),
             file: v.body.file.is_some(),
@@ -351,7 +351,8 @@ impl Model {
                 start: v.range.start,
                 end: v.range.end,
                 flags: v.body.flags.bits(),
-                pgoff: v.pgoff.0,
+                pgoff: v.pgoff().0,
+                anon_pgoff: Some(v.offsets.anon_pgoff_at(v.range.start).0),
                 anon_vma: anon.map_or(0, |a| a.id.to_bits()),
                 root: anon.map_or(0, |a| a.root.to_bits()),
                 chain_singular: v.chain_singular,

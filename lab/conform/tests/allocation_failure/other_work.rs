@@ -212,6 +212,7 @@ fn an_import_without_memory_leaves_nothing() {
     let vma = ImportedVma {
         range: VmRange::new(0x1000_0000, 0x1000_1000),
         pgoff: Pgoff::of_addr(0x1000_0000),
+        anon_pgoff: None,
         body: VmaBody::default(),
         anon: ImportedAnon::New,
     };

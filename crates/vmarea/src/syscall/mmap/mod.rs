@@ -30,8 +30,8 @@ use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::platform::{Environment, Platform};
 use crate::types::writers::WriteToken;
 use crate::types::{
-    Errno, FileId, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, Pgoff, VmFlags,
-    VmRange, page_align,
+    Errno, FileId, FileKind, MmId, Overcommit, PAGE_MASK, PAGE_SIZE, PMD_SIZE, PageOffsets, Pgoff,
+    VmFlags, VmRange, page_align,
 };
 use crate::vma::merge::{CallKind, MergeScope, Proposal};
 use crate::vma::{MappedFile, VmaBody};
@@ -228,7 +228,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 vm_flags |= VmFlags::NORESERVE;
             }
         }
-        self.mmap_region(range, vm_flags, pgoff, request)?;
+        let offsets = PageOffsets::starting_at(pgoff, addr);
+        self.mmap_region(range, vm_flags, offsets, request)?;
         let wanted = flags & (MapFlags::POPULATE | MapFlags::NONBLOCK) == MapFlags::POPULATE;
         Ok((range, wanted || vm_flags.contains(VmFlags::LOCKED)))
     }
@@ -264,13 +265,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         Ok(vm_flags)
     }
 
-    /// Maps a range whose address, VMA flags and page offset have already been determined.
+    /// Maps a range whose address, VMA flags and page offsets have already been determined.
     #[doc(alias = "__mmap_region")]
     fn mmap_region(
         &mut self,
         range: VmRange,
         mut flags: VmFlags,
-        pgoff: Pgoff,
+        offsets: PageOffsets,
         request: &MmapRequest,
     ) -> Result<(), Errno> {
         if self.state().layout.mdwe.denies(flags, flags) {
@@ -302,14 +303,15 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.uncharge(gathered.accounted);
         }
         self.complete(range, gathered, Pages::Drop);
-        let asked = self.ask_file(&mut flags, (range, pgoff), request);
+        let asked = self.ask_file(&mut flags, (range, offsets.pgoff_at(range.start)), request);
         let body = asked.and_then(|()| self.new_body(flags, range, request));
         let body = body.inspect_err(|_| {
             if accountable {
                 self.uncharge(range.pages());
             }
         })?;
-        let proposal = Proposal::unfaulted(range, pgoff, body);
+        let offsets = (self.space.policy.rules).anon_offsets(&body, offsets);
+        let proposal = Proposal::unfaulted(range, offsets, body);
         self.call = CallKind::Mmap;
         let scope = match self.space.policy.rules.mmap_asks_next_first {
             true => MergeScope::NextFirst,
@@ -346,7 +348,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         };
         if merged.is_none() {
             self.reserve_in_index(1, proposal.range.start)?;
-            let id = self.new_vma(proposal.range, proposal.pgoff, proposal.body)?;
+            let id = self.new_vma(proposal.range, proposal.offsets, proposal.body)?;
             self.link(id);
             self.add_to_ksm(id);
         }
@@ -451,11 +453,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// True if a new mapping gets the KSM flag before a merge is attempted.
     ///
-    /// `/dev/zero` mappings are excluded, because their driver is called before the merge attempt
-    /// and may change the mapping.
+    /// Before 6.19 `/dev/zero` mappings are excluded, because their driver is called before the merge
+    /// attempt and may change the mapping.
     #[doc(alias = "can_set_ksm_flags_early")]
     fn is_marked_first(&self, file: Option<MappedFile>) -> bool {
-        self.space.policy.rules.ksm_flag_first && file.is_none_or(|f| f.kind != FileKind::DevZero)
+        let rules = &self.space.policy.rules;
+        let zero = file.is_some_and(|f| f.kind == FileKind::DevZero);
+        rules.ksm_flag_first && (!zero || rules.ksm_flag_first_on_zero)
     }
 
     /// Accounts for a new mapping; removes the lock flags if the mapping cannot be locked.

@@ -12,7 +12,7 @@ use crate::mm::MmapWriteGuard;
 use crate::mm::split::NewHalf;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
-use crate::types::{Errno, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, PageOffsets, VmFlags, VmRange, VmaId};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -60,8 +60,12 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.space
                 .unlink_anon_vmas(self.space.vma(old.id), &mut AnonVmaRootLocks::none());
             let nameless = old.is_anonymous() && old.body.file.is_none();
-            if rules.resets_pgoff && nameless {
-                self.set_range(old.id, old.range, Pgoff::of_addr(old.range.start));
+            let offsets = match nameless {
+                true => PageOffsets::ADDRESS,
+                false => (self.space.policy.rules).anon_offsets(&old.body, old.offsets),
+            };
+            if rules.resets_pgoff && offsets != old.offsets {
+                self.set_range(old.id, old.range, offsets);
             }
         }
     }

@@ -31,7 +31,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             if r.overlaps() {
                 return Err(Errno::EINVAL);
             }
-            self.check_map_count()?;
+            self.check_room(&r)?;
             self.unmap_destination(&r)?;
             self.drop_tail(&mut r)?;
         } else if r.resize() != Resize::Grow {

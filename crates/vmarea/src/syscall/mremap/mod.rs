@@ -41,7 +41,7 @@ mod resize;
 use super::mmap::Placement;
 use crate::Space;
 use crate::mm::{Growth, MmapGuard, MmapWriteGuard};
-use crate::policy::rules::MremapChecks;
+use crate::policy::rules::{MremapChecks, MremapRoom};
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
@@ -216,11 +216,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// This method checks as much as possible before it changes anything.
     #[doc(alias = "mremap_to", alias = "mremap_at")]
     fn mremap(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
-        if r.implies_new_addr() {
-            self.check_map_count()?;
-            if r.overlaps() {
-                return self.remap_overlapping(r);
-            }
+        self.check_room(&r)?;
+        if r.implies_new_addr() && r.overlaps() {
+            return self.remap_overlapping(r);
         }
         if r.move_only() && self.space.policy.rules.mremap_many {
             return self.remap_move(r).map(|addr| (addr, Populate::No));
@@ -236,26 +234,30 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         };
         Ok((addr, populate))
     }
-
-    /// Returns ENOMEM if a move could exceed the map count limit.
-    ///
-    /// A move may split VMAs at both ends of the source and at both ends of the destination.
-    fn check_map_count(&self) -> Result<(), Errno> {
-        let limit = self.space.system.max_map_count;
-        match self.state().map_count + 2 >= limit.saturating_sub(3) {
-            true => Err(Errno::ENOMEM),
-            false => Ok(()),
-        }
-    }
 }
 
 impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Resizes a mapping in place; `None` if it would have to move.
     fn resize(&mut self, mut r: Remap) -> Result<Option<(u64, Populate)>, Errno> {
+        self.check_room(&r)?;
         let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
         let populate = self.check_vma(&mut r, &vma)?;
         let resized = self.resize_at(&r)?;
         Ok(resized.is_ok().then_some((r.addr, populate)))
+    }
+
+    /// Returns ENOMEM if the call could exceed the map count limit, before it changes anything.
+    ///
+    /// A move may split VMAs at both ends of the source and at both ends of the destination.
+    #[doc(alias = "check_map_count_against_split_early")]
+    fn check_room(&self, r: &Remap) -> Result<(), Errno> {
+        let (count, limit) = (self.state().map_count, self.space.system.max_map_count);
+        let dontunmap = u32::from(r.flags.contains(MremapFlags::DONTUNMAP));
+        let exceeded = match self.space.policy.rules.mremap_room {
+            MremapRoom::Moves => r.implies_new_addr() && count + 2 >= limit.saturating_sub(3),
+            MremapRoom::Always => count + 4 + dontunmap > limit,
+        };
+        if exceeded { Err(Errno::ENOMEM) } else { Ok(()) }
     }
 
     /// Checks whether the request can resize or move this VMA.

@@ -24,19 +24,27 @@ use crate::mm::modify::Decided;
 use crate::page::Kept;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
+use crate::policy::rules::MremapRoom;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::syscall::mmap::Placement;
 use crate::syscall::munmap::Pages;
 use crate::syscall::userfaultfd::unwatched;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
-use crate::types::{Errno, PAGE_SHIFT, Pgoff, VmFlags, VmRange, VmaId};
+use crate::types::{Errno, PAGE_SHIFT, PageOffsets, VmFlags, VmRange, VmaId};
 use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn move_vma(&mut self, r: &Remap, vma: &VmaView) -> Result<u64, Errno> {
-        if self.state().map_count >= self.space.system.max_map_count.saturating_sub(3) {
+        let (count, limit) = (self.state().map_count, self.space.system.max_map_count);
+        let cuts =
+            r.flags.contains(MremapFlags::DONTUNMAP) && vma.body.flags.contains(VmFlags::LOCKED);
+        let exceeded = match self.space.policy.rules.mremap_room {
+            MremapRoom::Moves => count >= limit.saturating_sub(3),
+            MremapRoom::Always => count + 2 + u32::from(cuts) > limit,
+        };
+        if exceeded {
             return Err(Errno::ENOMEM);
         }
         let mut vma = match r.placement {
@@ -119,12 +127,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.start_write(vma.id);
         let mut source = VmaView {
             range: from,
-            pgoff: vma.pgoff_at(from.start),
             ..*vma
         };
         let proposal = Proposal {
             range: to,
-            pgoff: source.pgoff,
+            offsets: source.offsets.carried(from.start, to.start),
             body: self.copied_body(vma),
             anon_vma: vma.anon_vma,
             middle: None,
@@ -139,23 +146,25 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.unshare(&source)?;
         }
         let merged = self.carry_out(&proposal, &decided)?;
-        let (id, pgoff) = match merged {
+        let (id, offsets) = match merged {
             Some(id) => {
                 if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
                     // The source is also a neighbour, and the merge may have changed its page
                     // offset and anon_vma.
                     let now = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
-                    source.pgoff = now.pgoff_at(from.start);
+                    source.offsets = now.offsets;
                     source.anon_vma = now.anon_vma;
                 }
-                let target = self.space.vma(id);
-                (id, target.pgoff().plus_bytes(to.start - target.start()))
+                (id, self.space.vma(id).offsets())
             }
-            None => (self.copy_vma_new(vma, to, verdict.pgoff)?, verdict.pgoff),
+            None => {
+                let offsets = verdict.offsets;
+                (self.copy_vma_new(vma, to, offsets)?, offsets)
+            }
         };
-        let id = match self.move_pages(&source, to, (id, pgoff)) {
+        let id = match self.move_pages(&source, to, (id, offsets)) {
             Ok(()) => {
-                if pgoff != proposal.pgoff && vma.anon_vma.is_some() {
+                if offsets != proposal.offsets && vma.anon_vma.is_some() {
                     self.state_mut().stats.pgoff_updated(merged.is_some());
                 }
                 id
@@ -181,20 +190,22 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Moves the pages in `source` to the VMA `id`, which has page offset `pgoff` at `to.start`.
+    /// Moves the pages in `source` to the VMA `id`, which has the page offsets `offsets`.
     fn move_pages(
         &self,
         source: &VmaView,
         to: VmRange,
-        (id, pgoff): (VmaId, Pgoff),
+        (id, offsets): (VmaId, PageOffsets),
     ) -> Result<(), Kept> {
+        let is = source.offsets.anon_pgoff_at(source.range.start);
+        let becomes = offsets.anon_pgoff_at(to.start);
         let owner = match self.space.vma(id).anon_vma() {
-            Some(av) if pgoff != source.pgoff || Some(av) != source.anon_vma => {
-                PageOwner::Take(av, pgoff)
+            Some(av) if becomes != is || Some(av) != source.anon_vma => {
+                PageOwner::Take(av, becomes)
             }
             _ => PageOwner::Keep,
         };
-        let was = source.anon_vma.map(|anon_vma| (anon_vma, source.pgoff));
+        let was = source.anon_vma.map(|anon_vma| (anon_vma, is));
         let tables = self.page_tables();
         tables.move_to(source.range, to.start, (was, owner))
     }
@@ -225,13 +236,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(Errno::ENOMEM);
         }
         let vma = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
-        let source = VmaView {
-            range: from,
-            pgoff: vma.pgoff_at(from.start),
-            ..vma
-        };
-        let id = self.copy_vma_new(&source, to, source.pgoff)?;
-        match self.move_pages(&source, to, (id, source.pgoff)) {
+        let source = VmaView { range: from, ..vma };
+        let offsets = source.offsets.carried(from.start, to.start);
+        let id = self.copy_vma_new(&source, to, offsets)?;
+        match self.move_pages(&source, to, (id, offsets)) {
             Ok(()) => Ok(id),
             Err(_) => {
                 self.forget(id);
@@ -253,7 +261,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
     }
 
-    /// Decides whether the copy merges with its neighbours, and which page offset the copy gets.
+    /// Decides whether the copy merges with its neighbours, and which page offsets the copy gets.
     fn decide_copy(&self, r: &Remap, vma: &VmaView, proposal: &Proposal) -> Decided {
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
         let apart = keep && self.space.policy.rules.dontunmap.stays_apart;
@@ -263,7 +271,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.decide(proposal, MergeScope::Both)
         };
         if self.must_stay_apart(r, vma, decided.verdict.plan) {
-            (decided.verdict.plan, decided.verdict.pgoff) = (None, proposal.pgoff);
+            (decided.verdict.plan, decided.verdict.offsets) = (None, proposal.offsets);
         }
         decided
     }
@@ -271,9 +279,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// True if shared pages must be copied, because their anon_vma or page offset will change.
     fn needs_copies(&self, plan: &Plan, proposal: &Proposal) -> bool {
         let survivor = plan.anon_from.and_then(|id| self.view(id).anon_vma);
-        let lies = proposal.range.start - plan.range.start;
-        let changes =
-            survivor != proposal.anon_vma || plan.pgoff.plus_bytes(lies) != proposal.pgoff;
+        let changes = survivor != proposal.anon_vma || plan.offsets != proposal.offsets;
         plan.copies > 0 && changes
     }
 
@@ -289,9 +295,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             && plan.is_some_and(|plan| plan.takes(vma.id))
     }
 
-    fn copy_vma_new(&mut self, vma: &VmaView, to: VmRange, pgoff: Pgoff) -> Result<VmaId, Errno> {
+    fn copy_vma_new(
+        &mut self,
+        vma: &VmaView,
+        to: VmRange,
+        offsets: PageOffsets,
+    ) -> Result<VmaId, Errno> {
         self.reserve_in_index(1, to.start)?;
-        let id = self.new_vma(to, pgoff, vma.body)?;
+        let id = self.new_vma(to, offsets, vma.body)?;
         if let Some(anon_vma) = vma.anon_vma {
             let space = self.space;
             let mut root_locks = AnonVmaRootLocks::none();

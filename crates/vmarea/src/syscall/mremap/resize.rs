@@ -77,7 +77,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let pages = delta >> PAGE_SHIFT;
         let proposal = Proposal {
             range: VmRange::new(vma.range.end, vma.range.end + delta),
-            pgoff: vma.pgoff_end(),
+            offsets: vma.offsets,
             body: vma.body,
             anon_vma: vma.anon_vma,
             middle: None,

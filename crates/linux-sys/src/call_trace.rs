@@ -8,7 +8,7 @@
 //!
 //! # Picture
 //! ```text
-//!   entry record  | kind 8 | nr 8 | 6 arguments 8 each |
+//!   entry record  | kind 8 | nr 8 | 6 arguments 8 each | file 8 |
 //!   exit record   | kind 8 | nr 8 | result 8 |
 //! ```
 //!
@@ -21,7 +21,9 @@ use super::bpf::tracepoint::{event_map, found, run_at};
 use super::bpf::{Assembler, LoadError, MAP_TYPE_ARRAY, Map, Reg, Width};
 use super::btf::{Btf, Kind};
 use super::marked::MarkedProcesses;
+use super::open_file::OpenFiles;
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// Kind of a record of a call's entry.
@@ -34,8 +36,8 @@ pub const CALLS: u32 = 512;
 /// Members of `struct pt_regs` with the arguments of a call, in order.
 const ARGUMENTS: [&str; 6] = ["di", "si", "dx", "r10", "r8", "r9"];
 /// Offset of the record from the frame pointer; the key of a look-up is above it.
-const RECORD: i16 = -72;
-const ENTRY_BYTES: i32 = 64;
+const RECORD: i16 = -80;
+const ENTRY_BYTES: i32 = 72;
 const EXIT_BYTES: i32 = 24;
 
 /// Which occurrences of a call are written.
@@ -53,6 +55,9 @@ pub struct CallFilter {
     pub second: [u64; 2],
     /// As `second`, for the third argument.
     pub third: [u64; 2],
+    /// 1 if the call is `mmap`: the record of a mapping that is not anonymous contains the kernel's
+    /// address of the `struct file` behind the descriptor. In all other records it is 0.
+    pub file: u64,
 }
 
 /// Events of one CPU that receive the records.
@@ -94,7 +99,8 @@ impl CallTrace {
         let plain = event_map(outputs.iter().map(|output| (output.cpu, output.plain)))?;
         let with_stack = event_map(outputs.iter().map(|output| (output.cpu, output.with_stack)))?;
         let registers = Registers::find(btf)?;
-        let entry = registers.entry_program((&table, processes), &plain, &with_stack);
+        let files = OpenFiles::find(btf)?;
+        let entry = registers.entry_program((&table, processes), &files, &plain, &with_stack);
         let exit = registers.exit_program((&table, processes), &plain);
         // An exit without its entry is easier to interpret than an entry without its exit.
         let exit = run_at(btf, &exit, c"vmarea_exit", "sys_exit")?;
@@ -131,7 +137,13 @@ impl Registers {
     }
 
     /// Assembles the program for entries, whose context contains the registers and the number.
-    fn entry_program(&self, chosen: Chosen<'_>, plain: &Map, with_stack: &Map) -> Assembler {
+    fn entry_program(
+        &self,
+        chosen: Chosen<'_>,
+        files: &OpenFiles,
+        plain: &Map,
+        with_stack: &Map,
+    ) -> Assembler {
         let (table, processes) = chosen;
         let mut code = Assembler::default();
         // R6: the context. R7: the number. R8: the filter. R9: the registers.
@@ -162,6 +174,7 @@ impl Registers {
             code.and(Reg::R1, Reg::R2);
             differs.push(code.jump_unless_same(Reg::R1, Reg::R3));
         }
+        add_file(&mut code, files);
         code.load(Width::Double, Reg::R1, Reg::R8, 16);
         let without = code.jump_if_zero(Reg::R1);
         code.output(with_stack, RECORD, ENTRY_BYTES);
@@ -200,4 +213,26 @@ impl Registers {
         code.exit();
         code
     }
+}
+
+/// Adds the file that a call is about to map to the record of its entry; R8 is the filter.
+fn add_file(code: &mut Assembler, files: &OpenFiles) {
+    let argument = |n: i16| RECORD + 16 + 8 * n;
+    const FILE: i16 = RECORD + 64;
+    code.set(Reg::R1, 0);
+    code.store(Reg::Frame, FILE, Reg::R1);
+    code.load(
+        Width::Double,
+        Reg::R1,
+        Reg::R8,
+        offset_of!(CallFilter, file) as i16,
+    );
+    let unwanted = code.jump_if_zero(Reg::R1);
+    code.load(Width::Double, Reg::R1, Reg::Frame, argument(3));
+    code.set(Reg::R2, libc::MAP_ANONYMOUS);
+    code.and(Reg::R1, Reg::R2);
+    let anonymous = code.jump_unless_zero(Reg::R1);
+    files.address(code, argument(4), FILE);
+    code.land(unwanted);
+    code.land(anonymous);
 }

@@ -41,6 +41,8 @@ pub(crate) struct ObservedCalls {
     /// Time up to which everything has been handled.
     pub(crate) reached: Nanos,
     pub(crate) entered: HashMap<i32, Entered>,
+    /// Kernel's address of the file that each thread is about to map at a stop.
+    pub(crate) mapped: HashMap<i32, u64>,
     /// Threads whose next call is of another architecture.
     pub(crate) foreign: HashSet<i32>,
     /// Time of the last observed call in each address space that several tasks use.
@@ -78,7 +80,10 @@ impl ObservedCalls {
             stack: u64::from(stacks == Stacks::Copy),
             ..CallFilter::default()
         };
-        let filters = call_table::observable().map(|nr| (nr, filter));
+        let filters = call_table::observable().map(|nr| {
+            let file = u64::from(i64::from(nr) == libc::SYS_mmap);
+            (nr, CallFilter { file, ..filter })
+        });
         // The program will be a child of this process.
         let root = std::process::id();
         let rings = CallRings::open(root, contents, filters, ring_bytes)?;
@@ -92,6 +97,7 @@ impl ObservedCalls {
             overflowed_until: 0,
             reached: 0,
             entered: HashMap::default(),
+            mapped: HashMap::default(),
             foreign: HashSet::default(),
             changed: HashMap::default(),
             is_behind: false,

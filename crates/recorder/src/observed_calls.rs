@@ -20,7 +20,7 @@
 //! position of the stream takes effect at once. That is possible only for a thread that has been
 //! stopped since then.
 
-use super::actions::{Action, FinishedCall};
+use super::actions::Action;
 use super::call_queue::{Entered, Next, ObservedCalls};
 use super::call_range::CallRange;
 use super::call_rings::record::{Observed, Record, UserStack};
@@ -31,7 +31,7 @@ use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
 use super::{CallStack, Progress, Stacks};
 use crate::clock::clock;
-use vmarea_trace::event::{Call, Event, MmId, Nanos, Order, Tid};
+use vmarea_trace::event::{Call, Event, FileId, MmId, Nanos, Order, Tid};
 
 /// Time after which the handling of records is interrupted, to empty the rings again.
 const SLICE: Nanos = 5_000_000;
@@ -96,6 +96,7 @@ impl Tracer<'_> {
                 }
                 Next::Action(t, action) => {
                     if let Action::Gone { tid } = action {
+                        observed.mapped.remove(&tid);
                         observed.entered.remove(&tid);
                         observed.foreign.remove(&tid);
                     }
@@ -121,11 +122,27 @@ impl Tracer<'_> {
                 }
                 self.act(t, Action::LastList(snapshot));
             }
+            Action::CallEnds { tid, mut ended } => {
+                if let Some(pointer) = observed.mapped.remove(&tid) {
+                    self.identify(&mut ended, pointer);
+                }
+                self.act(t, Action::CallEnds { tid, ended });
+            }
             Action::MmEnded(mm) => {
                 observed.changed.remove(&mm);
                 self.act(t, action);
             }
             action => self.act(t, action),
+        }
+    }
+
+    /// Adds the kernel's address of the open file description that a call has mapped.
+    fn identify(&mut self, ended: &mut Ended, pointer: u64) {
+        if let Some(Event::Call(call)) = ended.events.first_mut()
+            && let Some(file) = &mut call.file
+            && file.file == FileId::UNKNOWN
+        {
+            file.file = self.snapshotter.file(pointer);
         }
     }
 
@@ -135,6 +152,7 @@ impl Tracer<'_> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
             } => {
                 let Some(Place::In(mm)) = self.timeline.residence.at(tid, t) else {
@@ -156,6 +174,8 @@ impl Tracer<'_> {
                         stack,
                     };
                     observed.entered.insert(tid, call);
+                } else if file != 0 {
+                    observed.mapped.insert(tid, file);
                 }
             }
             Observed::Returned { tid, nr, ret } => {
@@ -192,15 +212,6 @@ impl Tracer<'_> {
             true => self.concurrent.leaves(mm, tid),
             false => Alone::Yes,
         };
-        if self.files.mapped.has_ranges(mm) {
-            let finished = FinishedCall {
-                nr: rule.nr,
-                args,
-                ret,
-                alone,
-            };
-            self.follow_mappings(tid, mm, &finished);
-        }
         let event = Event::Call(Call {
             tid: Tid(tid),
             mm,
@@ -224,6 +235,7 @@ impl Tracer<'_> {
 
     fn lost_calls(&mut self, observed: &mut ObservedCalls, t: Nanos, count: u64) {
         observed.entered.clear();
+        observed.mapped.clear();
         // The kernel counts the lost records later, in the next one that fits.
         let until = match count {
             0 => observed.overflowed_until.max(t),

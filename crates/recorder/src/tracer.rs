@@ -226,7 +226,7 @@ impl<'a> Tracer<'a> {
     fn observe_calls(&mut self, observed: Option<ObservedCalls>) {
         if observed.is_some() {
             self.stopping = Stopping::Others;
-            self.files.change_later();
+            self.files.identify_by_record();
         }
         self.observed = observed;
     }

@@ -150,6 +150,16 @@ impl Assembler {
         self.push(0x07, dst, Reg::R0, 0, value);
     }
 
+    /// Adds a register: `dst += src`.
+    pub(super) fn add_register(&mut self, dst: Reg, src: Reg) {
+        self.push(0x0f, dst, src, 0, 0);
+    }
+
+    /// Shifts a register: `dst <<= bits`.
+    pub(super) fn shift_left(&mut self, dst: Reg, bits: i32) {
+        self.push(0x67, dst, Reg::R0, 0, bits);
+    }
+
     /// Jumps if `reg` is 0.
     pub fn jump_if_zero(&mut self, reg: Reg) -> Jump {
         self.push(0x15, reg, Reg::R0, 0, 0);

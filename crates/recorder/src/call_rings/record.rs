@@ -31,6 +31,8 @@ pub(crate) enum Observed {
         tid: i32,
         nr: u32,
         args: [u64; 6],
+        /// Kernel's address of the `struct file` that the call is about to map; 0 if there is none.
+        file: u64,
         stack: Option<Box<UserStack>>,
     },
     /// A thread returned from a call.
@@ -141,6 +143,7 @@ fn sample(body: &[u8]) -> Option<Record> {
             for (n, arg) in args.iter_mut().enumerate() {
                 *arg = u64_at(raw, 16 + 8 * n)?;
             }
+            let file = u64_at(raw, 64)?;
             let stack = body.get(20 + len..).filter(|rest| !rest.is_empty());
             let stack = match stack {
                 Some(rest) => Some(Box::new(user_stack(rest)?)),
@@ -150,6 +153,7 @@ fn sample(body: &[u8]) -> Option<Record> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
             }
         }

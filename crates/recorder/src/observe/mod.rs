@@ -345,8 +345,9 @@ impl<'a> Observer<'a> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
-            } => self.entered(t, tid, nr, args, stack),
+            } => self.entered((t, tid), nr, (args, file), stack),
             Observed::Returned { tid, nr, ret } => self.returned(t, tid, nr, ret),
             Observed::Mapped { tid, mapping } => {
                 if let Some(call) = self.tasks.get_mut(&tid).and_then(|task| task.call.as_mut()) {

@@ -7,9 +7,9 @@
 //! `task_struct.files`, `files_struct.fdt`, `fdtable.fd` (Linux 2.6.14). `bpf_probe_read_kernel`
 //! (5.5), which the lockdown mode `confidentiality` forbids.
 
-use super::bpf::tracepoint::found;
+use super::bpf::tracepoint::offset;
 use super::bpf::{Assembler, Reg, Width};
-use super::btf::{Btf, Kind};
+use super::btf::Btf;
 use std::io;
 
 /// `bpf_get_current_task()`.
@@ -29,9 +29,7 @@ impl OpenFiles {
         ];
         let mut offsets = [0; 3];
         for (to, (of, name)) in offsets.iter_mut().zip(path) {
-            let of = found(btf.find(Kind::Struct, of))?;
-            let member = btf.member(of, name).filter(|member| member.size == 8);
-            *to = found(member.and_then(|member| i32::try_from(member.offset).ok()))?;
+            *to = offset(btf, of, name, 8)?.into();
         }
         Ok(OpenFiles(offsets))
     }

@@ -23,6 +23,7 @@
 use super::actions::Action;
 use super::call_queue::{Entered, Next, ObservedCalls};
 use super::call_range::CallRange;
+use super::call_rings::loss::Loss;
 use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_table;
 use super::mapping_calls::is_restarted;
@@ -185,7 +186,7 @@ impl Tracer<'_> {
                     self.end_observed(t, tid, call, ret);
                 }
             }
-            Observed::Lost { count } => self.lost_calls(observed, t, count),
+            Observed::Lost(loss) => self.lost_calls(observed, &loss),
             _ => {}
         }
     }
@@ -233,17 +234,14 @@ impl Tracer<'_> {
         self.timeline.call_ends(tid, ended);
     }
 
-    fn lost_calls(&mut self, observed: &mut ObservedCalls, t: Nanos, count: u64) {
+    fn lost_calls(&mut self, observed: &mut ObservedCalls, loss: &Loss) {
+        let t = loss.from;
         observed.entered.clear();
         observed.mapped.clear();
-        // The kernel counts the lost records later, in the next one that fits.
-        let until = match count {
-            0 => observed.overflowed_until.max(t),
-            _ => t,
-        };
+        self.tasks.values().for_each(|task| observed.mark(task.pid));
         let (up_to, what) = match self.stacks {
             Stacks::Skip => (
-                self.record_anew(until),
+                self.record_anew(loss.until),
                 "the address spaces end there in the trace, and are recorded anew from a list of \
                  their mappings on",
             ),
@@ -253,12 +251,11 @@ impl Tracer<'_> {
                 "the trace ends there, and nothing after it is compared",
             ),
         };
+        let count = loss.count;
         self.timeline.push(t, vec![Event::Lost { count, t }]);
         if self.emitter.end_at_loss(t, up_to) {
-            let text = format!(
-                "memory calls were lost, because the program made them faster than they could be \
-                 read: {what} (tracing loses none)"
-            );
+            let why = loss.told(self.begun);
+            let text = format!("{why}; {what} (tracing loses none)");
             self.timeline.push(t, vec![Event::Note(text.clone())]);
             (self.progress)(Progress::Note(text.clone()));
             self.notes.push(text);

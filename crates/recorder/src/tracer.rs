@@ -89,6 +89,8 @@ pub(crate) struct Tracer<'a> {
     pub(super) signals: Signals,
     stops: Stops,
     pub(super) notes: Vec<String>,
+    /// Time at which the recording began.
+    pub(super) begun: Nanos,
     pumped: Nanos,
     reported: Nanos,
 }
@@ -208,6 +210,7 @@ impl<'a> Tracer<'a> {
             signals: setup.signals,
             stops: Stops::default(),
             notes: Vec::new(),
+            begun: clock(),
             pumped: 0,
             reported: clock(),
         }

@@ -27,10 +27,11 @@ const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
+const OVERLAYFS: u64 = 0x794c_7630;
 /// File systems whose `stat` returns a device other than the superblock's.
 ///
 /// The file systems are btrfs, overlayfs and bcachefs.
-const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
+const OTHER_DEVICE: [u64; 3] = [0x9123_683e, OVERLAYFS, 0xca45_1a4e];
 /// Flag `ST_VALID` of `statfs`: the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;
 
@@ -149,6 +150,13 @@ impl Files {
     /// Returns the data of an inode.
     pub(crate) fn inode(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(id.0 as usize - 1)
+    }
+
+    /// True if mappings of the file map a file below it, so that the kernel does not join a new
+    /// mapping with its neighbour.
+    pub(crate) fn is_stacked(&self, id: InodeId) -> bool {
+        self.inode(id)
+            .is_some_and(|inode| inode.fs_magic == OVERLAYFS)
     }
 
     /// Returns the inode that `/proc/PID/maps` shows with this key and path.

@@ -32,6 +32,7 @@ use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
 use super::{CallStack, Progress, Stacks};
 use crate::clock::clock;
+use rustix::fs::OFlags;
 use vmarea_trace::event::{Call, Event, FileId, MmId, Nanos, Order, Tid};
 
 /// Time after which the handling of records is interrupted, to empty the rings again.
@@ -138,10 +139,14 @@ impl Tracer<'_> {
     }
 
     /// Adds the kernel's address of the open file description that a call has mapped.
+    ///
+    /// The description of a stacked file says nothing about the one that is mapped in its place. If it
+    /// may be written, its mappings stay undecided; others rarely have equal neighbours.
     fn identify(&mut self, ended: &mut Ended, pointer: u64) {
         if let Some(Event::Call(call)) = ended.events.first_mut()
             && let Some(file) = &mut call.file
             && file.file == FileId::UNKNOWN
+            && (file.open_flags & OFlags::RWMODE.bits() == 0 || !self.files.is_stacked(file.inode))
         {
             file.file = self.snapshotter.file(pointer);
         }

@@ -267,7 +267,7 @@ impl Observer<'_> {
         let shared = call.args[3] & 3 != libc::MAP_PRIVATE as u64;
         (known.fs_magic != 0).then_some(FileRef {
             inode,
-            file: match maps_itself(Some(known.kind), shared) {
+            file: match maps_itself(Some(known.kind), shared) && !self.files.is_stacked(inode) {
                 true => self.snapshotter.file(call.file),
                 false => FileId::UNKNOWN,
             },

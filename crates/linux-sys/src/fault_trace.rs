@@ -11,15 +11,16 @@
 //!
 //! # Linux
 //! Tracepoints `exceptions:page_fault_user` and `page_fault_kernel` (x86-64 only), and
-//! `mmap_lock:mmap_lock_acquire_returned`, as `tp_btf` programs.
+//! `mmap_lock:mmap_lock_acquire_returned`, as `tp_btf` programs, before Linux 7.2: since then, a
+//! program can be skipped.
 
-use super::bpf::tracepoint::{event_map, run_at};
-use super::bpf::{Assembler, LoadError, Map, Reg, Width};
+use super::bpf::tracepoint::{Attached, Context, event_map};
+use super::bpf::{Assembler, Counter, LoadError, Map, Reg, Width};
 use super::btf::Btf;
 use super::marked::MarkedProcesses;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 /// Kind of a record of a fault in user mode.
 pub const USER_FAULT: u64 = 1;
@@ -36,8 +37,9 @@ const RECORD: i16 = -32;
 /// Attached programs; dropping the value detaches them.
 #[derive(Debug)]
 pub struct FaultTrace {
-    _links: [OwnedFd; 3],
+    programs: [Attached; 3],
     processes: MarkedProcesses,
+    unwritten: Counter,
     /// The kernel removes the events from a map when the map's descriptor is closed.
     _events: Map,
 }
@@ -47,26 +49,40 @@ impl FaultTrace {
     ///
     /// # Errors
     /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`; `NotFound` if the kernel does not describe the
-    /// tracepoints; the verifier's reason if it rejects a program.
+    /// tracepoints; the verifier's reason if it rejects a program; `Unsupported` if the kernel may
+    /// skip programs because threads lose their CPU inside of them.
     pub fn attach<'a>(
         btf: &Btf,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)> + Clone,
     ) -> Result<FaultTrace, LoadError> {
+        let context = Context::of(btf);
+        if context != Context::Arguments {
+            return Err(io::Error::from(io::ErrorKind::Unsupported).into());
+        }
         // A process that is created while the programs are attached is already followed.
         let processes = MarkedProcesses::attach(btf)?;
         let events = event_map(outputs)?;
-        let run = |code: &Assembler, name: &CStr, tracepoint| run_at(btf, code, name, tracepoint);
-        let user = fault_program(USER_FAULT, &processes, &events);
-        let kernel = fault_program(KERNEL_FAULT, &processes, &events);
-        let lock = lock_program(&processes, &events);
-        let links = [
-            run(&user, c"vmarea_user", "page_fault_user")?,
-            run(&kernel, c"vmarea_kernel", "page_fault_kernel")?,
-            run(&lock, c"vmarea_lock", "mmap_lock_acquire_returned")?,
+        let unwritten = Counter::new()?;
+        let to = (&events, &unwritten);
+        let user = fault_program(USER_FAULT, &processes, to);
+        let kernel = fault_program(KERNEL_FAULT, &processes, to);
+        let lock = lock_program(&processes, to);
+        let run = |code: &Assembler, name: &CStr, point: &str| {
+            Attached::run(btf, context, code, name, point)
+        };
+        let programs = [
+            run(&user, c"vmarea_user", "exceptions/page_fault_user")?,
+            run(&kernel, c"vmarea_kernel", "exceptions/page_fault_kernel")?,
+            run(
+                &lock,
+                c"vmarea_lock",
+                "mmap_lock/mmap_lock_acquire_returned",
+            )?,
         ];
         Ok(FaultTrace {
-            _links: links,
+            programs,
             processes,
+            unwritten,
             _events: events,
         })
     }
@@ -78,6 +94,22 @@ impl FaultTrace {
     pub fn mark(&self, tgid: u32) -> io::Result<()> {
         self.processes.mark(tgid)
     }
+
+    /// Detaches the programs, which may still be running on other CPUs.
+    pub fn detach(&mut self) {
+        self.programs.iter_mut().for_each(Attached::detach);
+    }
+
+    /// Returns how many records may be missing, apart from those that did not fit into a ring, as
+    /// [`CallTrace::lost`](super::call_trace::CallTrace::lost).
+    ///
+    /// # Errors
+    /// The call cannot fail.
+    pub fn lost(&self) -> io::Result<u64> {
+        let skipped = self.programs.iter().map(Attached::skipped);
+        let skipped = skipped.sum::<io::Result<u64>>()?;
+        Ok(skipped + self.processes.lost()? + self.unwritten.get())
+    }
 }
 
 /// Begins a program that ends here unless the current process is marked. Sets `R6` to the context.
@@ -87,34 +119,35 @@ fn of_marked(code: &mut Assembler, processes: &MarkedProcesses) {
 }
 
 /// Writes a record of two arguments of the tracepoint.
-fn write(code: &mut Assembler, kind: u64, arguments: [i16; 2], events: &Map) {
+fn write(code: &mut Assembler, kind: u64, arguments: [i16; 2], to: (&Map, &Counter)) {
     code.set(Reg::R1, kind as i32);
     code.store(Reg::Frame, RECORD, Reg::R1);
     for (at, argument) in [(8, arguments[0]), (16, arguments[1])] {
         code.load(Width::Double, Reg::R1, Reg::R6, 8 * argument);
         code.store(Reg::Frame, RECORD + at, Reg::R1);
     }
-    code.output(events, RECORD, RECORD_BYTES as i32);
+    let (events, unwritten) = to;
+    code.output(events, RECORD, RECORD_BYTES as i32, unwritten);
     code.exit();
 }
 
 /// Assembles a program for faults; the arguments are the address, the registers, the error code.
-fn fault_program(kind: u64, processes: &MarkedProcesses, events: &Map) -> Assembler {
+fn fault_program(kind: u64, processes: &MarkedProcesses, to: (&Map, &Counter)) -> Assembler {
     let mut code = Assembler::default();
     of_marked(&mut code, processes);
-    write(&mut code, kind, [0, 2], events);
+    write(&mut code, kind, [0, 2], to);
     code
 }
 
 /// Assembles the program for locks; the arguments are the `mm_struct`, whether it was for writing,
 /// and whether it succeeded.
-fn lock_program(processes: &MarkedProcesses, events: &Map) -> Assembler {
+fn lock_program(processes: &MarkedProcesses, to: (&Map, &Counter)) -> Assembler {
     let mut code = Assembler::default();
     of_marked(&mut code, processes);
     code.load(Width::Double, Reg::R1, Reg::R6, 16);
     let acquired = code.jump_unless_zero(Reg::R1);
     code.exit();
     code.land(acquired);
-    write(&mut code, LOCK, [0, 1], events);
+    write(&mut code, LOCK, [0, 1], to);
     code
 }

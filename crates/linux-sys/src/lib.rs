@@ -20,6 +20,7 @@ pub mod calls;
 pub mod fault_trace;
 pub mod inject;
 pub mod marked;
+mod open_file;
 pub mod own_process;
 pub mod own_session;
 pub mod perf;

@@ -3,14 +3,13 @@
 //! A process that a marked one creates is marked before it runs.
 //!
 //! # Linux
-//! Tracepoint `sched:sched_process_fork`, as a `tp_btf` program. The programs know processes by
-//! their thread group IDs in the initial PID namespace.
+//! Tracepoint `sched:sched_process_fork`. The programs know processes by their thread group IDs in
+//! the initial PID namespace.
 
-use super::bpf::tracepoint::{found, run_at};
+use super::bpf::tracepoint::{Attached, Context, offset};
 use super::bpf::{Assembler, LoadError, MAP_TYPE_ARRAY, Map, Reg, Width};
-use super::btf::{Btf, Kind};
+use super::btf::Btf;
 use std::io;
-use std::os::fd::OwnedFd;
 
 /// Number of entries of the table, a power of two. Processes whose IDs have the same remainder share
 /// an entry; the reader drops the records of the others.
@@ -24,7 +23,7 @@ const KEY: i16 = -8;
 #[derive(Debug)]
 pub struct MarkedProcesses {
     table: Map,
-    _follows: OwnedFd,
+    follows: Attached,
 }
 
 impl MarkedProcesses {
@@ -35,12 +34,15 @@ impl MarkedProcesses {
     /// tracepoint; the verifier's reason if it rejects the program.
     pub fn attach(btf: &Btf) -> Result<MarkedProcesses, LoadError> {
         let table = Map::new(MAP_TYPE_ARRAY, 8, PROCESSES)?;
-        let code = fork_program(thread_group(btf)?, &table);
-        let follows = run_at(btf, &code, c"vmarea_fork", "sched_process_fork")?;
-        Ok(MarkedProcesses {
-            table,
-            _follows: follows,
-        })
+        let context = Context::of(btf);
+        let child = match context {
+            Context::Arguments => offset(btf, "task_struct", "tgid", 4)?,
+            Context::Record => offset(btf, "trace_event_raw_sched_process_fork", "child_pid", 4)?,
+        };
+        let code = fork_program(context, child, &table);
+        let point = "sched/sched_process_fork";
+        let follows = Attached::run(btf, context, &code, c"vmarea_fork", point)?;
+        Ok(MarkedProcesses { table, follows })
     }
 
     /// Marks the process with a thread group ID of the initial PID namespace.
@@ -51,14 +53,19 @@ impl MarkedProcesses {
         self.table.set(tgid % PROCESSES, 1u64)
     }
 
+    /// Returns how many tasks may have been created without being marked.
+    ///
+    /// # Errors
+    /// The call cannot fail.
+    pub fn lost(&self) -> io::Result<u64> {
+        self.follows.skipped()
+    }
+
     /// Ends a program here unless the current process is marked.
     ///
     /// Overwrites R0 to R5 and the 8 bytes at the top of the stack.
     pub(super) fn only_marked(&self, code: &mut Assembler) {
-        code.call(HELPER_CURRENT_PID_TGID);
-        code.store(Reg::Frame, KEY, Reg::R0);
-        // The thread group is the high half.
-        code.load(Width::Word, Reg::R1, Reg::Frame, KEY + 4);
+        current_process(code);
         look_up(code, &self.table);
         let known = code.jump_unless_zero(Reg::R0);
         code.exit();
@@ -70,11 +77,12 @@ impl MarkedProcesses {
     }
 }
 
-/// Returns the offset of a task's thread group ID.
-fn thread_group(btf: &Btf) -> io::Result<i16> {
-    let task = found(btf.find(Kind::Struct, "task_struct"))?;
-    let member = btf.member(task, "tgid").filter(|member| member.size == 4);
-    found(member.and_then(|member| i16::try_from(member.offset).ok()))
+/// Sets R1 to the thread group ID of the current task. Overwrites R0 to R5.
+fn current_process(code: &mut Assembler) {
+    code.call(HELPER_CURRENT_PID_TGID);
+    code.store(Reg::Frame, KEY, Reg::R0);
+    // The thread group is the high half.
+    code.load(Width::Word, Reg::R1, Reg::Frame, KEY + 4);
 }
 
 /// Looks up the entry of the process whose ID `R1` holds: sets `R0` to its address or to null.
@@ -85,18 +93,21 @@ fn look_up(code: &mut Assembler, table: &Map) {
     code.look_up(table);
 }
 
-/// Assembles the program that marks the child of a marked process; the arguments are both tasks.
-fn fork_program(tgid: i16, table: &Map) -> Assembler {
+/// Assembles the program that marks the child of a marked process. The tracepoint's arguments are
+/// both tasks, and the parent is the current one; `child` is the offset of the child's ID in its task
+/// or in the record. The record has the ID of the task, which for a thread is not that of a process.
+fn fork_program(context: Context, child: i16, table: &Map) -> Assembler {
     let mut code = Assembler::default();
     code.copy(Reg::R6, Reg::R1);
-    code.load(Width::Double, Reg::R1, Reg::R6, 0);
-    code.load(Width::Word, Reg::R1, Reg::R1, tgid);
+    current_process(&mut code);
     look_up(&mut code, table);
     let unknown = code.jump_if_zero(Reg::R0);
     code.load(Width::Double, Reg::R1, Reg::R0, 0);
     let unmarked = code.jump_if_zero(Reg::R1);
-    code.load(Width::Double, Reg::R1, Reg::R6, 8);
-    code.load(Width::Word, Reg::R1, Reg::R1, tgid);
+    if context == Context::Arguments {
+        code.load(Width::Double, Reg::R6, Reg::R6, 8);
+    }
+    code.load(Width::Word, Reg::R1, Reg::R6, child);
     look_up(&mut code, table);
     let none = code.jump_if_zero(Reg::R0);
     code.set(Reg::R1, 1);

@@ -9,7 +9,7 @@
 //! later kernels accept.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `PERF_SAMPLE_TID`.
 pub const SAMPLE_TID: u64 = 1 << 1;
@@ -77,6 +77,8 @@ const OPEN_CLOEXEC: libc::c_ulong = 1 << 3;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+// `_IOW('$', 8, u32)`.
+const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// Instead of a thread id: every task, as far as the caller is permitted to see it.
 pub const EVERY_TASK: i32 = -1;
@@ -255,6 +257,17 @@ impl Event {
         Ok(())
     }
 
+    /// Runs a BPF program whenever the event's tracepoint is passed, until the event is closed.
+    pub(crate) fn run(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open; the request takes the second one as a number.
+        let done =
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), IOC_SET_BPF as _, program.as_raw_fd()) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
     /// Enables the event.
     pub fn enable(&self) -> io::Result<()> {
         self.control(IOC_ENABLE)
@@ -299,7 +312,7 @@ impl Event {
 }
 
 impl AsFd for Event {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }

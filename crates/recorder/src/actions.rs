@@ -3,7 +3,6 @@
 //! This file describes the actions only. [`super::deferral`] decides when each takes effect.
 
 use super::CallStack;
-use super::mapped_files::RangeChange;
 use super::timeline::{Alone, Ended, Flight};
 use foldhash::HashMap;
 use vmarea_trace::event::{Event, MmId, Snapshot};
@@ -37,14 +36,6 @@ pub(crate) enum Action {
     MmEnded(MmId),
     /// The list of mappings that was read while the threads of a process were being killed.
     LastList(Box<Snapshot>),
-    /// A change of mapped ranges that is known from a stop.
-    Ranges(MmId, RangeChange),
-    /// A finished call, which may have changed mapped ranges.
-    Mappings {
-        tid: i32,
-        mm: MmId,
-        call: FinishedCall,
-    },
     /// The stack of a call.
     Stack(CallStack),
     /// A thread makes a call of another architecture, whose number would be misunderstood.

@@ -2,10 +2,10 @@
 
 use super::Stacks;
 use super::actions::Action;
+use super::call_rings::loss::Loss;
 use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use super::call_table::{self, CallRule};
-use crate::clock::clock;
 use crate::samples::{SamplesError, default_ring_bytes};
 use foldhash::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,11 +36,11 @@ pub(crate) struct ObservedCalls {
     sequence: u64,
     /// Time before which all calls are known.
     watermark: Nanos,
-    /// Time until which a ring that overflowed may have lost calls.
-    pub(crate) overflowed_until: Nanos,
     /// Time up to which everything has been handled.
     pub(crate) reached: Nanos,
     pub(crate) entered: HashMap<i32, Entered>,
+    /// Kernel's address of the file that each thread is about to map at a stop.
+    pub(crate) mapped: HashMap<i32, u64>,
     /// Threads whose next call is of another architecture.
     pub(crate) foreign: HashSet<i32>,
     /// Time of the last observed call in each address space that several tasks use.
@@ -78,7 +78,10 @@ impl ObservedCalls {
             stack: u64::from(stacks == Stacks::Copy),
             ..CallFilter::default()
         };
-        let filters = call_table::observable().map(|nr| (nr, filter));
+        let filters = call_table::observable().map(|nr| {
+            let file = u64::from(i64::from(nr) == libc::SYS_mmap);
+            (nr, CallFilter { file, ..filter })
+        });
         // The program will be a child of this process.
         let root = std::process::id();
         let rings = CallRings::open(root, contents, filters, ring_bytes)?;
@@ -89,9 +92,9 @@ impl ObservedCalls {
             actions: BTreeMap::new(),
             sequence: 0,
             watermark: 0,
-            overflowed_until: 0,
             reached: 0,
             entered: HashMap::default(),
+            mapped: HashMap::default(),
             foreign: HashSet::default(),
             changed: HashMap::default(),
             is_behind: false,
@@ -118,9 +121,7 @@ impl ObservedCalls {
         if self.rings.overflowed() {
             // A full ring reports a loss late. It began after the rings were emptied the last time.
             let at = self.records.partition_point(|record| record.t < before);
-            self.overflowed_until = clock();
-            let what = Observed::Lost { count: 0 };
-            self.records.insert(at, Record { t: before, what });
+            self.records.insert(at, Loss::of_overflow(before).into());
         }
         self.watermark
     }
@@ -164,6 +165,12 @@ impl ObservedCalls {
         let action = action.map_or(Nanos::MAX, |((t, _), _)| *t);
         let record = self.records.front().map_or(Nanos::MAX, |record| record.t);
         action.min(record)
+    }
+
+    /// Marks a process as one whose calls are written.
+    pub(crate) fn mark(&self, pid: i32) {
+        // The call cannot fail.
+        let _ = self.rings.mark(pid);
     }
 
     /// Removes and returns the next thing in the stream if it is older than `until`.

@@ -291,21 +291,15 @@ impl Tracer<'_> {
             (None, libc::SYS_shmat) => self.segment_of(tid, ret),
             _ => None,
         };
-        for (mm, change) in self.files.take_changes() {
-            self.at(t, Action::Ranges(mm, change));
+        if self.files.mapped.has_ranges(mm) {
+            let finished = FinishedCall {
+                nr: call.nr,
+                args: call.args,
+                ret,
+                alone: call.alone,
+            };
+            self.follow_mappings(tid, mm, &finished);
         }
-        let finished = FinishedCall {
-            nr: call.nr,
-            args: call.args,
-            ret,
-            alone: call.alone,
-        };
-        let action = Action::Mappings {
-            tid,
-            mm,
-            call: finished,
-        };
-        self.at(t, action);
         let mm = match i64::from(call.rule.nr) {
             libc::SYS_process_madvise => self.advised(tid, mm, &call.args),
             _ => mm,

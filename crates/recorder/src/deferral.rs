@@ -45,8 +45,6 @@ impl Tracer<'_> {
             Action::Events(events) => self.timeline.push(t, events),
             Action::MmEnded(mm) => self.timeline.mm_ended(mm, t),
             Action::LastList(list) => self.timeline.push(list.t, vec![Event::Snapshot(*list)]),
-            Action::Ranges(mm, change) => self.files.mapped.change(mm, change),
-            Action::Mappings { tid, mm, call } => self.follow_mappings(tid, mm, &call),
             Action::Stack(stack) => self.emitter.stack(&stack),
             Action::ForeignCall { .. } => {}
             Action::Gone { tid } => self.concurrent.forget(tid),

@@ -12,7 +12,7 @@
 //! the segment from other files.
 
 use super::creation::{BirthTime, KnownInode, Mapped, birth_time, may_be_same};
-use super::mapped_files::{MappedFiles, Range, RangeChange};
+use super::mapped_files::{MappedFiles, Range};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
@@ -27,10 +27,11 @@ const SPARE: u64 = 64;
 
 const TMPFS: u64 = 0x0102_1994;
 const HUGETLBFS: u64 = 0x9584_58f6;
+const OVERLAYFS: u64 = 0x794c_7630;
 /// File systems whose `stat` returns a device other than the superblock's.
 ///
 /// The file systems are btrfs, overlayfs and bcachefs.
-const OTHER_DEVICE: [u64; 3] = [0x9123_683e, 0x794c_7630, 0xca45_1a4e];
+const OTHER_DEVICE: [u64; 3] = [0x9123_683e, OVERLAYFS, 0xca45_1a4e];
 /// Flag `ST_VALID` of `statfs`: the kernel filled in the flags.
 const ST_VALID: u64 = 0x20;
 
@@ -91,6 +92,15 @@ pub(crate) struct MappedAt {
     pub shared: bool,
 }
 
+/// How open file descriptions are identified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Identified {
+    /// By a duplicate of the descriptor, which [`MappedFiles`] keeps.
+    ByDuplicate,
+    /// By the kernel's address of the description, in the record of the call.
+    ByRecord,
+}
+
 /// All inodes, and the open file descriptions that are mapped.
 #[derive(Debug)]
 pub(crate) struct Files {
@@ -104,9 +114,8 @@ pub(crate) struct Files {
     next_file: u32,
     /// Maximum number of duplicates to keep open.
     most: usize,
-    /// Changes of the mapped ranges that the stream has not reached; `None` if they are made at
-    /// once.
-    later: Option<Vec<(MmId, RangeChange)>>,
+    /// Whether a record of the call identifies the description, instead of a duplicate.
+    identified: Identified,
 }
 
 impl Files {
@@ -128,24 +137,26 @@ impl Files {
             mapped: MappedFiles::default(),
             descriptions: HashMap::new(),
             next_file: 0,
-            later: None,
+            identified: Identified::ByDuplicate,
             most: usize::try_from(most).unwrap_or(usize::MAX),
         }
     }
 
-    /// From now on, keeps the changes of mapped ranges for [`Files::take_changes`].
-    pub(crate) fn change_later(&mut self) {
-        self.later = Some(Vec::new());
-    }
-
-    /// Returns the changes of mapped ranges that the caller must make when the stream reaches them.
-    pub(crate) fn take_changes(&mut self) -> Vec<(MmId, RangeChange)> {
-        self.later.as_mut().map(std::mem::take).unwrap_or_default()
+    /// From now on, leaves it to the caller to identify descriptions.
+    pub(crate) fn identify_by_record(&mut self) {
+        self.identified = Identified::ByRecord;
     }
 
     /// Returns the data of an inode.
     pub(crate) fn inode(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(id.0 as usize - 1)
+    }
+
+    /// True if mappings of the file map a file below it, so that the kernel does not join a new
+    /// mapping with its neighbour.
+    pub(crate) fn is_stacked(&self, id: InodeId) -> bool {
+        self.inode(id)
+            .is_some_and(|inode| inode.fs_magic == OVERLAYFS)
     }
 
     /// Returns the inode that `/proc/PID/maps` shows with this key and path.
@@ -254,8 +265,17 @@ impl Files {
     /// Returns the id of a description. The duplicate stays open if the call has mapped the
     /// description.
     ///
-    /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early.
+    /// Returns [`FileId::UNKNOWN`] if the description may be one whose duplicate was closed early, or
+    /// if a record of the call identifies it.
     fn description_of(&mut self, opened: Opened, inode: InodeId, at: Option<MappedAt>) -> FileId {
+        let kind = self.inode(inode).map(|i| i.kind);
+        let itself = at.as_ref().is_none_or(|at| maps_itself(kind, at.shared));
+        if self.identified == Identified::ByRecord {
+            return match itself {
+                true => FileId::UNKNOWN,
+                false => self.new_file(),
+            };
+        }
         let key = opened.stat_key();
         let born = birth_time(&opened.fd);
         let mapped = &self.mapped;
@@ -276,19 +296,9 @@ impl Files {
         let lost =
             |known: &Mapped| may_be_same(known.born, born) && mapped.is_lost_in(at.mm, known.file);
         let unknown = known.is_none() && of_key.iter().chain(&adopted).any(lost);
-        let kind = self.inode(inode).map(|i| i.kind);
         let range = mapped_range(&at, kind, &opened.stat);
-        // A driver may map a different file from the one passed to the call.
-        let itself = match kind {
-            Some(InodeKind::Device | InodeKind::Other) => false,
-            Some(InodeKind::DevZero) => !at.shared,
-            _ => true,
-        };
         if unknown || !itself {
-            match &mut self.later {
-                Some(later) => later.push((at.mm, RangeChange::Unmap(range))),
-                None => self.mapped.unmap(at.mm, &range),
-            }
+            self.mapped.unmap(at.mm, &range);
             return if unknown {
                 FileId::UNKNOWN
             } else {
@@ -303,15 +313,7 @@ impl Files {
             file
         });
         let ino = opened.stat.st_ino;
-        let Some(later) = &mut self.later else {
-            self.mapped.map(at.mm, range, file, || (opened.fd, ino));
-            return file;
-        };
-        // The recorder may let go of the description only after the program has done so.
-        let harmless = opened.flags & OFlags::RWMODE == OFlags::RDONLY;
-        let duplicate = || (harmless.then_some(opened.fd), ino);
-        self.mapped.will_map(at.mm, file, duplicate);
-        later.push((at.mm, RangeChange::Map(range, file)));
+        self.mapped.map(at.mm, range, file, || (opened.fd, ino));
         file
     }
 
@@ -363,6 +365,15 @@ impl Files {
             path: d.path,
         });
         id
+    }
+}
+
+/// False if a driver may map a different file from the one passed to the call.
+pub(crate) fn maps_itself(kind: Option<InodeKind>, shared: bool) -> bool {
+    match kind {
+        Some(InodeKind::Device | InodeKind::Other) => false,
+        Some(InodeKind::DevZero | InodeKind::SharedAnon) => !shared,
+        _ => true,
     }
 }
 

@@ -18,7 +18,6 @@ use super::call_table::Role;
 use super::clock::clock;
 use super::command::is_setuid;
 use super::filter::OUR_ARCH;
-use super::mapped_files::RangeChange;
 use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
@@ -62,8 +61,7 @@ impl Tracer<'_> {
             _ => self.new_mm(),
         };
         if child_mm != mm {
-            self.files.mapped.will_fork();
-            self.at(now, Action::Ranges(mm, RangeChange::Fork(child_mm)));
+            self.files.mapped.fork(mm, child_mm);
         }
         let since = call.as_ref().map_or(0, |call| call.entry);
         let mut task = Task::new(child_pid, child_mm, mode);
@@ -370,8 +368,7 @@ impl Tracer<'_> {
             .spaces
             .remove(&mm)
             .and_then(|space| space.fallback_snapshot);
-        self.files.mapped.will_end(mm);
-        self.at(now, Action::Ranges(mm, RangeChange::End));
+        self.files.mapped.ended(mm);
         match (snapshot, spare) {
             (Some(last), _) => self.push(last.t, vec![Event::Snapshot(last)]),
             // Only the calls that follow tell whether this list is exact.

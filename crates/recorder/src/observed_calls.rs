@@ -20,9 +20,10 @@
 //! position of the stream takes effect at once. That is possible only for a thread that has been
 //! stopped since then.
 
-use super::actions::{Action, FinishedCall};
+use super::actions::Action;
 use super::call_queue::{Entered, Next, ObservedCalls};
 use super::call_range::CallRange;
+use super::call_rings::loss::Loss;
 use super::call_rings::record::{Observed, Record, UserStack};
 use super::call_table;
 use super::mapping_calls::is_restarted;
@@ -31,7 +32,8 @@ use super::timeline::{Alone, Ended, Flight};
 use super::tracer::Tracer;
 use super::{CallStack, Progress, Stacks};
 use crate::clock::clock;
-use vmarea_trace::event::{Call, Event, MmId, Nanos, Order, Tid};
+use rustix::fs::OFlags;
+use vmarea_trace::event::{Call, Event, FileId, MmId, Nanos, Order, Tid};
 
 /// Time after which the handling of records is interrupted, to empty the rings again.
 const SLICE: Nanos = 5_000_000;
@@ -96,6 +98,7 @@ impl Tracer<'_> {
                 }
                 Next::Action(t, action) => {
                     if let Action::Gone { tid } = action {
+                        observed.mapped.remove(&tid);
                         observed.entered.remove(&tid);
                         observed.foreign.remove(&tid);
                     }
@@ -121,11 +124,31 @@ impl Tracer<'_> {
                 }
                 self.act(t, Action::LastList(snapshot));
             }
+            Action::CallEnds { tid, mut ended } => {
+                if let Some(pointer) = observed.mapped.remove(&tid) {
+                    self.identify(&mut ended, pointer);
+                }
+                self.act(t, Action::CallEnds { tid, ended });
+            }
             Action::MmEnded(mm) => {
                 observed.changed.remove(&mm);
                 self.act(t, action);
             }
             action => self.act(t, action),
+        }
+    }
+
+    /// Adds the kernel's address of the open file description that a call has mapped.
+    ///
+    /// The description of a stacked file says nothing about the one that is mapped in its place. If it
+    /// may be written, its mappings stay undecided; others rarely have equal neighbours.
+    fn identify(&mut self, ended: &mut Ended, pointer: u64) {
+        if let Some(Event::Call(call)) = ended.events.first_mut()
+            && let Some(file) = &mut call.file
+            && file.file == FileId::UNKNOWN
+            && (file.open_flags & OFlags::RWMODE.bits() == 0 || !self.files.is_stacked(file.inode))
+        {
+            file.file = self.snapshotter.file(pointer);
         }
     }
 
@@ -135,6 +158,7 @@ impl Tracer<'_> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
             } => {
                 let Some(Place::In(mm)) = self.timeline.residence.at(tid, t) else {
@@ -156,6 +180,8 @@ impl Tracer<'_> {
                         stack,
                     };
                     observed.entered.insert(tid, call);
+                } else if file != 0 {
+                    observed.mapped.insert(tid, file);
                 }
             }
             Observed::Returned { tid, nr, ret } => {
@@ -165,7 +191,7 @@ impl Tracer<'_> {
                     self.end_observed(t, tid, call, ret);
                 }
             }
-            Observed::Lost { count } => self.lost_calls(observed, t, count),
+            Observed::Lost(loss) => self.lost_calls(observed, &loss),
             _ => {}
         }
     }
@@ -192,15 +218,6 @@ impl Tracer<'_> {
             true => self.concurrent.leaves(mm, tid),
             false => Alone::Yes,
         };
-        if self.files.mapped.has_ranges(mm) {
-            let finished = FinishedCall {
-                nr: rule.nr,
-                args,
-                ret,
-                alone,
-            };
-            self.follow_mappings(tid, mm, &finished);
-        }
         let event = Event::Call(Call {
             tid: Tid(tid),
             mm,
@@ -222,16 +239,14 @@ impl Tracer<'_> {
         self.timeline.call_ends(tid, ended);
     }
 
-    fn lost_calls(&mut self, observed: &mut ObservedCalls, t: Nanos, count: u64) {
+    fn lost_calls(&mut self, observed: &mut ObservedCalls, loss: &Loss) {
+        let t = loss.from;
         observed.entered.clear();
-        // The kernel counts the lost records later, in the next one that fits.
-        let until = match count {
-            0 => observed.overflowed_until.max(t),
-            _ => t,
-        };
+        observed.mapped.clear();
+        self.tasks.values().for_each(|task| observed.mark(task.pid));
         let (up_to, what) = match self.stacks {
             Stacks::Skip => (
-                self.record_anew(until),
+                self.record_anew(loss.until),
                 "the address spaces end there in the trace, and are recorded anew from a list of \
                  their mappings on",
             ),
@@ -241,12 +256,11 @@ impl Tracer<'_> {
                 "the trace ends there, and nothing after it is compared",
             ),
         };
+        let count = loss.count;
         self.timeline.push(t, vec![Event::Lost { count, t }]);
         if self.emitter.end_at_loss(t, up_to) {
-            let text = format!(
-                "memory calls were lost, because the program made them faster than they could be \
-                 read: {what} (tracing loses none)"
-            );
+            let why = loss.told(self.begun);
+            let text = format!("{why}; {what} (tracing loses none)");
             self.timeline.push(t, vec![Event::Note(text.clone())]);
             (self.progress)(Progress::Note(text.clone()));
             self.notes.push(text);

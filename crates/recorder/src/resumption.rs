@@ -18,7 +18,6 @@ use super::call_table::{self, Role};
 use super::calls::is_running;
 use super::clock::clock;
 use super::lifecycle::task_start;
-use super::mapped_files::RangeChange;
 use super::residence::Place;
 use super::tasks::{Space, UNRECORDED};
 use super::tracer::Tracer;
@@ -81,7 +80,6 @@ impl Tracer<'_> {
         let new = self.new_mm();
         (list.mm, list.exact) = (new, true);
         self.replace_space(mm, new, &tids, t);
-        self.files.adopt(new, &list.vmas);
         let origin = Origin::Attach;
         let mut events = vec![Event::MmStart(MmStart { mm: new, origin, t })];
         for tid in tids {
@@ -143,8 +141,6 @@ impl Tracer<'_> {
         if tids.len() > 1 {
             self.timeline.share(new);
         }
-        self.files.mapped.will_end(old);
-        self.at(t, Action::Ranges(old, RangeChange::End));
         self.at(t, Action::MmEnded(old));
         for &tid in tids {
             if let Some(task) = self.tasks.get_mut(&tid) {

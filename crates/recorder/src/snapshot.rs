@@ -13,7 +13,7 @@ use vmarea_process::maps::{self, MapsEntry};
 use vmarea_process::system;
 use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_trace::event::{
-    InodeId, KernelVma, MmId, MmInfo, Nanos, SnapKind, SnapReason, SnapVma, Snapshot,
+    FileId, InodeId, KernelVma, MmId, MmInfo, Nanos, SnapKind, SnapReason, SnapVma, Snapshot,
 };
 
 /// Takes snapshots, replacing the kernel pointers in them with small numbers.
@@ -81,6 +81,14 @@ impl Snapshotter {
     /// Returns the times before and after the reading of the mappings for the last snapshot.
     pub(crate) fn read_between(&self) -> (Nanos, Nanos) {
         self.read_between
+    }
+
+    /// Returns the id of the open file description at a kernel's address, as snapshots show it.
+    pub(crate) fn file(&mut self, pointer: u64) -> FileId {
+        match self.files.of(pointer) {
+            0 => FileId::UNKNOWN,
+            number => FileId::of_view(number),
+        }
     }
 
     /// Takes a snapshot at time `t`.

@@ -89,6 +89,8 @@ pub(crate) struct Tracer<'a> {
     pub(super) signals: Signals,
     stops: Stops,
     pub(super) notes: Vec<String>,
+    /// Time at which the recording began.
+    pub(super) begun: Nanos,
     pumped: Nanos,
     reported: Nanos,
 }
@@ -208,6 +210,7 @@ impl<'a> Tracer<'a> {
             signals: setup.signals,
             stops: Stops::default(),
             notes: Vec::new(),
+            begun: clock(),
             pumped: 0,
             reported: clock(),
         }
@@ -226,7 +229,7 @@ impl<'a> Tracer<'a> {
     fn observe_calls(&mut self, observed: Option<ObservedCalls>) {
         if observed.is_some() {
             self.stopping = Stopping::Others;
-            self.files.change_later();
+            self.files.identify_by_record();
         }
         self.observed = observed;
     }

@@ -28,6 +28,8 @@ pub struct Files {
     tasks: HashMap<Tid, MmId>,
 }
 
+/// First file id for files that the kernel's view identifies.
+pub(super) const BY_VIEW: u64 = 1 << 40;
 /// First file number for nameless files, above all file numbers in a trace.
 const NAMELESS: u64 = 1 << 48;
 
@@ -144,9 +146,10 @@ impl Files {
         let noexec = self
             .get(r.inode)
             .is_some_and(|i| i.mount_flags & ST_NOEXEC != 0);
-        let id = match r.file {
-            TraceFile::UNKNOWN => self.next_nameless(),
-            file => FileId(u64::from(file.0)),
+        let id = match (r.file, r.file.in_view()) {
+            (TraceFile::UNKNOWN, _) => self.next_nameless(),
+            (_, Some(number)) => FileId(BY_VIEW + number),
+            (file, None) => FileId(u64::from(file.0)),
         };
         File {
             id,

@@ -4,7 +4,7 @@
 //! are derived from the permissions, and only the stack is known to have an anon_vma; results that
 //! depend on other attributes are undecided.
 
-use super::action::Files;
+use super::files::{BY_VIEW, Files};
 use super::world::World;
 use std::collections::HashMap;
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
@@ -13,9 +13,7 @@ use vmarea::types::{FileId, FileKind, Pgoff, VmFlags, VmRange, VmaId};
 use vmarea::vma::{MappedFile, VmaBody};
 use vmarea_trace::event::{InodeId, InodeKind, KernelVma, MmInfo, SnapKind, SnapVma, Snapshot};
 
-/// First file id for files that the kernel's view identifies. For all other files, ids begin at
-/// `BY_INODE`.
-const BY_VIEW: u64 = 1 << 40;
+/// First file id for files that neither a call nor the kernel's view identifies.
 const BY_INODE: u64 = 1 << 41;
 /// File number for the kernel's own (special) mappings, which have no file.
 const SPECIAL: FileId = FileId(1 << 42);

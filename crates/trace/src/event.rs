@@ -31,6 +31,9 @@ pub struct InodeId(pub u32);
 
 /// Id of an open file description (`struct file`), assigned by the recorder from 1.
 ///
+/// An id from 2^31 on is the number of the description in the kernel's view. Such an id may come to
+/// stand for another description once no mapping refers to the first.
+///
 /// If a path is opened and mapped twice, the two mappings have different descriptions and never
 /// merge.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -40,6 +43,20 @@ pub struct FileId(pub u32);
 impl FileId {
     /// Id that stands for an unknown open file description.
     pub const UNKNOWN: FileId = FileId(0);
+    /// First of the ids that are numbers of the kernel's view.
+    const OF_VIEW: u32 = 1 << 31;
+
+    /// Returns the id of the description with a number of the kernel's view ([`KernelVma::file`]);
+    /// [`UNKNOWN`](Self::UNKNOWN) if there are too many.
+    pub fn of_view(number: u64) -> FileId {
+        let number = u32::try_from(number).ok().filter(|n| *n < Self::OF_VIEW);
+        number.map_or(FileId::UNKNOWN, |number| FileId(Self::OF_VIEW + number))
+    }
+
+    /// Returns the number in the kernel's view; `None` for an id that the recorder assigned itself.
+    pub fn in_view(self) -> Option<u64> {
+        self.0.checked_sub(Self::OF_VIEW).map(u64::from)
+    }
 }
 
 /// Thread id in the recorder's pid namespace; it may be reused after [`Event::TaskEnd`].

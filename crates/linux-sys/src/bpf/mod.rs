@@ -19,11 +19,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::btf::TypeId;
 use super::own_process::NoSignals;
 pub use map::Number;
-pub(super) use map::{MAP_TYPE_ARRAY, Map};
+pub(super) use map::{Counter, MAP_TYPE_ARRAY, Map};
 
 const CMD_PROG_LOAD: libc::c_int = 5;
+const CMD_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const CMD_LINK_CREATE: libc::c_int = 28;
 const CMD_ITER_CREATE: libc::c_int = 33;
+const PROG_TYPE_TRACEPOINT: u32 = 5;
 const PROG_TYPE_TRACING: u32 = 26;
 /// Attach type of a program that runs at a tracepoint.
 pub(super) const TRACE_RAW_TP: u32 = 23;
@@ -150,10 +152,31 @@ impl Assembler {
         self.push(0x07, dst, Reg::R0, 0, value);
     }
 
+    /// Adds a register: `dst += src`.
+    pub(super) fn add_register(&mut self, dst: Reg, src: Reg) {
+        self.push(0x0f, dst, src, 0, 0);
+    }
+
+    /// Shifts a register: `dst <<= bits`.
+    pub(super) fn shift_left(&mut self, dst: Reg, bits: i32) {
+        self.push(0x67, dst, Reg::R0, 0, bits);
+    }
+
     /// Jumps if `reg` is 0.
     pub fn jump_if_zero(&mut self, reg: Reg) -> Jump {
         self.push(0x15, reg, Reg::R0, 0, 0);
         Jump(self.insns.len() - 1)
+    }
+
+    /// Jumps if `reg` is a constant.
+    pub(super) fn jump_if(&mut self, reg: Reg, value: i32) -> Jump {
+        self.push(0x15, reg, Reg::R0, 0, value);
+        Jump(self.insns.len() - 1)
+    }
+
+    /// Adds a register to a word in memory, atomically: `*(u64 *)dst += src`.
+    pub(super) fn add_atomically(&mut self, dst: Reg, src: Reg) {
+        self.push(0xdb, dst, src, 0, 0);
     }
 
     /// Jumps if `reg` is not 0.
@@ -245,6 +268,15 @@ pub struct LoadError {
     pub verdict: String,
 }
 
+/// What a program is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// Attaches to the object with this type, as this attach type.
+    Traces(u32, TypeId),
+    /// Reads the records of a tracepoint of perf.
+    ReadsRecords,
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub struct Program {
@@ -276,6 +308,14 @@ struct LoadAttr {
     line_info: u64,
     line_info_cnt: u32,
     attach_btf_id: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct InfoAttr {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
 }
 
 #[repr(C)]
@@ -329,25 +369,29 @@ impl Program {
         license: &CStr,
         target: TypeId,
     ) -> Result<Program, LoadError> {
-        Program::load_for(TRACE_ITER, code, (name, license), target)
+        Program::load_for(Purpose::Traces(TRACE_ITER, target), code, name, license)
     }
 
-    /// Loads a program with the given attach type.
+    /// Loads a program for a purpose.
     pub(super) fn load_for(
-        attach_type: u32,
+        purpose: Purpose,
         code: &Assembler,
-        (name, license): (&CStr, &CStr),
-        target: TypeId,
+        name: &CStr,
+        license: &CStr,
     ) -> Result<Program, LoadError> {
+        let (prog_type, attach_type, target) = match purpose {
+            Purpose::Traces(attach_type, target) => (PROG_TYPE_TRACING, attach_type, target.0),
+            Purpose::ReadsRecords => (PROG_TYPE_TRACEPOINT, 0, 0),
+        };
         // The verifier fails with EAGAIN if a signal arrives.
         let _quiet = NoSignals::begin();
         let mut attr = LoadAttr {
-            prog_type: PROG_TYPE_TRACING,
+            prog_type,
             insn_cnt: code.insns.len() as u32,
             insns: code.insns.as_ptr() as u64,
             license: license.as_ptr() as u64,
             expected_attach_type: attach_type,
-            attach_btf_id: target.0,
+            attach_btf_id: target,
             ..LoadAttr::default()
         };
         for (to, from) in attr.prog_name[..15].iter_mut().zip(name.to_bytes()) {
@@ -369,6 +413,25 @@ impl Program {
             cause,
             verdict: last_line(&log),
         })
+    }
+
+    /// Returns how often the kernel skipped the program, because it was running already.
+    ///
+    /// # Errors
+    /// The call cannot fail for a valid descriptor.
+    pub(super) fn skipped(&self) -> io::Result<u64> {
+        /// Offset of `recursion_misses` in `struct bpf_prog_info` (Linux 5.12).
+        const SKIPPED: usize = 208 / 8;
+        let mut info = [0u64; SKIPPED + 1];
+        let mut attr = InfoAttr {
+            bpf_fd: self.fd.as_raw_fd() as u32,
+            info_len: size_of_val(&info) as u32,
+            info: info.as_mut_ptr() as u64,
+        };
+        // SAFETY: `attr` points to `info`, which lives across the call and has the given length. It
+        // contains no pointer and no length of a list.
+        unsafe { command(CMD_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+        Ok(info[SKIPPED])
     }
 
     /// Opens an iterator of this program over some tasks. Reading the iterator runs the program.
@@ -428,14 +491,24 @@ unsafe fn open(link: &mut LinkAttr) -> io::Result<OwnedFd> {
 /// # Safety
 /// `attr` must be the structure that `cmd` reads, and its pointers must be valid for the command.
 pub(super) unsafe fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the call passes the length of `attr`; the caller guarantees that its pointers are
-    // valid.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    // SAFETY: the caller guarantees this.
+    let fd = unsafe { command(cmd, attr) }?;
     // SAFETY: the kernel has just created this descriptor, and it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Calls `bpf(2)`.
+///
+/// # Safety
+/// The safety requirements of [`bpf`].
+unsafe fn command<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: the call passes the length of `attr`; the caller guarantees that its pointers are
+    // valid.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, cmd, &raw mut *attr, size_of::<T>()) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
 }
 
 /// Returns the last line of the verifier's log that does not contain statistics.

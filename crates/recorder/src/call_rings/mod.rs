@@ -7,6 +7,7 @@
 //! reader keeps the records of the observed tasks.
 //! Records come back in order of time; see [`crate::samples`], whose rings work in the same way.
 
+pub(crate) mod loss;
 pub(crate) mod record;
 
 use crate::Stacks;
@@ -15,7 +16,8 @@ use crate::samples::{
     BTF_PATH, MIN_RING_BYTES, SETTLE, SamplesError, explain, is_full, online_cpus, sees_all_ids,
     wakeup_bytes,
 };
-use record::{Decoder, Observed, Record};
+use loss::{Loss, Why};
+use record::{Decoder, Record};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use vmarea_linux_sys::bpf::LoadError;
@@ -65,10 +67,11 @@ struct Cpu {
 /// Open rings of every CPU.
 #[derive(Debug)]
 pub(crate) struct CallRings {
-    /// `None` once the recording has ended.
-    trace: Option<CallTrace>,
+    trace: CallTrace,
     /// The processes whose calls are written; `None` for all.
-    _processes: Option<MarkedProcesses>,
+    processes: Option<MarkedProcesses>,
+    /// Number of records that the programs did not write when they were last asked, and the time.
+    unwritten: (u64, Nanos),
     cpus: Vec<Cpu>,
     decoder: Decoder,
     /// Records that are too recent to be returned.
@@ -110,8 +113,9 @@ impl CallRings {
         }
         let (trace, processes) = trace(root, filters, &cpus)?;
         Ok(CallRings {
-            trace: Some(trace),
-            _processes: processes,
+            trace,
+            processes,
+            unwritten: (0, clock()),
             cpus,
             decoder: Decoder::default(),
             held: Vec::new(),
@@ -137,9 +141,41 @@ impl CallRings {
     pub(crate) fn drain(&mut self, out: &mut impl Extend<Record>) -> Nanos {
         let watermark = clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
+        // An error is reported at the end.
+        let _ = self.look_for_losses();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);
         self.watermark
+    }
+
+    /// Marks a process as one whose calls are written. The kernel may have skipped the program that
+    /// marks new processes.
+    ///
+    /// # Errors
+    /// The call cannot fail.
+    pub(crate) fn mark(&self, pid: i32) -> io::Result<()> {
+        let processes = self.processes.as_ref();
+        processes.map_or(Ok(()), |processes| processes.mark(pid.cast_unsigned()))
+    }
+
+    /// Adds a record if the programs have left out some since they were last asked.
+    ///
+    /// That time is later than the last watermark.
+    fn look_for_losses(&mut self) -> io::Result<()> {
+        let asked = clock();
+        let processes = self.processes.as_ref();
+        let total = self.trace.lost()? + processes.map_or(Ok(0), MarkedProcesses::lost)?;
+        let (known, from) = std::mem::replace(&mut self.unwritten, (total, asked));
+        if total > known {
+            let loss = Loss {
+                count: total - known,
+                from,
+                until: clock(),
+                why: Why::NotWritten,
+            };
+            self.held.push(loss.into());
+        }
+        Ok(())
     }
 
     /// Ends the recording and returns all remaining records. A loss that no ring reports is reported
@@ -149,20 +185,27 @@ impl CallRings {
     /// Fails if the kernel does not return its counters; `out` then contains all records from the
     /// rings.
     pub(crate) fn finish(&mut self, out: &mut impl Extend<Record>) -> io::Result<()> {
-        self.trace = None;
+        self.trace.detach();
         std::thread::sleep(SETTLE);
         self.collect();
+        let looked = self.look_for_losses();
         let last = self.held.iter().map(|record| record.t).max();
         self.give(Nanos::MAX, out);
+        looked?;
         let events = |cpu: &Cpu| -> io::Result<u64> {
             Ok(cpu.records.lost()? + cpu.calls[0].lost()? + cpu.calls[1].lost()?)
         };
         let lost = self.cpus.iter().map(events).sum::<io::Result<u64>>()?;
         let count = self.decoder.missing(lost);
         if count != 0 {
-            let t = last.unwrap_or(self.watermark);
-            let what = Observed::Lost { count };
-            out.extend([Record { t, what }]);
+            let from = last.unwrap_or(self.watermark);
+            let loss = Loss {
+                count,
+                from,
+                until: from,
+                why: Why::RingFull,
+            };
+            out.extend([loss.into()]);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Decodes the records of a CPU's ring into entries and exits of calls, mappings and tasks.
 
+use super::loss::{Loss, Why};
 use crate::samples::{split_record, u32_at, u64_at};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -31,6 +32,8 @@ pub(crate) enum Observed {
         tid: i32,
         nr: u32,
         args: [u64; 6],
+        /// Kernel's address of the `struct file` that the call is about to map; 0 if there is none.
+        file: u64,
         stack: Option<Box<UserStack>>,
     },
     /// A thread returned from a call.
@@ -43,8 +46,8 @@ pub(crate) enum Observed {
     Exited { tid: i32 },
     /// A process executed a program.
     Executed { pid: i32 },
-    /// Records were lost.
-    Lost { count: u64 },
+    /// Records were lost, from the time of this one on.
+    Lost(Loss),
 }
 
 /// Registers and stack memory of a thread at the entry of a call.
@@ -113,14 +116,31 @@ impl Decoder {
 
     fn lost_at(&mut self, body: &[u8], count: u64) -> Record {
         self.lost = self.lost.saturating_add(count);
-        let t = trailer_time(body).unwrap_or(self.last);
-        let what = Observed::Lost { count };
-        Record { t, what }
+        full(count, trailer_time(body).unwrap_or(self.last))
     }
 
     fn report_lost(&mut self, count: u64, out: &mut Vec<Record>) {
-        let what = Observed::Lost { count };
-        out.push(Record { t: self.last, what });
+        out.push(full(count, self.last));
+    }
+}
+
+/// Returns the record of a loss that a ring reports at time `t`.
+fn full(count: u64, t: Nanos) -> Record {
+    let loss = Loss {
+        count,
+        from: t,
+        until: t,
+        why: Why::RingFull,
+    };
+    loss.into()
+}
+
+impl From<Loss> for Record {
+    fn from(loss: Loss) -> Record {
+        Record {
+            t: loss.from,
+            what: Observed::Lost(loss),
+        }
     }
 }
 
@@ -141,6 +161,7 @@ fn sample(body: &[u8]) -> Option<Record> {
             for (n, arg) in args.iter_mut().enumerate() {
                 *arg = u64_at(raw, 16 + 8 * n)?;
             }
+            let file = u64_at(raw, 64)?;
             let stack = body.get(20 + len..).filter(|rest| !rest.is_empty());
             let stack = match stack {
                 Some(rest) => Some(Box::new(user_stack(rest)?)),
@@ -150,6 +171,7 @@ fn sample(body: &[u8]) -> Option<Record> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
             }
         }

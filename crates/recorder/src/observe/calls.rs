@@ -4,6 +4,7 @@ use super::Observer;
 use crate::call_range::CallRange;
 use crate::call_rings::record::UserStack;
 use crate::call_table::{self, CallRule, Data, KernelAccess, Role};
+use crate::files::maps_itself;
 use crate::mapping_calls::{is_error, is_restarted};
 use crate::snapshot;
 use crate::timeline::{Alone, Ended, Flight};
@@ -23,6 +24,8 @@ pub(super) struct Pending {
     /// Call number to record; a `clone3` call is recorded as `clone`.
     nr: u32,
     args: [u64; 6],
+    /// Kernel's address of the file that the call maps; 0 if there is none.
+    file: u64,
     /// Address space that the call changes.
     mm: MmId,
     data: Vec<u8>,
@@ -61,10 +64,9 @@ impl Observer<'_> {
     /// Handles the entry of a call.
     pub(super) fn entered(
         &mut self,
-        t: Nanos,
-        tid: i32,
+        (t, tid): (Nanos, i32),
         nr: u32,
-        args: [u64; 6],
+        (args, file): ([u64; 6], u64),
         stack: Option<Box<UserStack>>,
     ) {
         let Some(rule) = call_table::rule_for(u64::from(nr), &args) else {
@@ -94,6 +96,7 @@ impl Observer<'_> {
             rule,
             nr,
             args,
+            file,
             mm,
             data: argument_data(tid, rule.data, &args, stack.as_deref()),
             entry: t,
@@ -244,8 +247,7 @@ impl Observer<'_> {
         self.emitter.stack(&stack);
     }
 
-    /// Returns the file that a call mapped, with an unknown description; `None` if nothing is
-    /// known about the file.
+    /// Returns the file that a call mapped; `None` if nothing is known about the file.
     fn file_of(&mut self, tid: i32, call: &Pending, ret: i64) -> Option<FileRef> {
         const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
         let is_mmap = i64::from(call.rule.nr) == libc::SYS_mmap;
@@ -262,9 +264,13 @@ impl Observer<'_> {
             return Some(self.files.of_segment(inode, mapping));
         }
         let known = self.files.inode(inode)?;
+        let shared = call.args[3] & 3 != libc::MAP_PRIVATE as u64;
         (known.fs_magic != 0).then_some(FileRef {
             inode,
-            file: FileId::UNKNOWN,
+            file: match maps_itself(Some(known.kind), shared) && !self.files.is_stacked(inode) {
+                true => self.snapshotter.file(call.file),
+                false => FileId::UNKNOWN,
+            },
             open_flags: libc::O_RDWR as u32,
             seals: 0,
             size: known.size,

@@ -3,6 +3,7 @@
 use super::proc::threads;
 use super::spaces::{Space, task_start};
 use super::{Observer, Task};
+use crate::call_rings::loss::Loss;
 use crate::call_rings::record::Observed;
 use crate::clock::clock;
 use crate::residence::Place;
@@ -211,23 +212,27 @@ impl Observer<'_> {
     }
 
     /// Handles lost records: anything may have happened, so every address space begins anew.
-    pub(super) fn lost(&mut self, t: Nanos, count: u64) {
+    pub(super) fn lost(&mut self, loss: &Loss) {
+        let (t, count) = (loss.from, loss.count);
         if count != 0 {
             self.push(t, vec![Event::Lost { count, t }]);
         }
-        self.note(
-            "records of calls were lost because a ring overflowed: each address space is recorded \
-             anew from its next snapshot on"
-                .to_owned(),
-        );
+        if !std::mem::replace(&mut self.has_lost, true) {
+            self.note(format!(
+                "{}; each address space is recorded anew from its next snapshot on",
+                loss.told(self.begun)
+            ));
+        }
         for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.timeline.call_discarded(tid);
         }
         for mm in self.spaces.keys().copied().collect::<Vec<_>>() {
-            self.restart(mm, t);
+            self.restart_after(mm, t, loss.until);
         }
         let pids: HashSet<i32> = self.tasks.values().map(|task| task.pid).collect();
         for pid in pids {
+            // The call cannot fail.
+            let _ = self.rings.mark(pid);
             self.list_again(pid, t);
         }
     }

@@ -31,6 +31,7 @@ mod points;
 mod proc;
 mod spaces;
 
+use crate::call_rings::loss::Loss;
 use crate::call_rings::record::{Observed, Record};
 use crate::call_rings::{CallRings, Contents, RING_BYTES, stack_bytes};
 use crate::clock::clock;
@@ -151,6 +152,10 @@ struct Observer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     notes: Vec<String>,
+    /// Time at which the recording began.
+    begun: Nanos,
+    /// True once a loss has been told.
+    has_lost: bool,
     duration: Option<Nanos>,
     /// Time at which the recording is over, which counts from the first snapshot.
     ends: Option<Nanos>,
@@ -206,6 +211,8 @@ impl<'a> Observer<'a> {
             emitter: Emitter::new(sink),
             progress,
             notes: Vec::new(),
+            begun: clock(),
+            has_lost: false,
             duration: options.duration.map(nanos),
             ends: options
                 .duration
@@ -299,8 +306,7 @@ impl<'a> Observer<'a> {
         self.watermark = watermark;
         if self.overflowed() {
             // The loss began after the rings were emptied the last time.
-            let what = Observed::Lost { count: 0 };
-            self.records.push_front(Record { t: before, what });
+            self.records.push_front(Loss::of_overflow(before).into());
         }
         self.process(samples, watermark);
         let now = clock();
@@ -345,8 +351,9 @@ impl<'a> Observer<'a> {
                 tid,
                 nr,
                 args,
+                file,
                 stack,
-            } => self.entered(t, tid, nr, args, stack),
+            } => self.entered((t, tid), nr, (args, file), stack),
             Observed::Returned { tid, nr, ret } => self.returned(t, tid, nr, ret),
             Observed::Mapped { tid, mapping } => {
                 if let Some(call) = self.tasks.get_mut(&tid).and_then(|task| task.call.as_mut()) {
@@ -356,7 +363,7 @@ impl<'a> Observer<'a> {
             Observed::Created { parent, tid, pid } => self.created(t, parent, tid, pid),
             Observed::Exited { tid } => self.exited(t, tid),
             Observed::Executed { pid } => self.executed(t, pid),
-            Observed::Lost { count } => self.lost(t, count),
+            Observed::Lost(loss) => self.lost(&loss),
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) fn filters(stacks: Stacks) -> impl Iterator<Item = (u32, CallFilter)>
             nr,
             CallFilter {
                 stack,
+                file: u64::from(i64::from(nr) == libc::SYS_mmap),
                 ..filter_of(nr)
             },
         )

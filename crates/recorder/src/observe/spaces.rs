@@ -371,11 +371,16 @@ impl Observer<'_> {
 
     /// Ends an address space in the trace and begins to record it anew, as another one.
     pub(super) fn restart(&mut self, mm: MmId, t: Nanos) {
+        self.restart_after(mm, t, t);
+    }
+
+    /// As [`restart`](Self::restart), but the mappings may have changed unobserved until `until`.
+    pub(super) fn restart_after(&mut self, mm: MmId, t: Nanos, until: Nanos) {
         let Some(mut space) = self.spaces.remove(&mm) else {
             return;
         };
         let was_recorded = space.recorded;
-        space.forget(t);
+        space.forget(until);
         let new = self.new_mm();
         for &tid in &space.users {
             if let Some(task) = self.tasks.get_mut(&tid) {

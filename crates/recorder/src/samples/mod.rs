@@ -93,7 +93,8 @@ pub enum Sample {
         /// True if `mmap_lock` was taken some time before `t`: see [`Samples::late`].
         late: bool,
     },
-    /// Samples were lost some time before this point, because they did not fit into a ring.
+    /// Samples were lost: some time before this point if they did not fit into a ring, and after it
+    /// if a program did not write them.
     Lost {
         /// Time at which the loss was noticed.
         t: Nanos,
@@ -157,8 +158,10 @@ struct Cpu {
 #[derive(Debug)]
 pub struct Samples {
     source: Source,
-    /// The programs, if they are the source; `None` once the sampling has ended.
+    /// The programs, if they are the source.
     programs: Option<FaultTrace>,
+    /// Number of samples that the programs did not write when they were last asked, and the time.
+    unwritten: (u64, Nanos),
     cpus: Vec<Cpu>,
     ring_bytes: usize,
     decoder: Decoder,
@@ -246,6 +249,7 @@ impl Samples {
             decoder: Decoder::new(source),
             source,
             programs: None,
+            unwritten: (0, crate::clock::clock()),
             cpus,
             ring_bytes: bytes,
             held: Vec::new(),
@@ -325,9 +329,23 @@ impl Samples {
         // ago.
         let watermark = crate::clock::clock().saturating_sub(SETTLE.as_nanos() as u64);
         self.collect();
+        // An error is reported at the end.
+        let _ = self.look_for_losses();
         self.watermark = self.watermark.max(watermark);
         self.give(self.watermark, out);
         self.watermark
+    }
+
+    /// Adds a loss if the programs have left out samples since they were last asked.
+    fn look_for_losses(&mut self) -> io::Result<()> {
+        let asked = crate::clock::clock();
+        let total = self.programs.as_ref().map_or(Ok(0), FaultTrace::lost)?;
+        let (known, t) = std::mem::replace(&mut self.unwritten, (total, asked));
+        if total > known {
+            let count = total - known;
+            self.held.push(Sample::Lost { t, count });
+        }
+        Ok(())
     }
 
     /// Ends the sampling and returns all remaining samples, settled or not.
@@ -359,10 +377,12 @@ impl Samples {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        if self.programs.take().is_some() {
+        if let Some(programs) = &mut self.programs {
+            programs.detach();
             // They may still be running on another processor.
             std::thread::sleep(SETTLE);
             self.collect();
+            self.look_for_losses()?;
         }
         let mut events = self.cpus.iter().flat_map(|cpu| &cpu.events);
         events.try_for_each(Event::disable)

@@ -20,15 +20,21 @@ struct Program {
 
 impl Program {
     fn start(pause_us: u32) -> Program {
+        Program::start_of("observe/programs/busy.c", pause_us)
+    }
+
+    /// Starts the program with a source below `tests`.
+    fn start_of(source: &str, pause_us: u32) -> Program {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         // ORDERING: Relaxed; only uniqueness matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
         let binary = folder.join(format!("observed-{}-{number}", std::process::id()));
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/observe/programs/busy.c");
+        let source = format!("{}/tests/{source}", env!("CARGO_MANIFEST_DIR"));
         let built = Command::new("cc")
             .args(["-O1", "-pthread", "-o"])
-            .args([binary.as_os_str(), source.as_ref()])
+            .arg(&binary)
+            .arg(source)
             .status()
             .expect("a C compiler");
         assert!(built.success());
@@ -150,6 +156,30 @@ fn a_program_with_threads_and_children_is_observed_without_differences() {
         |event| matches!(event, Event::MmStart(start) if matches!(start.origin, Origin::Fork { .. })),
     );
     assert!(forks > 10, "{forks} children");
+}
+
+#[test]
+fn mappings_of_one_open_file_merge() {
+    let program = Program::start_of("record/programs/files.c", 2000);
+    let Some((kept, outcome)) = observe(program.pid(), Duration::from_secs(3)) else {
+        return;
+    };
+    assert!(program.end());
+    let report = kept.replay();
+    assert_eq!(report.verify.differences, 0, "{report:#?}");
+    assert_eq!(outcome.counts.lost, 0, "{outcome:?}");
+    let merged = |report: &Report| -> u64 {
+        let linux = report.policies.values().next().expect("a policy");
+        linux.merges.values().sum()
+    };
+    let rounds = kept.count(|event| {
+        matches!(event, Event::Call(call) if i64::from(call.nr) == libc::SYS_munmap && call.args[1] == 7 << 12)
+    }) as u64;
+    // Seven pieces join the first, and the fourth joins both of its neighbours once more.
+    assert!(
+        rounds > 5 && merged(&report) >= 8 * (rounds - 1),
+        "{report:#?}"
+    );
 }
 
 #[test]

@@ -155,3 +155,41 @@ fn a_command_is_traced_where_lists_or_stacks_need_stops() {
     let outcome = record(&options, &mut events, &mut |_| {}).expect("a recording");
     assert_eq!(outcome.counts.lost, 0);
 }
+
+#[test]
+fn mappings_of_one_open_file_merge_in_both_recordings() {
+    let replayed = |by| -> Option<Report> {
+        let options = Options {
+            command: vec![compile("files", &[]).into()],
+            by,
+            ..Options::default()
+        };
+        let mut kept = Kept::default();
+        match record(&options, &mut kept, &mut |_| {}) {
+            Ok(outcome) => assert_eq!(outcome.status, 0, "{outcome:?}"),
+            Err(RecordError::NotObservable(error)) => {
+                println!("skipped: {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        Some(kept.replay())
+    };
+    let Some(observed) = replayed(RecordBy::Observing) else {
+        return;
+    };
+    let traced = replayed(RecordBy::Tracing).expect("permission to trace");
+    for report in [&observed, &traced] {
+        assert_eq!(report.verify.differences, 0, "{report:#?}");
+        assert_eq!(report.verify.undecided, 0, "{report:#?}");
+    }
+    let of = |report: &Report| {
+        let linux = report.policies.values().next().expect("a policy").clone();
+        (
+            linux.merges,
+            linux.refusals.get("file").copied(),
+            linux.vmas_exit,
+        )
+    };
+    assert_eq!(of(&observed), of(&traced));
+}

@@ -25,10 +25,6 @@
 //! H1  A duplicate exists only while at least one range is recorded for its description.
 //! H2  Ranges of one address space do not overlap, and none is empty.
 
-mod later;
-
-use later::Awaited;
-pub(crate) use later::RangeChange;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use vmarea_trace::event::{FileId, MmId};
@@ -64,7 +60,6 @@ pub(crate) struct MappedFiles {
     duplicates: usize,
     /// Descriptions ordered by age, including some that are no longer mapped.
     by_age: VecDeque<FileId>,
-    awaited: Awaited,
 }
 
 impl MappedFiles {
@@ -78,12 +73,12 @@ impl MappedFiles {
         self.descriptions.contains_key(&file)
     }
 
-    /// True if `mm` maps the description `file`, or is about to, and the duplicate of that
-    /// description was closed early.
+    /// True if `mm` maps the description `file` and the duplicate of that description was closed
+    /// early.
     pub(crate) fn is_lost_in(&self, mm: MmId, file: FileId) -> bool {
         let lost = self.is_mapped(file) && self.duplicate(file).is_none();
         let pieces = || self.mapped.get(&mm).into_iter().flat_map(BTreeMap::values);
-        lost && (self.awaited.may_map(mm, file) || pieces().any(|piece| piece.file == file))
+        lost && pieces().any(|piece| piece.file == file)
     }
 
     /// True if an address space maps any description.

@@ -32,4 +32,5 @@ pub mod run;
 pub mod sequence;
 pub mod shrink;
 pub mod state;
+pub mod states;
 pub mod superset;

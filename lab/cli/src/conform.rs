@@ -2,7 +2,9 @@
 
 use anyhow::Context;
 use clap::Args;
-use std::io::Write;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use vmarea::policy::Policy;
@@ -15,6 +17,7 @@ use vmarea_conform::regression::{self, Regression};
 use vmarea_conform::report::{Found, Report};
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
+use vmarea_conform::states::States;
 use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_explain::text::count;
 use vmarea_process::view::ViewError;
@@ -75,6 +78,10 @@ pub struct Conform {
     #[arg(long, value_name = "FOLDER", conflicts_with = "play")]
     changes: Option<PathBuf>,
 
+    /// Write each step with its result and the VMAs after it to FILE, for `ci/run branches`
+    #[arg(long, value_name = "FILE", conflicts_with = "play")]
+    states: Option<PathBuf>,
+
     #[command(flatten)]
     json: JsonArg,
 }
@@ -92,6 +99,12 @@ impl Conform {
             Environment::new((policy, comparison), Surroundings::make()).map_err(failure)?;
         if let Some(path) = &self.play {
             return Self::play(console, &environment, path);
+        }
+        if let Some(path) = &self.states {
+            let file =
+                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+            let file = Box::new(BufWriter::new(file));
+            environment.states = Some(RefCell::new(States::new(file)));
         }
         let seed = self.seed.unwrap_or_else(fresh_seed);
         console.note(&format!("seed {seed}"));
@@ -116,6 +129,10 @@ impl Conform {
         };
         let report = report.map_err(failure)?;
         drop(meter);
+        if let Some(states) = &environment.states {
+            let finished = states.borrow_mut().finish().map_err(RunError::States);
+            finished.map_err(failure)?;
+        }
         outputs.write(console, &report, |out| write(out, &report))?;
         Ok(if report.differences.is_empty() {
             Exit::Ok

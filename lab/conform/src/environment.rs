@@ -5,8 +5,10 @@ use super::error::RunError;
 use super::generate::Facts;
 use super::kernel::Kernel;
 use super::kernel_settings::Surroundings;
+use super::states::States;
 use super::superset::Comparison;
 use rustix::process::{Resource, getrlimit};
+use std::cell::RefCell;
 use vmarea::System;
 use vmarea::mm::Limits;
 use vmarea::policy::Policy;
@@ -33,6 +35,8 @@ pub struct Environment {
     pub surroundings: Surroundings,
     /// Features that are not compared on this machine, each with the reason.
     pub not_compared: Vec<String>,
+    /// Where the steps of a run are written, with the VMAs after each.
+    pub states: Option<RefCell<States>>,
 }
 
 /// Capability numbers.
@@ -85,6 +89,7 @@ impl Environment {
             facts,
             surroundings,
             not_compared,
+            states: None,
         })
     }
 }

@@ -12,6 +12,9 @@ pub enum RunError {
     /// The files to be mapped cannot be created.
     #[error("cannot create the files to be mapped: {0}")]
     Files(#[source] std::io::Error),
+    /// The steps and lists of VMAs cannot be written.
+    #[error("cannot write the steps: {0}")]
+    States(#[source] std::io::Error),
     /// The kernel side failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),

@@ -33,4 +33,5 @@ pub mod run;
 pub mod sequence;
 pub mod shrink;
 pub mod state;
+pub mod states;
 pub mod superset;

@@ -163,12 +163,16 @@ pub struct Played {
 /// Generates and executes the sequence for a seed.
 ///
 /// # Errors
-/// If the kernel side fails.
+/// If the kernel side fails, or the steps cannot be written.
 pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError> {
     environment.files.reset().map_err(RunError::Files)?;
     let mut pair = Pair::start(environment)?;
     let mut generator = Generator::new(seed, environment.facts);
     let most = generator.steps();
+    if let Some(states) = &environment.states {
+        let begun = states.borrow_mut().begin(seed, &pair.model);
+        begun.map_err(RunError::States)?;
+    }
     let mut steps = Vec::with_capacity(most);
     while steps.len() < most {
         let step = generator.next(&pair.model);
@@ -176,8 +180,14 @@ pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError
             Err(KernelError::View(ViewError::TooMany(_))) => (None, true),
             difference => (difference?, false),
         };
+        let ends = difference.is_some() || too_large || pair.has_parted();
+        if let Some(states) = environment.states.as_ref().filter(|_| !ends) {
+            let mut states = states.borrow_mut();
+            let written = states.step(&step, pair.outcome(), &pair.model);
+            written.map_err(RunError::States)?;
+        }
         steps.push((step, pair.outcome()));
-        if difference.is_some() || too_large || pair.has_parted() {
+        if ends {
             return Ok(Played {
                 steps,
                 difference,

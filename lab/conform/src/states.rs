@@ -168,7 +168,7 @@ fn line(v: &VmaView) -> Line {
         v.range.start,
         v.range.end,
         v.body.flags.bits(),
-        v.pgoff.0,
+        v.pgoff().0,
         v.anon_vma.map_or(0, |a| a.to_bits()),
         v.chain_singular.into(),
         named.map_or(0, |f| f.id.0),

@@ -256,7 +256,7 @@ fn run(changes: &[Change], space: u64) {
     let mut reference = Reference::default();
     for (i, &change) in changes.iter().enumerate() {
         apply(&tree, &mut reference, change, i as u64);
-        if i % VALIDATED != 0 {
+        if !i.is_multiple_of(VALIDATED) {
             continue;
         }
         tree.validate()
@@ -307,7 +307,7 @@ fn build_and_run(sizes: &[(u64, u64)], changes: &[Change]) {
         );
         for (i, &change) in changes.iter().enumerate() {
             apply(&tree, &mut reference, change, (1 << 30) + i as u64);
-            if i % VALIDATED == 0 {
+            if i.is_multiple_of(VALIDATED) {
                 tree.validate()
                     .unwrap_or_else(|v| panic!("{v:?} after {change:?}, round {round}"));
             }

@@ -289,6 +289,8 @@ fn unpack(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::experiment::{Host, Recorded};
 
@@ -354,8 +356,11 @@ mod tests {
             "Types: deb\nURIs: http://mirror\nSuites: one one-security\n",
         )
         .unwrap();
-        let apt = format!("echo '{0}:1 one'; echo '{0}:1 one-security'", own.display());
-        let script = format!("apt-get() {{ {apt}; }}\n{}", own_sources(suite));
+        let (apt, path) = (folder.path().join("apt-get"), folder.path().display());
+        let lines = format!("{0}:1 one\n{0}:1 one-security", own.display());
+        fs::write(&apt, format!("#!/bin/sh\necho '{lines}'\n")).unwrap();
+        fs::set_permissions(&apt, fs::Permissions::from_mode(0o755)).unwrap();
+        let script = format!("PATH={path}:$PATH\n{}", own_sources(suite));
         let result = shell("the test", folder.path(), &script);
         let copied = fs::read_to_string(folder.path().join("apt/parts/own.sources"));
         (result, copied.unwrap_or_default())

@@ -1,7 +1,7 @@
 //! Terminal output: colours, units, notes and errors.
 
-use crate::exit::in_words;
 use crate::fit;
+use crate::words::in_words;
 use clap::{Args, ValueEnum};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};

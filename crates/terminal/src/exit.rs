@@ -4,7 +4,7 @@
 //! one line.
 
 use crate::console::Console;
-use std::borrow::Cow;
+use crate::words::in_words;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -125,27 +125,6 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// Returns a message without the numbers that Rust adds to the kernel's errors: the words say it.
-pub fn in_words(text: &str) -> Cow<'_, str> {
-    const BEFORE: &str = " (os error ";
-    let mut left = text;
-    let mut words = String::new();
-    while let Some(at) = left.find(BEFORE) {
-        let (said, number) = left.split_at(at);
-        let number = &number[BEFORE.len()..];
-        let end = number.trim_start_matches(|c: char| c.is_ascii_digit());
-        let Some(after) = end.strip_prefix(')').filter(|_| end.len() < number.len()) else {
-            break;
-        };
-        words += said;
-        left = after;
-    }
-    match words.is_empty() {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(words + left),
-    }
-}
-
 fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause
         .downcast_ref::<io::Error>()
@@ -178,21 +157,6 @@ mod tests {
 
         let failure = Failure::from(anyhow!("inner\nline").context("outer"));
         assert_eq!(failure.to_string(), "outer: inner line");
-    }
-
-    #[test]
-    fn only_the_numbers_of_errors_are_left_out() {
-        let text = "a: b (os error 13) (c (os error 2))";
-        assert_eq!(in_words(text), "a: b (c)");
-        for text in [
-            "",
-            "os error 2",
-            "a (os error x)",
-            "a (os error )",
-            "a (os error 2",
-        ] {
-            assert_eq!(in_words(text), text);
-        }
     }
 
     #[test]

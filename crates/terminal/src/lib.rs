@@ -16,6 +16,7 @@ pub mod progress;
 pub mod schema;
 pub mod table;
 mod usage;
+mod words;
 
 use crate::console::{Console, ConsoleArgs};
 use crate::exit::{Failure, Status};

@@ -4,7 +4,7 @@
 //! taken for another. Whoever does not know this gets an error about the word itself, which is
 //! nowhere allowed.
 
-use crate::exit::in_words;
+use crate::words::in_words;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};

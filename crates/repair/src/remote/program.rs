@@ -152,11 +152,14 @@ impl Program {
     /// Reads back what the agent has noted.
     ///
     /// # Errors
-    /// [`RepairError::System`] if the memory cannot be read.
+    /// [`RepairError::Ended`], [`RepairError::Replaced`]: the process may have been let go.
     pub(super) fn read(&mut self, target: &Target, scratch: &Scratch) -> Result<(), RepairError> {
         use std::os::unix::fs::FileExt;
         let memory = &target.memory;
-        let read = |bytes: &mut [u8], at| memory.read_exact_at(bytes, at).map_err(failed(target));
+        let read = |bytes: &mut [u8], at| {
+            let read = memory.read_exact_at(bytes, at);
+            read.map_err(|_| target.gone())
+        };
         read(self.header.bytes_mut(), scratch.table.start)?;
         read(
             agent::bytes_of_mut(&mut self.extents),
@@ -287,7 +290,7 @@ pub(super) fn free_word(scratch: &Scratch) -> u64 {
 fn failed(target: &Target) -> impl Fn(std::io::Error) -> RepairError {
     let pid = target.pid;
     move |cause| {
-        let what = "the memory of the process";
+        let what = "write to the memory of the process";
         crate::proc_status::ended_or(pid, RepairError::System { what, cause })
     }
 }

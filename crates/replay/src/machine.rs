@@ -65,14 +65,18 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
     if policy.rules.version == version {
         policy.rules = policy.rules.repaired(patch(&header.kernel_release));
     }
-    let (major, minor) = policy.rules.version;
-    let unverified = policy.rules.version != version || !policy.rules.are_verified();
-    let note = unverified.then(|| {
-        format!(
-            "there are no verified rules for Linux {}.{}: using those of {major}.{minor}",
-            version.0, version.1
-        )
-    });
+    let ((major, minor), (of_major, of_minor)) = (version, policy.rules.version);
+    let note = if policy.rules.version != version {
+        Some(format!(
+            "there are no verified rules for Linux {major}.{minor}: using those of {of_major}.{of_minor}"
+        ))
+    } else if !policy.rules.are_verified() {
+        Some(format!(
+            "the rules of Linux {major}.{minor} are known from its sources only"
+        ))
+    } else {
+        None
+    };
     (policy, note)
 }
 
@@ -110,14 +114,27 @@ mod tests {
     }
 
     #[test]
-    fn nearest_lower_rules_are_taken_and_named() {
+    fn rules_that_are_not_verified_are_named() {
         let header = |release: &str| Header {
             kernel_release: release.into(),
             ..Header::default()
         };
-        let (policy, note) = policy(&header("6.14.2"));
-        assert_eq!(policy.rules.version, (6, 12));
-        assert!(note.unwrap().contains("6.12"));
-        assert!(super::policy(&header("6.18.1")).1.is_none());
+        let rules = |release| {
+            let (policy, note) = policy(&header(release));
+            (policy.rules.version, note.unwrap_or_default())
+        };
+        let (version, note) = rules("6.15.2");
+        assert_eq!(version, (6, 14));
+        assert!(
+            note.ends_with("for Linux 6.15: using those of 6.14"),
+            "{note}"
+        );
+        let (version, note) = rules("6.14.2");
+        assert_eq!(version, (6, 14));
+        assert!(
+            note.ends_with("6.14 are known from its sources only"),
+            "{note}"
+        );
+        assert_eq!(rules("6.18.1"), ((6, 18), String::new()));
     }
 }

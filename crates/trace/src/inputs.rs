@@ -11,7 +11,7 @@ use std::path::Path;
 /// Opens a file for reading, or standard input for `-`.
 ///
 /// # Errors
-/// The errors of [`file`].
+/// The errors of [`file()`].
 pub fn open(path: &Path, limit: u64) -> io::Result<Box<dyn Read>> {
     if path.as_os_str() == "-" {
         return Ok(Box::new(Limited::new(io::stdin().lock(), limit)));

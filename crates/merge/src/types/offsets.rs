@@ -37,6 +37,15 @@ use crate::types::{Pgoff, VmRange};
 /// // A move carries the offsets to the new address.
 /// let moved = offsets.carried(at, 0);
 /// assert_eq!(moved.pgoff_at(0), Pgoff(100));
+///
+/// // The anonymous pages of a private mapping of a file, on Linux 7.3.
+/// let private = offsets.with_anon(Pgoff(16), at);
+/// assert_eq!(private.pgoff_at(at), Pgoff(100));
+/// assert_eq!(private.anon_pgoff_at(at), Pgoff(16));
+/// assert!(private.same_in_file(offsets) && private != offsets);
+/// assert!(private.holds(VmRange::new(at, at + PAGE_SIZE)));
+/// let (anon, apart) = private.to_parts();
+/// assert_eq!(PageOffsets::from_parts(anon, apart), private);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PageOffsets {

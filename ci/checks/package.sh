@@ -3,29 +3,22 @@
 # temporary folder, where it runs the commands, the man pages and the completions. The clean Debian is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/vmarea; if it cannot be made (no root, no archive), this part is skipped with a message.
 # usage: ci/run package -- [--share] [OUT]
-#        --share: packs what the tests have built, and so limits no size
+#        --share: builds with the profile of `cargo install`, and so does not limit the program's size
 #        OUT: a folder that keeps the packages
 . "$(dirname "$0")/../lib/prepare.sh"
 
-share=
-if [[ ${1-} == --share ]]; then share=1; shift; fi
+share= profile=packaged
+if [[ ${1-} == --share ]]; then share=1 profile=release; shift; fi
 PROGRAM_LIMIT=12000000 OBJECT_LIMIT=1000000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 out=${1:-$work/out}
 
 packages binutils dpkg-dev
-built=${CARGO_TARGET_DIR:-target}/packaged
-if [[ -n $share ]]; then
-    built=$work/built tests=$(dirname "$(program vmarea debug)")
-    cargo build --locked --quiet --workspace --lib
-    mkdir "$built"
-    for file in vmarea libvmarea_repair_capi.so; do strip --strip-debug -o "$built/$file" "$tests/$file"; done
-else
-    # The package has the debug information apart, so the build must contain it.
-    export CARGO_PROFILE_PACKAGED_DEBUG=line-tables-only CARGO_PROFILE_PACKAGED_STRIP=none
-    cargo build --profile packaged --locked --quiet -p vmarea-cli -p vmarea-repair-capi
-fi
+# The package has the debug information apart, so the build must contain it.
+export CARGO_PROFILE_PACKAGED_DEBUG=line-tables-only CARGO_PROFILE_PACKAGED_STRIP=none
+built=${CARGO_TARGET_DIR:-target}/$profile
+cargo build --profile "$profile" --locked --quiet -p vmarea-cli -p vmarea-repair-capi
 cargo run --locked --quiet -p vmarea-cli --example generate -- man "$work/generated/man"
 cargo run --locked --quiet -p vmarea-cli --example generate -- completions "$work/generated/completions"
 packaging/deb.sh "$built/vmarea" "$built/libvmarea_repair_capi.so" "$work/generated" "$out" >/dev/null
@@ -42,10 +35,8 @@ limit() { # FILE BYTES
     echo "package: $1: $size bytes, at most $2"
     ((size <= $2)) || { echo "package: $1 is too large" >&2; exit 1; }
 }
-if [[ -z $share ]]; then
-    limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
-    limit usr/bin/vmarea "$PROGRAM_LIMIT"
-fi
+limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
+[[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
 
 python3 ci/checks/alerts/alerts.py "$built/vmarea"

@@ -44,9 +44,9 @@ def packages(*names):
     shell("packages", *names)
 
 
-def program(name="vmarea", profile=None):
-    """Returns the path of the program that VMAREA or LAB names, or else builds it (prepare.sh)."""
-    return shell("program", name, *filter(None, [profile]))
+def program(name="vmarea", profile="release"):
+    """Returns the path of the program that VMAREA or LAB names, or else builds it."""
+    return shell("program", name, profile)
 
 
 def compile(sources, out, *names):
@@ -55,7 +55,7 @@ def compile(sources, out, *names):
 
 
 @contextlib.contextmanager
-def room(*compiled, profile=None, path=None):
+def room(*compiled, profile="release", path=None):
     """Yields a folder that an ordinary user can read, unlike perhaps the checkout: with `vmarea`, the sources in
     `programs`, and those in `built` that are to be compiled. Debian's own programs come first in PATH from then on."""
     built = program(profile=profile)

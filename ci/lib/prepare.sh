@@ -30,10 +30,9 @@ temporary() {
 }
 
 # program vmarea|vmarea-lab [PROFILE]: prints the path of the program that VMAREA or LAB names, or else builds it: as
-# `cargo install` does (release), as the packages have it (packaged), or as the tests have it (debug, which nothing has to
-# be compiled for after them). PROFILE is what is built if the check does not name it.
+# `cargo install` does (release), as the packages have it (packaged), or as the tests have it (debug)
 program() {
-    local built=${VMAREA-} workspace=Cargo.toml package=vmarea-cli profile=${2-${PROFILE-release}} options
+    local built=${VMAREA-} workspace=Cargo.toml package=vmarea-cli profile=${2-release} options
     [[ $1 == vmarea ]] || { built=${LAB-} workspace=lab/Cargo.toml package=vmarea-lab; }
     if [[ -z $built ]]; then
         options=(-p "$package" --profile "$profile")

@@ -14,8 +14,6 @@ python=$venv/bin/python
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 # A workspace of its own has a folder of its own: the two would rebuild what they share with other settings.
 own=$target/python
-profile=--release
-[[ ${1-} != --share ]] || profile=--profile=dev
 
 wheel() { # OUT: glibc 2.17 is that of all distributions since 2014
     (cd python && PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own "$venv/bin/maturin" build --quiet --release --locked --zig \
@@ -29,7 +27,7 @@ fi
 
 install() { # FOLDER ARGUMENTS: `pip install` from the sources, with the maturin of the venv
     rm -rf "$1"
-    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own MATURIN_PEP517_ARGS="--locked $profile" "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
+    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own MATURIN_PEP517_ARGS=--locked "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
         --no-build-isolation --target "$1" ./python
 }
 

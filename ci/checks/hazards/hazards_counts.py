@@ -12,6 +12,7 @@ import signal
 import sys
 
 import hazards_identity
+from hazards_results import Row
 
 FILE = pathlib.Path(__file__).with_name("counts.tsv")
 HEAD = ["tested", "kernel", "way", "begun", "ended", "seeds", "targets", "merges", "status 0", "killed", "failed", "failures"]
@@ -33,14 +34,12 @@ def sums(path):
         columns = line.split("\t")
         groups[columns[3], columns[1], columns[7]].append(columns)
     for (tested, kernel, way), lines in groups.items():
-        statuses = collections.Counter()
+        row = Row()
         for columns in lines:
-            for entry in filter(None, columns[10].split(",")):
-                status, count = entry.split(":")
-                statuses[int(status)] += int(count)
+            row.add(columns)
         failures = [f"seed {columns[2]}: {columns[9]}" for columns in lines if columns[9] != "passed"]
         times, seeds = [columns[0] for columns in lines], [int(columns[2]) for columns in lines]
-        numbers = len(lines), statuses.total(), statuses[0], statuses[-signal.SIGKILL], len(failures)
+        numbers = row.targets, row.statuses.total(), row.statuses[0], row.statuses[-signal.SIGKILL], row.failed
         yield [tested, kernel, way, min(times), max(times), f"{min(seeds)}-{max(seeds)}", *map(str, numbers), "; ".join(failures)]
 
 

@@ -1,8 +1,8 @@
 //! Errors about arguments, with hints about mistakes that the argument parser does not know.
 //!
 //! An option's optional value follows after `=`, and a command after `--`, so that no argument is
-//! taken for another. Whoever does not know this gets an error about the word itself, which is
-//! nowhere allowed.
+//! taken for another. Without them, the parser complains about the word and does not say where it
+//! belongs.
 
 use crate::words::in_words;
 use clap::builder::StyledStr;

@@ -1,6 +1,6 @@
 //! Settings and policy of the machine on which a trace was recorded.
 
-use vmarea::policy::Policy;
+use vmarea::policy::{Policy, name};
 use vmarea::{HugePages, Overcommit, System};
 use vmarea_trace::event::Header;
 
@@ -65,18 +65,7 @@ pub fn policy(header: &Header) -> (Policy, Option<String>) {
     if policy.rules.version == version {
         policy.rules = policy.rules.repaired(patch(&header.kernel_release));
     }
-    let ((major, minor), (of_major, of_minor)) = (version, policy.rules.version);
-    let note = if policy.rules.version != version {
-        Some(format!(
-            "there are no verified rules for Linux {major}.{minor}: using those of {of_major}.{of_minor}"
-        ))
-    } else if !policy.rules.are_verified() {
-        Some(format!(
-            "the rules of Linux {major}.{minor} are known from its sources only"
-        ))
-    } else {
-        None
-    };
+    let note = name::doubt(&policy.rules, version);
     (policy, note)
 }
 
@@ -126,7 +115,7 @@ mod tests {
         let (version, note) = rules("6.15.2");
         assert_eq!(version, (6, 14));
         assert!(
-            note.ends_with("for Linux 6.15: using those of 6.14"),
+            note.ends_with("for Linux 6.15: using those of Linux 6.14"),
             "{note}"
         );
         let (version, note) = rules("6.14.2");

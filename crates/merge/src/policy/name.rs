@@ -85,11 +85,32 @@ fn of_version(name: &str) -> Option<Named> {
         rules,
         ..Policy::LINUX
     };
-    let note = (rules.version != version || !rules.are_verified()).then(|| {
-        let (major, minor) = rules.version;
-        format!("there are no verified rules for {name}: using those of Linux {major}.{minor}")
-    });
+    let note = doubt(&rules, version);
     Some(Named { policy, note })
+}
+
+/// Returns a remark if `rules` are used for a Linux version for which they are not verified.
+///
+/// ```
+/// use vmarea_merge::policy::{Rules, name::doubt};
+///
+/// assert_eq!(doubt(&Rules::V6_18, (6, 18)), None);
+/// let remark = "there are no verified rules for Linux 6.20: using those of Linux 6.18";
+/// assert_eq!(doubt(&Rules::V6_18, (6, 20)).as_deref(), Some(remark));
+/// ```
+pub fn doubt(rules: &Rules, (major, minor): (u32, u32)) -> Option<String> {
+    if rules.version != (major, minor) {
+        let (other, sub) = rules.version;
+        Some(format!(
+            "there are no verified rules for Linux {major}.{minor}: using those of Linux {other}.{sub}"
+        ))
+    } else if !rules.are_verified() {
+        Some(format!(
+            "the rules of Linux {major}.{minor} are known from its sources only"
+        ))
+    } else {
+        None
+    }
 }
 
 /// Returns the name that selects the rules by their version.

@@ -150,7 +150,7 @@ fn a_version_without_rules_of_its_own_takes_the_nearest_and_says_so() {
     let output = vmarea(&["run", "--policy", "linux-6.6", "--json", "--", "true"]);
     let text = said(&output, 0);
     assert!(
-        text.contains("linux-6.6") && text.contains("Linux 6.1"),
+        text.contains("Linux 6.6") && text.contains("Linux 6.1"),
         "{text}"
     );
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -26,6 +26,7 @@ pub mod own_session;
 pub mod perf;
 pub mod procmap;
 pub mod ptrace;
+pub mod reaper;
 pub mod ring;
 pub mod spawn;
 pub mod syscall_restart;

@@ -9,6 +9,7 @@
 //! seize, interrupt all ─▶ again, until there is no new thread ─▶ … ─▶ own registers, mask ─▶ detach
 //! ```
 
+use std::cell::OnceCell;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use vmarea_linux_sys::agent::Restored;
 use vmarea_linux_sys::inject::{self, Dispatch, Registers, Seccomp, Wait};
 use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
+use vmarea_linux_sys::reaper::Reaper;
 use vmarea_linux_sys::syscall_restart::Waited;
 
 use super::rseq;
@@ -102,9 +104,10 @@ impl Target {
     /// Seizes and stops threads until the list of threads contains no new thread.
     fn stop_all(&self) -> Result<Vec<i32>, RepairError> {
         let mut threads: Vec<i32> = Vec::new();
+        let reaper = OnceCell::new();
         loop {
             let mut asked = Vec::new();
-            if let Err(error) = self.stop_others(&mut threads, &mut asked) {
+            if let Err(error) = self.stop_others(&mut threads, &mut asked, &reaper) {
                 let others = asked.iter().filter(|tid| !threads.contains(tid));
                 let all: Vec<i32> = threads.iter().chain(others).copied().collect();
                 self.let_go(&all);
@@ -124,9 +127,17 @@ impl Target {
     ///
     /// All threads are asked to stop before this function waits for any of them, so they stop in
     /// parallel.
-    fn stop_others(&self, threads: &mut Vec<i32>, asked: &mut Vec<i32>) -> Result<(), RepairError> {
-        for tid in tasks(self.pid)? {
-            if !threads.contains(&tid) && self.ask(tid)? {
+    fn stop_others(
+        &self,
+        threads: &mut Vec<i32>,
+        asked: &mut Vec<i32>,
+        reaper: &OnceCell<Reaper>,
+    ) -> Result<(), RepairError> {
+        let tids = tasks(self.pid)?;
+        // The thread that executes a program does not wait for the end of the first one.
+        let reaper = (tids.len() > 1).then(|| reaper.get_or_init(Reaper::begin));
+        for tid in tids {
+            if !threads.contains(&tid) && self.ask(tid, reaper)? {
                 asked.push(tid);
             }
         }
@@ -173,14 +184,16 @@ impl Target {
 
     /// Seizes one thread and asks it to stop; false if the thread has ended, or works for the kernel
     /// alone.
-    fn ask(&self, tid: i32) -> Result<bool, RepairError> {
+    fn ask(&self, tid: i32, reaper: Option<&Reaper>) -> Result<bool, RepairError> {
         let is_late = self.late.borrow().contains(&tid);
         if is_late {
             self.late.borrow_mut().retain(|&late| late != tid);
             return Ok(true);
         }
         for _ in 0..SEIZE_TRIES {
-            let Err(error) = inject::seize(tid, self.seccomp) else {
+            let seize = || inject::seize(tid, self.seccomp);
+            let seized = reaper.map_or_else(seize, |reaper| reaper.seize(tid, seize));
+            let Err(error) = seized else {
                 return Ok(inject::interrupt(tid).is_ok());
             };
             let is_gone = error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid);

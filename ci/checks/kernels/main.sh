@@ -16,10 +16,11 @@
 # --count runs conform until N steps of these sources have been compared on each kernel (`here` is this machine's own),
 #   10,000 for each seed. target/kernels/conform.tsv gets a line for each seed as soon as that has ended, and
 #   lab/results/conform.tsv one for each run; a later run goes on from both.
+# --recall also finds after how many steps each setting is tested, for ci/run recall, which calls it.
 # --hazards merges the programs of ci/run hazards until each of 7.3, 6.12 and 6.1 has N merges, on 6.1 by copy.
 #   target/kernels/hazards.tsv gets a line for each program as soon as that has ended, and a later run goes on from it;
 #   with --seed it begins there instead. HAZARDS has further options of ci/checks/hazards/hazards.py (`--only pages --bully stop`).
-# usage: ci/run kernels [--ops N] [--minutes M] [--seed N] [--profile P] [--play FILE | --merge] [VERSION ...]
+# usage: ci/run kernels [--ops N] [--minutes M] [--seed N] [--profile P] [--play FILE | --merge | --recall] [VERSION ...]
 #        ci/run kernels --list
 #        ci/run kernels --changes [--ops N] [--minutes M] [--seed N] [--profile P] VERSION ...
 #        ci/run kernels --count N [--minutes M] [VERSION | here ...]
@@ -31,7 +32,7 @@ KERNELS=(7.3 6.12 6.1 5.10)
 task=ci/checks/kernels/task
 . ci/lib/guest.sh
 
-ops=150000 minutes=120 seed='' profile=linux play='' merge='' changes='' count='' hazards='' kernels=()
+ops=150000 minutes=120 seed='' profile=linux play='' merge='' changes='' count='' hazards='' recall='' kernels=()
 while (($#)); do
     case $1 in
         --ops | --minutes | --seed | --count | --hazards)
@@ -48,7 +49,7 @@ while (($#)); do
             play=$2
             shift 2
             ;;
-        --merge | --changes)
+        --merge | --changes | --recall)
             printf -v "${1#--}" %s 1
             shift
             ;;
@@ -124,6 +125,7 @@ conform() {
         arguments+=(--ops "$ops" --minutes "$minutes" --differences $((changes ? 100 : 5)))
         [[ -z $seed ]] || arguments+=(--seed "$seed")
         [[ -z $changes ]] || arguments+=(--changes /probe)
+        [[ -z $recall ]] || arguments+=(--recall)
     fi
     boot "$version" conform "${arguments[@]}"
     [[ -z $play ]] || { cat "$out/$version.json" && return; }

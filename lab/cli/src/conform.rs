@@ -2,7 +2,6 @@
 
 use anyhow::Context;
 use clap::Args;
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -13,12 +12,14 @@ use vmarea_conform::environment::Environment;
 use vmarea_conform::error::RunError;
 use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::op::Step;
+use vmarea_conform::recall::{Flip, Recall};
 use vmarea_conform::regression::{self, Regression};
 use vmarea_conform::report::{Found, Report};
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::states::States;
 use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
+use vmarea_conform::watch::{Unwatched, Watch};
 use vmarea_explain::text::count;
 use vmarea_process::view::ViewError;
 use vmarea_replay::{PolicyName, machine};
@@ -82,6 +83,11 @@ pub struct Conform {
     #[arg(long, value_name = "FILE", conflicts_with = "play")]
     states: Option<PathBuf>,
 
+    /// Find what the run tests: execute each sequence in the core again under every policy that
+    /// differs in one setting. The result lists after how many steps each of them is found
+    #[arg(long, conflicts_with_all = ["play", "changes", "states"])]
+    recall: bool,
+
     #[command(flatten)]
     json: JsonArg,
 }
@@ -100,12 +106,8 @@ impl Conform {
         if let Some(path) = &self.play {
             return Self::play(console, &environment, path);
         }
-        if let Some(path) = &self.states {
-            let file =
-                File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-            let file = Box::new(BufWriter::new(file));
-            environment.states = Some(RefCell::new(States::new(file)));
-        }
+        let mut states = self.states.as_deref().map(states_file).transpose()?;
+        let mut recall = self.recall.then(|| Recall::new(&environment));
         let seed = self.seed.unwrap_or_else(fresh_seed);
         console.note(&format!("seed {seed}"));
         let settings = Settings {
@@ -125,14 +127,22 @@ impl Conform {
         };
         let report = match saved {
             Some(saved) => changes::run(&mut environment, &saved, &settings, told),
-            None => run(&environment, &settings, told),
+            None => {
+                let watch: &mut dyn Watch = match (&mut states, &mut recall) {
+                    (Some(states), _) => states,
+                    (None, Some(recall)) => recall,
+                    (None, None) => &mut Unwatched,
+                };
+                run(&environment, &settings, watch, told)
+            }
         };
-        let report = report.map_err(failure)?;
+        let mut report = report.map_err(failure)?;
         drop(meter);
-        if let Some(states) = &environment.states {
-            let finished = states.borrow_mut().finish().map_err(RunError::States);
+        if let Some(states) = &mut states {
+            let finished = states.finish().map_err(RunError::States);
             finished.map_err(failure)?;
         }
+        report.recall = recall.map_or_else(Vec::new, Recall::flips);
         outputs.write(console, &report, |out| write(out, &report))?;
         Ok(if report.differences.is_empty() {
             Exit::Ok
@@ -171,6 +181,12 @@ impl Conform {
         }
         (kernel, Comparison::Exact)
     }
+}
+
+/// Creates the file for the steps of a run.
+fn states_file(path: &Path) -> anyhow::Result<States> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(States::new(Box::new(BufWriter::new(file))))
 }
 
 /// Reads a stored test sequence.
@@ -245,6 +261,9 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
             writeln!(out, "taken over: {rule}{} for {kind}", or.concat())?;
         }
     }
+    for flip in &report.recall {
+        write_flip(out, flip)?;
+    }
     writeln!(out, "not compared:")?;
     for what in &report.not_compared {
         writeln!(out, "  {what}")?;
@@ -261,6 +280,21 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         report.seed,
         if differences == 1 { "" } else { "s" },
     )
+}
+
+/// Writes where another value of a setting was found.
+fn write_flip(out: &mut dyn Write, flip: &Flip) -> std::io::Result<()> {
+    match (flip.found_after, &flip.kind) {
+        (Some(steps), Some(kind)) => {
+            writeln!(
+                out,
+                "found after {} steps: {}, by {kind}",
+                count(steps),
+                flip.setting
+            )
+        }
+        _ => writeln!(out, "not found: {}", flip.setting),
+    }
 }
 
 /// Writes the counts for a policy that merges more than Linux.

@@ -13,6 +13,7 @@ use vmarea_conform::error::RunError;
 use vmarea_conform::kernel_settings::Surroundings;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::superset::Comparison;
+use vmarea_conform::watch::Unwatched;
 
 const SETTINGS: Settings = Settings {
     ops: 1_000_000,
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
 
 fn first_difference() -> Result<Option<String>, RunError> {
     let environment = Environment::new((Policy::LINUX, Comparison::Exact), Surroundings::leave())?;
-    let report = run(&environment, &SETTINGS, |_| {})?;
+    let report = run(&environment, &SETTINGS, &mut Unwatched, |_| {})?;
     let found = report.differences.first();
     Ok(found.map(|found| {
         let kind = &found.difference.kind;

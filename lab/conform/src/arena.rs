@@ -240,6 +240,12 @@ pub fn segment_len(inode: u64) -> Option<u64> {
     SEGMENTS.get(usize::try_from(number).ok()?).copied()
 }
 
+/// Returns the number of a file that sequences can map.
+pub fn number(file: FileId) -> Option<u64> {
+    let number = file.0.checked_sub(1)?;
+    (number < KINDS.len() as u64).then_some(number)
+}
+
 /// Returns the file with this number as the core's file type.
 pub fn file(number: u64) -> Option<types::File> {
     let kind = *KINDS.get(usize::try_from(number).ok()?)?;

@@ -12,10 +12,11 @@ use super::report::{Found, Report};
 use super::rng::Rng;
 use super::run::{CutShort, Settings, counted, end, found};
 use super::sequence::{Difference, play};
+use super::watch::Unwatched;
 use std::collections::BTreeSet;
 use std::time::Instant;
 use vmarea::policy::Policy;
-use vmarea::policy::setting::rules;
+use vmarea::policy::setting::{Setting, rules};
 
 /// Executes the saved sequences and then random ones, until the limit on steps, time or differences
 /// is reached, and takes over each rule that explains a difference.
@@ -43,7 +44,13 @@ pub fn run(
     let mut seeds = Rng::new(settings.seed);
     while settings.go_on(&report, begun) {
         let seed = seeds.next_u64();
-        let (steps, difference) = counted(environment, seed, &mut report, &mut cut_short)?;
+        let (steps, difference) = counted(
+            environment,
+            seed,
+            &mut Unwatched,
+            &mut report,
+            &mut cut_short,
+        )?;
         learn(
             environment,
             settings,
@@ -91,34 +98,48 @@ fn explanations(
 ) -> Result<Vec<(String, Policy)>, RunError> {
     let before = environment.policy;
     let mut explanations = Vec::new();
-    for (rule, policy) in other_rules(before) {
-        environment.policy = policy;
+    for other in others(before, rules) {
+        environment.policy = other.policy;
         let played = play(environment, steps);
         environment.policy = before;
         if played?.is_none() {
-            explanations.push((rule, policy));
+            explanations.push((other.setting, other.policy));
         }
     }
     Ok(explanations)
 }
 
-/// Returns every policy that differs from `policy` in one rule, with that rule as `name=value`.
-fn other_rules(policy: Policy) -> Vec<(String, Policy)> {
+/// A policy that differs from another one in one setting.
+pub(super) struct Other {
+    /// The setting, as `name=value`.
+    pub(super) setting: String,
+    /// The value that the setting has in the other policy.
+    pub(super) instead_of: String,
+    /// The policy.
+    pub(super) policy: Policy,
+}
+
+/// Returns every policy that differs from `policy` in one of the settings `of`.
+pub(super) fn others(policy: Policy, of: fn(&mut Policy) -> Vec<Setting<'_>>) -> Vec<Other> {
     let mut others = Vec::new();
-    for index in 0..rules(&mut policy.clone()).len() {
+    for index in 0..of(&mut policy.clone()).len() {
         let mut known = policy;
-        let settings = rules(&mut known);
+        let settings = of(&mut known);
         let (name, current) = (settings[index].name, settings[index].get());
         let words = settings[index].values().into_iter().map(str::to_owned);
         // A number has the values of the known kernels.
         let mut values: BTreeSet<String> = words.collect();
         for mut preset in Policy::PRESETS {
-            values.insert(rules(&mut preset)[index].get());
+            values.insert(of(&mut preset)[index].get());
         }
         for value in values.into_iter().filter(|value| *value != current) {
             let mut other = policy;
-            if rules(&mut other)[index].set(&value) {
-                others.push((format!("{name}={value}"), other));
+            if of(&mut other)[index].set(&value) {
+                others.push(Other {
+                    setting: format!("{name}={value}"),
+                    instead_of: current.clone(),
+                    policy: other,
+                });
             }
         }
     }
@@ -131,13 +152,17 @@ mod tests {
 
     #[test]
     fn every_rule_has_another_value_and_no_policy_is_the_same() {
-        let others = other_rules(Policy::LINUX);
+        let others = others(Policy::LINUX, rules);
         let names: BTreeSet<&str> = others
             .iter()
-            .filter_map(|(rule, _)| rule.split('=').next())
+            .filter_map(|other| other.setting.split('=').next())
             .collect();
         assert_eq!(names.len(), rules(&mut Policy::LINUX.clone()).len());
-        assert!(others.iter().all(|(_, other)| *other != Policy::LINUX));
-        assert!(others.iter().any(|(rule, _)| rule == "mremap_checks=late"));
+        assert!(others.iter().all(|other| other.policy != Policy::LINUX));
+        assert!(
+            others
+                .iter()
+                .any(|other| other.setting == "mremap_checks=late")
+        );
     }
 }

@@ -5,10 +5,8 @@ use super::error::RunError;
 use super::generate::Facts;
 use super::kernel::Kernel;
 use super::kernel_settings::Surroundings;
-use super::states::States;
 use super::superset::Comparison;
 use rustix::process::{Resource, getrlimit};
-use std::cell::RefCell;
 use vmarea::System;
 use vmarea::mm::Limits;
 use vmarea::policy::Policy;
@@ -35,8 +33,6 @@ pub struct Environment {
     pub surroundings: Surroundings,
     /// Features that are not compared on this machine, each with the reason.
     pub not_compared: Vec<String>,
-    /// Where the steps of a run are written, with the VMAs after each.
-    pub states: Option<RefCell<States>>,
 }
 
 /// Capability numbers.
@@ -89,7 +85,6 @@ impl Environment {
             facts,
             surroundings,
             not_compared,
-            states: None,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::c_program::c_program;
 use super::environment::Environment;
 use super::op::{Op, Step};
 use super::outcome::Outcome;
+use super::recall::Flip;
 use super::regression::Regression;
 use super::sequence::Difference;
 use super::superset::{Comparison, FewerVmas};
@@ -38,6 +39,8 @@ pub struct Report {
     pub too_large: u64,
     /// Differences, at most one of each kind.
     pub differences: Vec<Found>,
+    /// Other values of the settings, and where the run would have found them, if it was asked.
+    pub recall: Vec<Flip>,
     /// Statistics on cases in which the core has fewer VMAs, if its policy merges more than Linux
     /// does.
     pub fewer_vmas: Option<FewerVmas>,
@@ -114,6 +117,7 @@ impl Report {
             sequences: 0,
             too_large: 0,
             differences: Vec::new(),
+            recall: Vec::new(),
             fewer_vmas: (environment.comparison == Comparison::FewerVmas).then(FewerVmas::default),
             kernel_work: BTreeMap::new(),
             seconds: 0.0,

@@ -12,6 +12,7 @@ use super::rng::Rng;
 use super::sequence::{Difference, Pair};
 use super::shrink::shrink;
 use super::superset::FewerVmas;
+use super::watch::Watch;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmarea_process::view::ViewError;
@@ -42,13 +43,14 @@ pub struct Settings {
 
 /// Compares sequences until the limit on steps, time or differences is reached.
 ///
-/// Calls `told` with the current report after each sequence.
+/// `watch` looks at each step. Calls `told` with the current report after each sequence.
 ///
 /// # Errors
 /// If the kernel side fails.
 pub fn run(
     environment: &Environment,
     settings: &Settings,
+    watch: &mut dyn Watch,
     mut told: impl FnMut(&Report),
 ) -> Result<Report, RunError> {
     let mut report = Report::begin(environment, settings.seed);
@@ -57,7 +59,7 @@ pub fn run(
     let begun = Instant::now();
     while settings.go_on(&report, begun) {
         let seed = seeds.next_u64();
-        let (steps, difference) = counted(environment, seed, &mut report, &mut cut_short)?;
+        let (steps, difference) = counted(environment, seed, watch, &mut report, &mut cut_short)?;
         if let Some(difference) = difference
             && report.is_new(&difference)
         {
@@ -84,6 +86,7 @@ pub(super) type CutShort = BTreeMap<String, u64>;
 pub(super) fn counted(
     environment: &Environment,
     seed: u64,
+    watch: &mut dyn Watch,
     report: &mut Report,
     cut_short: &mut CutShort,
 ) -> Result<(Vec<Step>, Option<Difference>), RunError> {
@@ -93,7 +96,7 @@ pub(super) fn counted(
         difference,
         fewer,
         too_large,
-    } = sequence(environment, seed)?;
+    } = sequence(environment, seed, (report.compared, watch))?;
     report.seconds += clock.elapsed().as_secs_f64();
     report.count(&steps);
     report.too_large += u64::from(too_large);
@@ -160,19 +163,21 @@ pub struct Played {
     pub too_large: bool,
 }
 
-/// Generates and executes the sequence for a seed.
+/// Generates and executes the sequence for a seed, under the eyes of `watch`, after `compared` steps
+/// of the run.
 ///
 /// # Errors
 /// If the kernel side fails, or the steps cannot be written.
-pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError> {
+pub fn sequence(
+    environment: &Environment,
+    seed: u64,
+    (compared, watch): (u64, &mut dyn Watch),
+) -> Result<Played, RunError> {
     environment.files.reset().map_err(RunError::Files)?;
     let mut pair = Pair::start(environment)?;
     let mut generator = Generator::new(seed, environment.facts);
     let most = generator.steps();
-    if let Some(states) = &environment.states {
-        let begun = states.borrow_mut().begin(seed, &pair.model);
-        begun.map_err(RunError::States)?;
-    }
+    watch.begin(seed, &pair).map_err(RunError::States)?;
     let mut steps = Vec::with_capacity(most);
     while steps.len() < most {
         let step = generator.next(&pair.model);
@@ -181,13 +186,12 @@ pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError
             difference => (difference?, false),
         };
         let ends = difference.is_some() || too_large || pair.has_parted();
-        if let Some(states) = environment.states.as_ref().filter(|_| !ends) {
-            let mut states = states.borrow_mut();
-            let written = states.step(&step, pair.outcome(), &pair.model);
-            written.map_err(RunError::States)?;
+        if !ends {
+            watch.step(&step, &pair).map_err(RunError::States)?;
         }
         steps.push((step, pair.outcome()));
         if ends {
+            watch.end(compared, &pair);
             return Ok(Played {
                 steps,
                 difference,
@@ -196,6 +200,7 @@ pub fn sequence(environment: &Environment, seed: u64) -> Result<Played, RunError
             });
         }
     }
+    watch.end(compared, &pair);
     Ok(Played {
         steps,
         difference: pair.finish()?,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::fmt;
 use vmarea::types::{PAGE_SHIFT, PAGE_SIZE};
 use vmarea_oracle::PROCESSES;
+use vmarea_process::view::View;
 use vmarea_trace::sysno;
 
 /// Maximum number of pages for which all bytes are compared after each step.
@@ -43,6 +44,29 @@ fn is_seen_by_all(op: &Op) -> bool {
         Op::Fork { .. } | Op::Exit => true,
         Op::Call(call) => call.nr == sysno::IOCTL,
         _ => false,
+    }
+}
+
+/// Legitimate reasons for a result that is not Linux's, from what a sequence has done so far.
+#[derive(Debug, Default)]
+pub(super) struct Excuses {
+    /// True if a file was mapped in an area large enough for huge pages.
+    maps_files: bool,
+}
+
+impl Excuses {
+    /// Returns the reason why the results of a step need not be equal, if there is one.
+    pub(super) fn of(
+        &mut self,
+        step: &Step,
+        kernel: Outcome,
+        ours: Outcome,
+    ) -> Option<&'static str> {
+        self.maps_files |= maps_a_file(&step.op, kernel);
+        if self.maps_files && is_collapse(&step.op) && kernel != ours {
+            return Some("MADV_COLLAPSE where a fault has mapped pages of a file around it");
+        }
+        is_busy(&step.op, kernel).then_some("MADV_COLLAPSE that finds pages busy")
     }
 }
 
@@ -86,8 +110,11 @@ pub struct Pair<'a> {
     outcome: Outcome,
     fewer: FewerVmas,
     parted: bool,
-    /// True if a file was mapped in an area large enough for huge pages.
-    maps_files: bool,
+    excuses: Excuses,
+    /// The first process's list at the start.
+    view: View,
+    /// Processes whose lists were read after the last step.
+    read: Vec<usize>,
 }
 
 impl<'a> Pair<'a> {
@@ -97,11 +124,11 @@ impl<'a> Pair<'a> {
     /// If the kernel side cannot be started.
     pub fn start(environment: &'a Environment) -> Result<Pair<'a>, KernelError> {
         let mut kernel = Kernel::start(&environment.eye, &environment.files)?;
-        let view = kernel.view(0)?;
+        let view = kernel.view(0)?.clone();
         let model = Model::new(
             environment.policy,
             environment.system,
-            view,
+            &view,
             environment.limits,
         )
         .expect("a kernel's list of VMAs is in order");
@@ -114,7 +141,9 @@ impl<'a> Pair<'a> {
             outcome: Outcome::Impossible,
             fewer: FewerVmas::default(),
             parted: false,
-            maps_files: false,
+            excuses: Excuses::default(),
+            view,
+            read: Vec::new(),
         })
     }
 
@@ -185,12 +214,9 @@ impl<'a> Pair<'a> {
         kernel: Outcome,
         ours: Outcome,
     ) -> Option<&'static str> {
-        self.maps_files |= maps_a_file(&step.op, kernel);
-        if self.maps_files && is_collapse(&step.op) && kernel != ours {
-            return Some("MADV_COLLAPSE where a fault has mapped pages of a file around it");
-        }
-        if is_busy(&step.op, kernel) {
-            return Some("MADV_COLLAPSE that finds pages busy");
+        let excuse = self.excuses.of(step, kernel, ours);
+        if excuse.is_some() {
+            return excuse;
         }
         let (kernel_before, ours_before) = before?;
         let before = self.before((kernel_before, ours_before));
@@ -240,6 +266,18 @@ impl<'a> Pair<'a> {
     /// Returns the result of the last step on Linux.
     pub fn outcome(&self) -> Outcome {
         self.outcome
+    }
+
+    /// Returns the first process's mappings at the start.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Returns the address spaces that were read after the last step, by process.
+    pub fn seen(&self) -> Vec<(usize, SpaceState)> {
+        let read = self.read.iter();
+        read.map(|&process| (process, self.seen[process].clone()))
+            .collect()
     }
 
     /// Executes a step on the kernel's side only.
@@ -294,12 +332,14 @@ impl<'a> Pair<'a> {
         all: bool,
     ) -> Result<Option<(usize, super::state::StateDifference)>, KernelError> {
         let mut pairings = Pairings::default();
+        self.read.clear();
         for process in 0..PROCESSES {
             if self.model.mm(process).is_none() {
                 continue;
             }
             if all || process == acting || self.steps.is_multiple_of(16) {
                 self.seen[process] = self.kernel.state(process)?;
+                self.read.push(process);
             }
             let mut kernel = self.seen[process].clone();
             let ours = self.model.state(process);

@@ -20,6 +20,8 @@
 use super::model::Model;
 use super::op::{Op, Places, Step};
 use super::outcome::Outcome;
+use super::sequence::Pair;
+use super::watch::Watch;
 use std::fmt;
 use std::io::{self, Write};
 use vmarea::types::FileKind;
@@ -157,6 +159,16 @@ impl States {
 }
 
 /// Returns how many pairs at the beginning are equal.
+impl Watch for States {
+    fn begin(&mut self, seed: u64, pair: &Pair<'_>) -> io::Result<()> {
+        States::begin(self, seed, &pair.model)
+    }
+
+    fn step(&mut self, step: &Step, pair: &Pair<'_>) -> io::Result<()> {
+        States::step(self, step, pair.outcome(), &pair.model)
+    }
+}
+
 fn common<'l>(pairs: impl Iterator<Item = (&'l Line, &'l Line)>) -> usize {
     pairs.take_while(|(a, b)| a == b).count()
 }

@@ -18,6 +18,7 @@ use vmarea_conform::report::Found;
 use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
+use vmarea_conform::watch::Unwatched;
 use vmarea_replay::machine;
 
 /// Returns the shortest sequence for the first difference that a regression test can detect.
@@ -31,7 +32,7 @@ fn found(wrong: &Environment) -> Found {
         most_differences: 5,
         shrinking: Shrinking::Shortest,
     };
-    let report = run(wrong, &settings, |_| {}).unwrap();
+    let report = run(wrong, &settings, &mut Unwatched, |_| {}).unwrap();
     let held = |found: &Found| {
         let kept = found.kept.as_ref();
         kept.is_some_and(|kept| kept.play(wrong.policy).is_err())

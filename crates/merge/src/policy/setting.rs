@@ -303,6 +303,7 @@ pub fn without_effect(policy: &Policy) -> Vec<(&'static str, &'static str)> {
         different_anon_vmas,
         either_survives,
         copy_budget,
+        splits_huge,
         ..
     } = policy.merging;
     let Rules {
@@ -318,6 +319,7 @@ pub fn without_effect(policy: &Policy) -> Vec<(&'static str, &'static str)> {
             no_change,
         ),
         (copy_budget > 0 && !changes_pages, "copy_budget", no_change),
+        (splits_huge && !changes_pages, "splits_huge", no_change),
         (
             copy_budget > 0 && counts_all,
             "copy_budget",

@@ -4,7 +4,7 @@ use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
 use super::super::op::{Call, Op};
 use super::Choice;
 use super::theme::Theme;
-use vmarea::types::PAGE_SIZE;
+use vmarea::types::{PAGE_SIZE, PMD_SIZE};
 use vmarea_trace::sysno;
 
 const MAP_SHARED: u64 = 1;
@@ -117,6 +117,17 @@ pub(super) fn mmap_odd(c: &mut Choice<'_>) -> Op {
         sysno::MMAP,
         [addr, len, prot, kind | fixed | more | anonymous, file, 0],
     ))
+}
+
+/// Maps memory that is large enough for huge pages where the kernel wants to.
+pub(super) fn mmap_anywhere(c: &mut Choice<'_>) -> Op {
+    let pages = c.rng.pick(&[0, 0, 0, 1]) * PAGE_SIZE;
+    let len = c.rng.pick(&[1, 2]) * PMD_SIZE + pages;
+    let kind = c.rng.pick(&[MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED]);
+    let anonymous = c.rng.pick(&[MAP_ANONYMOUS, 0]);
+    let file = c.rng.below(PLAIN_KINDS);
+    let flags = kind | anonymous | MAP_NORESERVE;
+    Op::Call(Call::new(sysno::MMAP, [0, len, 0, flags, file, 0]))
 }
 
 pub(super) fn munmap(c: &mut Choice<'_>) -> Op {

@@ -7,10 +7,12 @@
 
 mod calls;
 mod edges;
+mod files;
 mod pages;
 mod process;
 mod special;
 mod theme;
+mod userfault;
 
 use super::arena::{self, DEEP, DEEP_PAGES, HEAP, HEAP_END, HUGE, HUGE_SLOTS, PAGES, START};
 use super::model::{Mapped, Model};
@@ -46,6 +48,7 @@ const KINDS: &[Kind] = &[
     kind(40, calls::mlock),
     kind(10, calls::mlockall),
     kind(25, process::brk),
+    kind(3, calls::mmap_anywhere),
     kind(5, process::mseal),
     kind(4, process::prctl),
     kind(6, process::pkeys),
@@ -59,7 +62,7 @@ const KINDS: &[Kind] = &[
     kind(4, process::remap_file_pages),
     kind(10, process::process_madvise),
     kind(12, process::limit),
-    kind(10, process::userfaultfd),
+    kind(10, userfault::userfaultfd),
     kind(10, process::shmat),
     kind(5, process::shmdt),
     kind(1, process::drop_rights),
@@ -81,17 +84,37 @@ const HUGE_KINDS: &[Kind] = &[
     kind(30, pages::mmap_pool),
     kind(150, pages::advise_huge),
     kind(60, pages::madvise_huge),
-    kind(60, pages::collapse),
+    kind(100, pages::collapse),
+    kind(40, pages::discard_slots),
     kind(250, pages::touch_huge),
     kind(150, pages::cut_huge),
     kind(25, pages::thp_disable),
     kind(10, pages::background),
 ];
 
+const FILE_KINDS: &[Kind] = &[
+    kind(250, files::mmap_private),
+    kind(150, files::move_private),
+    kind(150, files::write_private),
+    kind(20, files::merge_equal_pages),
+    kind(20, files::seal_private),
+    kind(40, files::discard_private),
+];
+
+const LIMIT_KINDS: &[Kind] = &[kind(400, calls::mremap)];
+
+const USERFAULT_KINDS: &[Kind] = &[
+    kind(150, userfault::watch),
+    kind(80, userfault::move_watched),
+];
+
 /// Returns the kinds of step that a theme adds.
 fn more_kinds(theme: Theme) -> &'static [Kind] {
     match theme {
-        Theme::Plain | Theme::Limit => &[],
+        Theme::Plain => &[],
+        Theme::Limit => LIMIT_KINDS,
+        Theme::Files => FILE_KINDS,
+        Theme::Userfault => USERFAULT_KINDS,
         Theme::Pages => PAGE_KINDS,
         Theme::Huge | Theme::Pool => HUGE_KINDS,
     }
@@ -202,7 +225,8 @@ impl Generator {
     /// Returns the next step, chosen according to the core's state.
     pub fn next(&mut self, model: &Model) -> Step {
         if !std::mem::replace(&mut self.begun, true) && self.theme == Theme::Limit {
-            let leave = self.rng.below(24);
+            let most = self.rng.pick(&[8, 24]);
+            let leave = self.rng.below(most);
             return Step {
                 process: 0,
                 op: Op::Fill { leave },

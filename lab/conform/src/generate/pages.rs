@@ -11,6 +11,7 @@ use vmarea_trace::sysno;
 const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED: u64 = 0x10;
 const MAP_ANONYMOUS: u64 = 0x20;
+const MADV_DONTNEED: u64 = 4;
 const MADV_MERGEABLE: u64 = 12;
 const MADV_UNMERGEABLE: u64 = 13;
 const MADV_HUGEPAGE: u64 = 14;
@@ -116,15 +117,25 @@ pub(super) fn advise_huge(c: &mut Choice<'_>) -> Op {
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_HUGEPAGE]))
 }
 
-/// Collapses existing pages to a huge page.
+/// Discards the pages of whole huge-page slots, and with them their page tables.
+pub(super) fn discard_slots(c: &mut Choice<'_>) -> Op {
+    let Some((addr, len)) = whole_slots(c) else {
+        return mmap_huge(c);
+    };
+    Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_DONTNEED]))
+}
+
+/// Collapses existing pages to a huge page; rarely of a range that contains no whole one.
 pub(super) fn collapse(c: &mut Choice<'_>) -> Op {
     let Some((v, first, count)) = roomy(c).filter(|(v, ..)| !v.file) else {
         return mmap_huge(c);
     };
     let from = c.rng.below(count);
-    let range = match c.rng.below(3) {
-        0 => [v.start, v.end - v.start],
-        _ => [first + from * PMD_SIZE, PMD_SIZE],
+    let slot = first + from * PMD_SIZE;
+    let range = match c.rng.below(6) {
+        0 | 1 => [v.start, v.end - v.start],
+        2 => [slot + PAGE_SIZE, (1 + c.rng.below(500)) * PAGE_SIZE],
+        _ => [slot, PMD_SIZE],
     };
     let [addr, len] = range;
     Op::Call(Call::new(sysno::MADVISE, [addr, len, MADV_COLLAPSE]))
@@ -148,7 +159,6 @@ pub(super) fn touch_huge(c: &mut Choice<'_>) -> Op {
 
 /// Splits, discards or moves huge pages, at their boundaries or within them.
 pub(super) fn cut_huge(c: &mut Choice<'_>) -> Op {
-    const MADV_DONTNEED: u64 = 4;
     const MAYMOVE_FIXED: u64 = 3;
     let Some((addr, len)) = whole_slots(c) else {
         return mmap_huge(c);

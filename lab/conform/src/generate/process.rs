@@ -1,12 +1,11 @@
 //! Generation of actions on the whole process: heap, limits, capabilities, forks, files, accesses.
 
+use super::super::arena::SEGMENTS;
 use super::super::arena::{FILE_PAGES, HEAP, HEAP_END};
-use super::super::arena::{SEGMENTS, USERFAULTFD};
 use super::super::model::Mapped;
-use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
+use super::super::op::{Call, Op};
 use super::Choice;
 use super::calls::mmap;
-use super::theme::Theme;
 use vmarea::types::PAGE_SIZE;
 use vmarea_trace::sysno;
 
@@ -129,11 +128,17 @@ pub(super) fn remap_file_pages(c: &mut Choice<'_>) -> Op {
 pub(super) fn process_madvise(c: &mut Choice<'_>) -> Op {
     const PIDFD_SELF: u64 = -10001_i64 as u64;
     let ranges = 1 + c.rng.below(4);
-    let advice = c.rng.pick(&[0, 2, 4, 10, 11, 14, 15, 18, 19, 20, 102, 103]);
+    let advice = c
+        .rng
+        .pick(&[0, 2, 3, 3, 4, 10, 11, 14, 15, 18, 19, 20, 102, 103, 5, 99]);
     let mut call = Call::new(sysno::PROCESS_MADVISE, [PIDFD_SELF, 0, ranges, advice, 0]);
     for _ in 0..ranges {
         let (addr, len) = c.range();
         call.data.extend([addr, len]);
+    }
+    if c.rng.chance(1, 8) {
+        let lengths = call.data.iter_mut().skip(1).step_by(2);
+        lengths.for_each(|len| *len = 0);
     }
     if c.rng.chance(1, 16) {
         const TASK_SIZE: u64 = 0x7fff_ffff_f000;
@@ -217,44 +222,6 @@ pub(super) fn exit(c: &mut Choice<'_>) -> Op {
     } else {
         read(c)
     }
-}
-
-/// Registers or unregisters a range with the userfaultfd.
-///
-/// Minor mode, which watches pages in the page cache, is not used: Linux also maps pages around a
-/// fault, and such pages then raise no minor fault.
-pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
-    const MISSING: u64 = 1;
-    const WRITE_PROTECT: u64 = 2;
-    // A page of shared memory that was never written is missing again after it was swapped out.
-    if !c.facts.userfaultfd || matches!(c.theme, Theme::Pages | Theme::Pool) {
-        return write(c);
-    }
-    let (addr, len) = c.range();
-    let mut call = if c.rng.chance(2, 3) {
-        let modes = [
-            MISSING,
-            MISSING,
-            MISSING,
-            WRITE_PROTECT,
-            MISSING | WRITE_PROTECT,
-            0,
-            8,
-        ];
-        let mode = c.rng.pick(&modes);
-        let mut call = Call::new(sysno::IOCTL, [USERFAULTFD, UFFDIO_REGISTER, 0]);
-        call.data = vec![addr, len, mode, 0];
-        call
-    } else {
-        let mut call = Call::new(sysno::IOCTL, [USERFAULTFD, UFFDIO_UNREGISTER, 0]);
-        call.data = vec![addr, len];
-        call
-    };
-    if c.rng.chance(1, 40) {
-        let at = c.rng.below(2) as usize;
-        call.data[at] = c.rng.pick(&[0, 1, 0x800, u64::MAX, u64::MAX << 12]);
-    }
-    Op::Call(call)
 }
 
 pub(super) fn shmat(c: &mut Choice<'_>) -> Op {

@@ -23,6 +23,10 @@ pub(super) enum Theme {
     /// With a userfaultfd, one fault in the pool's pages maps 512 pages in the kernel, but one page
     /// in the core.
     Pool,
+    /// Private file mappings that are written, moved, and given neighbours.
+    Files,
+    /// Memory that a userfaultfd watches.
+    Userfault,
     /// An address space that is a few VMAs below the VMA limit.
     Limit,
 }
@@ -34,7 +38,9 @@ impl Theme {
             0..=47 => Theme::Pages,
             48..=63 => Theme::Huge,
             64..=71 => Theme::Pool,
-            72 => Theme::Limit,
+            72 | 73 => Theme::Limit,
+            74..=93 => Theme::Files,
+            94..=105 => Theme::Userfault,
             _ => Theme::Plain,
         }
     }

@@ -54,6 +54,10 @@ pub struct Mapped {
     pub file: bool,
     /// Kind of the VMA's file.
     pub kind: Option<FileKind>,
+    /// Number of the VMA's file in sequences, if they can map it.
+    pub number: Option<u64>,
+    /// True if a userfaultfd watches the VMA.
+    pub watched: bool,
 }
 
 /// Returns the real addresses of the symbolic regions in a view.
@@ -313,6 +317,8 @@ impl Model {
             shared: v.body.flags.contains(VmFlags::SHARED),
             file: v.body.file.is_some(),
             kind: v.body.file.map(|f| f.kind),
+            number: v.body.file.and_then(|f| arena::number(f.id)),
+            watched: v.body.uffd != 0,
         }
     }
 

@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod kernel_settings;
 pub mod model;
 pub mod op;
+mod others;
 pub mod outcome;
 pub mod recall;
 pub mod regression;

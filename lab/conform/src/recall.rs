@@ -12,10 +12,10 @@
 //!                                      └─▶ core, map_above_4g=off     …
 //! ```
 
-use super::changes::{Other, others};
 use super::environment::Environment;
 use super::model::{Look, Model};
 use super::op::Step;
+use super::others::{Other, others};
 use super::outcome::Outcome;
 use super::sequence::{Excuses, Pair};
 use super::state::{Pairings, SpaceState, compare};

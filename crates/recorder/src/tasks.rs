@@ -42,6 +42,10 @@ pub(crate) struct Task {
     pub call: Option<Pending>,
     /// True if the thread has passed its exit stop and no longer counts as a user of `mm`.
     pub leaving: bool,
+    /// True if the tracer no longer traces the thread, which is about to exit.
+    pub released: bool,
+    /// Wait status of the process, as far as its released threads tell; only of a leader.
+    pub status: Option<i32>,
     /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,
     /// True between the entry stop and the exit stop of a call.
@@ -73,6 +77,8 @@ impl Task {
             mode,
             call: None,
             leaving: false,
+            released: false,
+            status: None,
             untraced: None,
             inside: false,
             listens: false,

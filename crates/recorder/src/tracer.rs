@@ -2,7 +2,7 @@
 //!
 //! One thread runs the loop and all handlers, because `ptrace` accepts requests only from the
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
-//! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
+//! deadline. [`super::calls`] handles calls; [`super::lifecycle`] and [`super::exit`] handle tasks.
 
 use super::actions::Concurrent;
 use super::attachment::Attachment;
@@ -23,7 +23,7 @@ use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
 use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use vmarea_linux_sys::ptrace::{self, Resume};
@@ -385,6 +385,9 @@ impl<'a> Tracer<'a> {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
+        if task.leaving {
+            return self.release(tid);
+        }
         task.listens = how == Resumption::Listen;
         let filtered = self.attachment.is_none() && task.mode == Mode::Filtered;
         let (how, signal) = match how {
@@ -418,9 +421,7 @@ impl<'a> Tracer<'a> {
         if self.attachment.is_some() {
             return (self.progress)(Progress::ProcessEnded);
         }
-        let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
-        left.sort_unstable();
-        left.dedup();
+        let left: Vec<i32> = self.processes().collect();
         if !left.is_empty() {
             (self.progress)(Progress::CommandEnded { status, left });
         }
@@ -478,7 +479,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn processes(&self) -> impl Iterator<Item = i32> {
-        let leaders = self.tasks.iter().filter(|(tid, task)| **tid == task.pid);
-        leaders.map(|(tid, _)| *tid)
+        let pids: BTreeSet<i32> = self.tasks.values().map(|task| task.pid).collect();
+        pids.into_iter()
     }
 }

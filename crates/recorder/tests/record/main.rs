@@ -170,6 +170,15 @@ fn the_leader_may_end_before_the_last_thread() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 5);
     assert!(stream::check(&r.events) >= 2);
+    let last = r.events.iter().rev().find_map(|event| match event {
+        Event::TaskEnd { tid, status, .. } => Some((*tid, *status)),
+        _ => None,
+    });
+    let leader = r.events.iter().find_map(|event| match event {
+        Event::TaskStart { tid, .. } => Some(*tid),
+        _ => None,
+    });
+    assert_eq!(last, leader.map(|tid| (tid, 5 << 8)));
     let ends = looks(&r.events, SnapReason::Exit);
     let begins = looks(&r.events, SnapReason::Exec);
     assert_eq!((ends.len(), begins.len()), (2, 2));

@@ -54,6 +54,8 @@ pub(crate) struct Task {
     pub inside: bool,
     /// True if the thread is in a group-stop of job control.
     pub listens: bool,
+    /// True from a group-stop of job control until the next signal.
+    pub was_stopped: bool,
     /// True if the tracer has asked the thread to stop, until the thread resumes.
     pub interrupted: bool,
     /// How to resume the thread, if it is kept at a stop while threads are being stopped.
@@ -82,6 +84,7 @@ impl Task {
             untraced: None,
             inside: false,
             listens: false,
+            was_stopped: false,
             interrupted: false,
             kept: None,
         }

@@ -345,14 +345,19 @@ impl<'a> Tracer<'a> {
             }
             libc::PTRACE_EVENT_EXEC => self.at_exec_event(tid, now),
             libc::PTRACE_EVENT_EXIT => self.at_exit_event(tid, now),
-            libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
-                // This is a group-stop of job control: the task stays stopped until it receives
-                // SIGCONT, which the kernel reports.
-                self.resume_as(tid, Resumption::Listen);
-            }
+            libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => self.at_group_stop(tid),
             libc::PTRACE_EVENT_STOP => self.at_interrupt(tid),
             _ => self.resume(tid, 0),
         }
+    }
+
+    /// Handles a group-stop of job control: the thread stays stopped until its process receives
+    /// SIGCONT, which the kernel reports.
+    fn at_group_stop(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.was_stopped = true;
+        }
+        self.resume_as(tid, Resumption::Listen);
     }
 
     fn at_signal(&mut self, tid: i32, signal: i32, now: Nanos) {
@@ -360,7 +365,7 @@ impl<'a> Tracer<'a> {
         if task.is_some_and(|task| task.pid == self.root) {
             self.signals.command_got(signal, now);
         }
-        self.before_signal(tid);
+        self.before_signal(tid, signal);
         self.resume(tid, signal);
     }
 

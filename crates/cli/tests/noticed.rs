@@ -1,6 +1,6 @@
 //! What a recorded program can notice: each row of the tables in `docs/differences.md`.
 //!
-//! `noticed.c` prints a line for each row. Its lines while it is recorded must be those that it
+//! The program `noticed` prints a line for each row. Its lines while it is recorded must be those that it
 //! prints alone, except for the rows in which the tables list what differs.
 #![forbid(unsafe_code)]
 
@@ -104,10 +104,14 @@ fn program() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("noticed");
-    let source = format!("{}/tests/programs/noticed.c", env!("CARGO_MANIFEST_DIR"));
+    let folder_of_sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/noticed");
+    let files = std::fs::read_dir(folder_of_sources).unwrap();
+    let sources = files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|kind| kind == "c"));
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-Wall", "-Werror", "-pthread", "-o"]);
-    let built = leash::output(compiler.arg(&program).arg(source)).expect("a C compiler");
+    let built = leash::output(compiler.arg(&program).args(sources)).expect("a C compiler");
     assert!(built.status.success(), "{built:?}");
     (folder, program)
 }

@@ -1,14 +1,12 @@
 //! Tasks that exit.
 //!
-//! A thread stops once more before it exits. There the recorder notes the thread's end, takes the
-//! final snapshot if the thread is the last user of its address space, and stops tracing the thread.
-//! The thread then ends as if it had never been traced. A traced thread would remain a zombie until
-//! its tracer has waited for it. The kernel hides such a zombie from its parent, but announces it
-//! by a pidfd nevertheless.
+//! A thread stops once more before it exits: at its own `exit` call, or at its exit stop. There the
+//! recorder notes the thread's end, takes the final snapshot if the thread is the last user of its
+//! address space, and stops tracing the thread, which then ends as if it had never been traced. A
+//! traced thread would remain a zombie until its tracer has waited for it. The kernel hides such a
+//! zombie from its parent, but announces it by a pidfd nevertheless.
 //!
-//! `SIGKILL` wakes a thread from its exit stop, unless its process is already being killed. Such a
-//! thread ends while it is traced, and `wait` reports its end. So it does for the command, which is
-//! a child of this process.
+//! The end of the command itself is reported by `wait`, because it is a child of this process.
 //!
 //! # Invariants
 //! The leader of a process stays in the tracer's tasks until all threads of the process are gone:
@@ -25,30 +23,67 @@ use vmarea_trace::event::{MmId, Nanos, SnapReason, Snapshot};
 
 const ENOSYS: i64 = -(libc::ENOSYS as i64);
 
+/// What ends with a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scope {
+    /// Only the thread, by its own `exit` call.
+    Thread,
+    /// The whole process or, for an `execve`, all other threads of the process.
+    Process,
+}
+
 impl Tracer<'_> {
+    /// Handles a thread that is about to enter its own `exit` call.
+    ///
+    /// The call ends only the thread, so a signal that ends its process could wake the thread from
+    /// its exit stop. Therefore the thread is released before the call.
+    pub(super) fn at_exit_call(&mut self, tid: i32, code: u64, now: Nanos) {
+        let status = (code as i32 & 0xff) << 8;
+        self.thread_ends(tid, status, Scope::Thread, now);
+    }
+
     /// Handles the exit stop of a thread that exits by itself or is killed by a signal.
     pub(super) fn at_exit_event(&mut self, tid: i32, now: Nanos) {
         self.end_call(tid, now);
-        if let Some(task) = self.tasks.get_mut(&tid)
-            && !std::mem::replace(&mut task.leaving, true)
+        let status = ptrace::event_message(tid).map_or(0, |status| status as i32);
+        let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
+        let scope = match alone && libc::WIFEXITED(status) {
+            true => Scope::Thread,
+            false => Scope::Process,
+        };
+        self.thread_ends(tid, status, scope, now);
+    }
+
+    fn thread_ends(&mut self, tid: i32, status: i32, scope: Scope, now: Nanos) {
+        let Some(task) = self.tasks.get_mut(&tid) else {
+            return;
+        };
+        task.status = match scope {
+            Scope::Thread => task.status.or(Some(status)),
+            Scope::Process => Some(status),
+        };
+        task.kept = None;
+        let (pid, mm) = (task.pid, task.mm);
+        let has_left = std::mem::replace(&mut task.leaving, true);
+        if scope == Scope::Process
+            && let Some(leader) = self.tasks.get_mut(&pid)
         {
-            let mm = task.mm;
-            task.kept = None;
+            leader.status = Some(status);
+        }
+        if !has_left {
             self.timeline.residence.moves(tid, now, Place::Nowhere);
-            let snapshot = self.last_snapshot(tid, mm, now);
+            let snapshot = self.last_snapshot(tid, mm, scope, now);
             self.leave_space(tid, mm, snapshot, now);
         }
         self.resume(tid, 0);
     }
 
-    /// Stops tracing a thread that is at its exit stop.
+    /// Stops tracing a thread that is about to exit.
+    ///
+    /// If the thread has been killed in the meantime, its exit stop follows, or a report of its end.
     pub(super) fn release(&mut self, tid: i32) {
         // The thread's id may be used again as soon as the thread is released.
         let now = clock();
-        let Ok(status) = ptrace::event_message(tid).map(|status| status as i32) else {
-            return;
-        };
-        let alone = exits_alone(tid) && libc::WIFEXITED(status);
         if ptrace::detach(tid, 0).is_err() {
             return;
         }
@@ -56,14 +91,7 @@ impl Tracer<'_> {
             return;
         };
         task.released = true;
-        let pid = task.pid;
-        if let Some(leader) = self.tasks.get_mut(&pid) {
-            if !alone {
-                leader.status = Some(status);
-            } else if tid == pid {
-                leader.status.get_or_insert(status);
-            }
-        }
+        let (pid, status) = (task.pid, task.status.unwrap_or(0));
         match tid == pid {
             true => self.process_gone(pid, now),
             false => self.gone(tid, status, now),
@@ -106,7 +134,7 @@ impl Tracer<'_> {
     ///
     /// If the only other user is inside `execve`, the snapshot is kept until that user leaves the
     /// address space. If all users are exiting, the snapshot is only a fallback.
-    fn last_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
+    fn last_snapshot(&mut self, tid: i32, mm: MmId, scope: Scope, now: Nanos) -> Option<Snapshot> {
         if mm == UNRECORDED {
             return None;
         }
@@ -133,7 +161,7 @@ impl Tracer<'_> {
             if let Some(call) = task.and_then(|task| task.call.as_mut()) {
                 call.last_snapshot = snapshot;
             }
-        } else if self.all_users_exit(tid, mm) {
+        } else if scope == Scope::Process && self.all_users_rest(tid, mm) {
             self.fallback_snapshot(tid, mm, now);
         }
         None
@@ -149,11 +177,11 @@ impl Tracer<'_> {
         Some(snapshot)
     }
 
-    /// True if no thread will change the address space any more.
+    /// True if all users of the address space are threads of one process, and none of them is inside
+    /// a call other than `execve`.
     ///
-    /// The condition is that all users are threads of one process that exits or is replaced, and
-    /// that none of them is inside a call other than `execve`.
-    fn all_users_exit(&self, tid: i32, mm: MmId) -> bool {
+    /// If the process ends, no thread changes the address space any more.
+    fn all_users_rest(&self, tid: i32, mm: MmId) -> bool {
         let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
             return false;
         };
@@ -162,7 +190,7 @@ impl Tracer<'_> {
             let call = task.call.as_ref();
             call.is_none_or(|call| call.entry == 0 || call.rule.role == Role::Executes)
         };
-        !exits_alone(tid) && users.all(|task| task.pid == pid && rests(task))
+        users.all(|task| task.pid == pid && rests(task))
     }
 
     /// Takes an early snapshot of the address space of a process that is about to end.
@@ -208,11 +236,4 @@ impl Tracer<'_> {
             self.report_command_ended(status);
         }
     }
-}
-
-/// True if a thread at its exit stop exits by its own `exit` call.
-///
-/// Every other cause ends the whole process, or, for an `execve`, all other threads of the process.
-fn exits_alone(tid: i32) -> bool {
-    ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit)
 }

@@ -390,10 +390,13 @@ impl<'a> Tracer<'a> {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
+        task.listens = how == Resumption::Listen;
+        if self.stops.waits(tid) || ptrace::is_reported(tid) {
+            return;
+        }
         if task.leaving {
             return self.release(tid);
         }
-        task.listens = how == Resumption::Listen;
         let filtered = self.attachment.is_none() && task.mode == Mode::Filtered;
         let (how, signal) = match how {
             Resumption::Listen => (Resume::Listen, 0),
@@ -402,9 +405,7 @@ impl<'a> Tracer<'a> {
             }
             Resumption::Run(signal) => (Resume::UntilSyscall, signal),
         };
-        if !self.stops.waits(tid) && !ptrace::is_reported(tid) {
-            let _ = ptrace::resume(tid, how, signal);
-        }
+        let _ = ptrace::resume(tid, how, signal);
     }
 
     /// Returns the time for which a thread waits for other threads' calls.

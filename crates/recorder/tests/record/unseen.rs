@@ -65,7 +65,7 @@ fn a_child_that_has_ended_can_be_waited_for_at_once() {
     let program = compile("ended", &[]);
     let program = program.to_str().unwrap();
     let native = natively(program, &["20"]);
-    assert!(native.lines().count() == 21 && native.lines().all(|line| line.ends_with(" 0")));
+    assert!(native.lines().count() == 23 && native.lines().all(|line| line.ends_with(" 0")));
     for by in [RecordBy::Observing, RecordBy::Tracing] {
         let Some(r) = run_by(by, &[program, "20"]) else {
             continue;

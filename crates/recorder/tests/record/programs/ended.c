@@ -61,6 +61,14 @@ static void leader_exits_first(void) {
     start(exits_last, 1);
     pthread_exit(0);
 }
+static void *exits_at_once(void *unused) {
+    _exit(7);
+    return unused;
+}
+static void leader_exits_too(void) {
+    start(exits_at_once, 1);
+    syscall(SYS_exit, 0);
+}
 static void thread_executes(void) {
     start(executes, 1);
     sleeps(0);
@@ -79,6 +87,7 @@ static const struct {
     {"threads", exits_with_threads, 7 << 8},
     {"killed_threads", is_killed_with_threads, SIGKILL},
     {"leader_first", leader_exits_first, 7 << 8},
+    {"leader_too", leader_exits_too, 7 << 8},
     {"thread_execs", thread_executes, 7 << 8},
     {"exec", executes_program, 7 << 8},
 };

@@ -33,7 +33,10 @@ const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
 impl Tracer<'_> {
     /// Handles the ptrace event of a thread that has created a task.
     pub(super) fn at_clone_event(&mut self, tid: i32, now: Nanos) {
-        if let Ok(child) = ptrace::event_message(tid) {
+        let child = ptrace::event_message(tid);
+        if let Ok(child) = child
+            && !self.has_left_stop(tid)
+        {
             self.add_child(tid, child as i32, now);
         }
         self.resume(tid, 0);
@@ -141,7 +144,7 @@ impl Tracer<'_> {
     /// Handles the ptrace event of a thread that has executed a program.
     pub(super) fn at_exec_event(&mut self, tid: i32, now: Nanos) {
         let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
-        if former != tid {
+        if former != tid && !self.has_left_stop(tid) {
             self.replace_leader(tid, former, now);
         }
         let Some(task) = self.tasks.get_mut(&tid) else {

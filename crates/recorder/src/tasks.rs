@@ -40,11 +40,11 @@ pub(crate) struct Task {
     pub mode: Mode,
     /// Current call of the thread.
     pub call: Option<Pending>,
-    /// True if the thread has passed its exit stop and no longer counts as a user of `mm`.
+    /// True if the thread is about to exit and no longer counts as a user of `mm`.
     pub leaving: bool,
     /// True if the tracer no longer traces the thread, which is about to exit.
     pub released: bool,
-    /// Wait status of the process, as far as its released threads tell; only of a leader.
+    /// Wait status, once it is known: of a leader, that of its process.
     pub status: Option<i32>,
     /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,

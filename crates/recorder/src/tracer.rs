@@ -387,11 +387,12 @@ impl<'a> Tracer<'a> {
     /// A task that has been killed in the meantime has left its stop and is now at its exit stop.
     /// The tracer handles the exit stop next and must not resume the task until then.
     pub(super) fn let_run(&mut self, tid: i32, how: Resumption) {
+        let has_left_stop = self.has_left_stop(tid);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.listens = how == Resumption::Listen;
-        if self.stops.waits(tid) || ptrace::is_reported(tid) {
+        if has_left_stop {
             return;
         }
         if task.leaving {
@@ -406,6 +407,13 @@ impl<'a> Tracer<'a> {
             Resumption::Run(signal) => (Resume::UntilSyscall, signal),
         };
         let _ = ptrace::resume(tid, how, signal);
+    }
+
+    /// True if a thread has been killed at the stop that is being handled.
+    ///
+    /// What `ptrace` has told about the thread before this call may then be about its exit stop.
+    pub(super) fn has_left_stop(&self, tid: i32) -> bool {
+        self.stops.waits(tid) || ptrace::is_reported(tid)
     }
 
     /// Returns the time for which a thread waits for other threads' calls.

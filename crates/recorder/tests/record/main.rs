@@ -203,6 +203,26 @@ fn threads_that_leave_while_their_process_ends() {
 }
 
 #[test]
+fn a_process_that_is_killed_while_it_forks_has_no_child_by_the_number_of_its_status() {
+    let program = compile("killed_forks", &[]);
+    let r = run(&[program.to_str().unwrap()]);
+    assert_eq!(r.exit_code(), 0);
+    stream::check(&r.events);
+    let killed = r.events.iter().filter(|event| match event {
+        Event::TaskStart { tid, .. } => tid.0 == libc::SIGKILL,
+        _ => false,
+    });
+    assert_eq!(killed.count(), 0);
+    let begun = |event: &&Event| matches!(event, Event::TaskStart { .. });
+    let ended = |event: &&Event| matches!(event, Event::TaskEnd { .. });
+    // Only the shell and the program share a process.
+    assert_eq!(
+        r.events.iter().filter(begun).count(),
+        r.events.iter().filter(ended).count() + 1
+    );
+}
+
+#[test]
 fn a_tree_of_forks() {
     let script = "
 import os

@@ -79,16 +79,17 @@ static void epoll_stopped(void) {
     kill(child, SIGKILL);
 }
 static void sends_only_ignored(void) {
-    nap(20);
-    kill(getppid(), SIGURG);
-    sleeps(0);
+    for (;;) {
+        nap(10);
+        kill(getppid(), SIGURG);
+    }
 }
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
 }
-/* Says how a wait of 60 ms ended, to which an ignored signal came. */
+/* Says how a wait of 60 ms ended, to which ignored signals came. */
 static void limited(long (*wait)(void)) {
     pid_t child = born(sends_only_ignored);
     double begun = now();

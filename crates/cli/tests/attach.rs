@@ -3,6 +3,8 @@
 
 mod support;
 
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -338,6 +340,24 @@ fn the_recording_of_a_process_that_ends_is_kept() {
         // An observed process does not stop for a last list when it exits.
         let verify = without_differences(&file);
         assert!(verify["results_compared"].as_u64() > Some(0), "{verify}");
+    }
+}
+
+#[test]
+fn a_traced_process_that_ends_is_gone_for_its_parent_at_once() {
+    for round in 0..10 {
+        let mut target = Target::start();
+        let file = target.file("ended");
+        let recorder = target.trace(&file, &[]);
+        wait_until("it is recorded", || Path::new(&file).exists());
+        let process = Pid::from_child(&target.child);
+        let process = rustix::process::pidfd_open(process, PidfdFlags::empty()).unwrap();
+        target.signal("-KILL");
+        let mut ends = [PollFd::new(&process, PollFlags::IN)];
+        rustix::event::poll(&mut ends, None).unwrap();
+        let status = target.child.try_wait().unwrap();
+        assert!(status.is_some(), "still there in round {round}");
+        leash::finish(recorder).unwrap();
     }
 }
 

@@ -83,6 +83,8 @@ pub(crate) enum Role {
     SetsFilter,
     /// Can change the capabilities of the thread.
     SetsCapabilities,
+    /// Ends the calling thread.
+    Exits,
     /// Attempts to trace another task, which fails because the recorder already traces that task.
     Traces,
 }
@@ -272,6 +274,7 @@ pub(crate) static RULES: &[CallRule] = &[
     rule(libc::SYS_vfork, &[], Role::Clones, Data::None),
     rule(libc::SYS_execve, &[], Role::Executes, Data::None),
     rule(libc::SYS_execveat, &[], Role::Executes, Data::None),
+    rule(libc::SYS_exit, &[], Role::Exits, Data::None),
     rule(
         libc::SYS_prctl,
         &[is(0, number::PR_SET_VMA)],

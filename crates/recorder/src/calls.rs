@@ -245,7 +245,7 @@ impl Tracer<'_> {
                 }
                 return;
             }
-            Role::OpensDirect => return,
+            Role::OpensDirect | Role::Exits => return,
             Role::Traces => return self.note_tracing(pid, ret),
             Role::SetsFilter => return self.has_set_filter(tid, pid, &call, ret),
             Role::AccessesMemory(kind) => self.kernel_accesses(tid, mm, kind, &call, ret, now),

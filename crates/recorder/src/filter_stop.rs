@@ -48,6 +48,9 @@ impl Tracer<'_> {
         args: [u64; 6],
         now: Nanos,
     ) {
+        if rule.role == Role::Exits {
+            return self.at_exit_call(tid, args[0], now);
+        }
         let (nr, args) = match nr as i64 {
             libc::SYS_clone3 => (libc::SYS_clone as u32, clone3_args(tid, &args)),
             _ => (rule.nr, args),

@@ -18,8 +18,8 @@
 //! every system call. That process runs on without the recorder: see [`RecordBy`].
 //!
 //! The command does not notice the recorder: signals, job control, exit status and standard streams
-//! pass through unchanged. A seccomp filter cannot be removed, and without a tracer every call that
-//! it stops fails with `ENOSYS`, so the recorder never leaves a program untraced. The recording
+//! pass through unchanged; `docs/differences.md` lists the exceptions. A seccomp filter cannot be removed, and without a tracer every call that
+//! it stops fails with `ENOSYS`, so the recorder traces every thread until it exits. The recording
 //! lasts until the last task of the tree has exited. If the recorder itself is killed, the kernel
 //! kills the process tree as well (`PTRACE_O_EXITKILL`).
 //!
@@ -45,6 +45,7 @@ mod command;
 mod creation;
 mod deferral;
 mod emitter;
+mod exit;
 mod files;
 mod filter;
 mod filter_stop;

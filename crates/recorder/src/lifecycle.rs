@@ -1,9 +1,9 @@
-//! Tasks that start, execute programs and exit, and the address spaces that they create and leave.
+//! Tasks that start and execute programs, and the address spaces that they create and leave.
 //!
 //! A child is announced by a ptrace event of its parent. If the child's own first stop arrives
 //! earlier, the recorder handles it after the parent's event. An address space ends with its last
 //! user. The recorder takes the final snapshot just before that user leaves: at the user's exit
-//! stop, or before the user executes another program.
+//! stop ([`super::exit`]), or before the user executes another program.
 //!
 //! # Picture
 //! ```text
@@ -29,18 +29,20 @@ use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason, Snaps
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
 const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
-const ENOSYS: i64 = -(libc::ENOSYS as i64);
 
 impl Tracer<'_> {
     /// Handles the ptrace event of a thread that has created a task.
     pub(super) fn at_clone_event(&mut self, tid: i32, now: Nanos) {
-        if let Ok(child) = ptrace::event_message(tid) {
+        let child = ptrace::event_message(tid);
+        if let Ok(child) = child
+            && !self.has_left_stop(tid)
+        {
             self.add_child(tid, child as i32, now);
         }
         self.resume(tid, 0);
     }
 
-    fn add_child(&mut self, parent: i32, child: i32, now: Nanos) {
+    pub(super) fn add_child(&mut self, parent: i32, child: i32, now: Nanos) {
         let Some(task) = self.tasks.get_mut(&parent) else {
             return;
         };
@@ -142,7 +144,7 @@ impl Tracer<'_> {
     /// Handles the ptrace event of a thread that has executed a program.
     pub(super) fn at_exec_event(&mut self, tid: i32, now: Nanos) {
         let former = ptrace::event_message(tid).map_or(tid, |former| former as i32);
-        if former != tid {
+        if former != tid && !self.has_left_stop(tid) {
             self.replace_leader(tid, former, now);
         }
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -228,131 +230,14 @@ impl Tracer<'_> {
         }
     }
 
-    /// Handles the exit stop of a thread that exits by itself or is killed by a signal.
-    pub(super) fn at_exit_event(&mut self, tid: i32, now: Nanos) {
-        self.end_call(tid, now);
-        if let Some(task) = self.tasks.get_mut(&tid)
-            && !std::mem::replace(&mut task.leaving, true)
-        {
-            let mm = task.mm;
-            task.kept = None;
-            self.timeline.residence.moves(tid, now, Place::Nowhere);
-            let snapshot = self.last_snapshot(tid, mm, now);
-            self.leave_space(tid, mm, snapshot, now);
-        }
-        self.resume(tid, 0);
-    }
-
-    /// Ends the call in which a thread was killed; records the call if it may have taken effect.
-    fn end_call(&mut self, tid: i32, now: Nanos) {
-        let Some(call) = self.tasks.get(&tid).and_then(|task| task.call.as_ref()) else {
-            return;
-        };
-        let (role, entered) = (call.rule.role, call.entry != 0);
-        let result = ptrace::result_register(tid).unwrap_or(ENOSYS);
-        if entered && role == Role::Clones && result > 0 {
-            self.add_child(tid, result as i32, now);
-        } else if entered && result != ENOSYS && role != Role::Executes {
-            self.finish_call(tid, result, now);
-        } else {
-            self.call_discarded(tid, now);
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.call = None;
-            }
-        }
-    }
-
-    /// Takes the final snapshot of an address space if this thread is the last that can change it.
-    ///
-    /// If the only other user is inside `execve`, the snapshot is kept until that user leaves the
-    /// address space. If all users are exiting, the snapshot is only a fallback.
-    fn last_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
-        if mm == UNRECORDED {
-            return None;
-        }
-        let users = self.spaces.get(&mm).map_or(0, |space| space.users);
-        if users == 1 {
-            return self.snapshot(tid, mm, SnapReason::Exit, now);
-        }
-        let executing = |task: &Task| {
-            let call = task.call.as_ref();
-            call.is_some_and(|call| call.rule.role == Role::Executes && call.entry != 0)
-        };
-        let others = self
-            .tasks
-            .iter()
-            .filter(|(other, task)| **other != tid && task.mm == mm && !task.leaving);
-        let mut executing = others
-            .filter(|(_, task)| executing(task))
-            .map(|(tid, _)| *tid);
-        if users == 2
-            && let Some(other) = executing.next()
-        {
-            let snapshot = self.exact_snapshot(tid, mm, now);
-            let task = self.tasks.get_mut(&other);
-            if let Some(call) = task.and_then(|task| task.call.as_mut()) {
-                call.last_snapshot = snapshot;
-            }
-        } else if self.all_users_exit(tid, mm) {
-            self.fallback_snapshot(tid, mm, now);
-        }
-        None
-    }
-
-    /// Takes a snapshot and marks it as exact.
-    ///
-    /// The caller must ensure that no other user of the address space can still change its
-    /// mappings.
-    fn exact_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) -> Option<Snapshot> {
-        let mut snapshot = self.snapshot(tid, mm, SnapReason::Exit, now)?;
-        snapshot.exact = true;
-        Some(snapshot)
-    }
-
-    /// True if no thread will change the address space any more.
-    ///
-    /// The condition is that all users are threads of one process that exits or is replaced, and
-    /// that none of them is inside a call other than `execve`.
-    fn all_users_exit(&self, tid: i32, mm: MmId) -> bool {
-        let Some(pid) = self.tasks.get(&tid).map(|task| task.pid) else {
-            return false;
-        };
-        let mut users = self.tasks.values().filter(|task| task.mm == mm);
-        // A thread that exits alone is inside its own `exit` call. Every other cause ends the whole
-        // process, or, for an `execve`, all other threads of the process.
-        let alone = ptrace::call_number(tid).is_ok_and(|nr| nr == libc::SYS_exit);
-        let rests = |task: &Task| {
-            let call = task.call.as_ref();
-            call.is_none_or(|call| call.entry == 0 || call.rule.role == Role::Executes)
-        };
-        !alone && users.all(|task| task.pid == pid && rests(task))
-    }
-
-    /// Takes an early snapshot of the address space of a process that is about to end.
-    ///
-    /// `SIGKILL` wakes a thread from its exit stop, so the thread and its mappings may no longer
-    /// exist when the final snapshot is due.
-    fn fallback_snapshot(&mut self, tid: i32, mm: MmId, now: Nanos) {
-        if self
-            .spaces
-            .get(&mm)
-            .is_none_or(|space| space.fallback_snapshot.is_some())
-        {
-            return;
-        }
-        let Some(mut snapshot) = self.exact_snapshot(tid, mm, now) else {
-            return;
-        };
-        // The other threads run until they notice the kill, and may fault. A fault does not change
-        // which mappings exist, but may attach an anon_vma.
-        snapshot.vmas.iter_mut().for_each(|vma| vma.kernel = None);
-        if let Some(space) = self.spaces.get_mut(&mm) {
-            space.fallback_snapshot = Some(snapshot);
-        }
-    }
-
     /// Removes one user of an address space; the address space ends with its last user.
-    fn leave_space(&mut self, tid: i32, mm: MmId, snapshot: Option<Snapshot>, now: Nanos) {
+    pub(super) fn leave_space(
+        &mut self,
+        tid: i32,
+        mm: MmId,
+        snapshot: Option<Snapshot>,
+        now: Nanos,
+    ) {
         let Some(space) = self.spaces.get_mut(&mm) else {
             return;
         };
@@ -379,26 +264,7 @@ impl Tracer<'_> {
         self.push(now, vec![Event::MmEnd { mm, t: now }]);
     }
 
-    /// Handles the exit of a task, after which the kernel can reuse the task's thread ID.
-    pub(super) fn gone(&mut self, tid: i32, status: i32, now: Nanos) {
-        self.early_stops.remove(&tid);
-        let Some(task) = self.tasks.remove(&tid) else {
-            return;
-        };
-        self.call_discarded(tid, now);
-        self.at(now, Action::Gone { tid });
-        self.program_filters.gone(tid);
-        self.end_task(tid, &task, status, now);
-        if tid == task.pid {
-            self.pidfds.remove(&tid);
-        }
-        if tid == self.root {
-            self.root_status = Some(status);
-            self.report_command_ended(status);
-        }
-    }
-
-    fn end_task(&mut self, tid: i32, task: &Task, status: i32, now: Nanos) {
+    pub(super) fn end_task(&mut self, tid: i32, task: &Task, status: i32, now: Nanos) {
         if !task.leaving {
             self.timeline.residence.moves(tid, now, Place::Nowhere);
             self.leave_space(tid, task.mm, None, now);

@@ -40,8 +40,12 @@ pub(crate) struct Task {
     pub mode: Mode,
     /// Current call of the thread.
     pub call: Option<Pending>,
-    /// True if the thread has passed its exit stop and no longer counts as a user of `mm`.
+    /// True if the thread is about to exit and no longer counts as a user of `mm`.
     pub leaving: bool,
+    /// True if the tracer no longer traces the thread, which is about to exit.
+    pub released: bool,
+    /// Wait status, once it is known: of a leader, that of its process.
+    pub status: Option<i32>,
     /// Clone flags to restore at the thread's first stop.
     pub untraced: Option<Untraced>,
     /// True between the entry stop and the exit stop of a call.
@@ -50,6 +54,8 @@ pub(crate) struct Task {
     pub inside: bool,
     /// True if the thread is in a group-stop of job control.
     pub listens: bool,
+    /// True from a group-stop of job control until the next signal.
+    pub was_stopped: bool,
     /// True if the tracer has asked the thread to stop, until the thread resumes.
     pub interrupted: bool,
     /// How to resume the thread, if it is kept at a stop while threads are being stopped.
@@ -73,9 +79,12 @@ impl Task {
             mode,
             call: None,
             leaving: false,
+            released: false,
+            status: None,
             untraced: None,
             inside: false,
             listens: false,
+            was_stopped: false,
             interrupted: false,
             kept: None,
         }

@@ -2,7 +2,7 @@
 //!
 //! One thread runs the loop and all handlers, because `ptrace` accepts requests only from the
 //! tracing thread. The thread sleeps in `poll` until `SIGCHLD`, until a ring fills, or until a
-//! deadline. [`super::calls`] handles calls, and [`super::lifecycle`] handles tasks.
+//! deadline. [`super::calls`] handles calls; [`super::lifecycle`] and [`super::exit`] handle tasks.
 
 use super::actions::Concurrent;
 use super::attachment::Attachment;
@@ -23,7 +23,7 @@ use super::tasks::{Mode, Resumption, Space, Task, UNRECORDED};
 use super::timeline::Timeline;
 use super::{Options, Outcome, Progress, RecordError, Sink, Stacks};
 use crate::samples::{Samples, Start};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use vmarea_linux_sys::ptrace::{self, Resume};
@@ -345,14 +345,19 @@ impl<'a> Tracer<'a> {
             }
             libc::PTRACE_EVENT_EXEC => self.at_exec_event(tid, now),
             libc::PTRACE_EVENT_EXIT => self.at_exit_event(tid, now),
-            libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => {
-                // This is a group-stop of job control: the task stays stopped until it receives
-                // SIGCONT, which the kernel reports.
-                self.resume_as(tid, Resumption::Listen);
-            }
+            libc::PTRACE_EVENT_STOP if is_stop_signal(signal) => self.at_group_stop(tid),
             libc::PTRACE_EVENT_STOP => self.at_interrupt(tid),
             _ => self.resume(tid, 0),
         }
+    }
+
+    /// Handles a group-stop of job control: the thread stays stopped until its process receives
+    /// SIGCONT, which the kernel reports.
+    fn at_group_stop(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.was_stopped = true;
+        }
+        self.resume_as(tid, Resumption::Listen);
     }
 
     fn at_signal(&mut self, tid: i32, signal: i32, now: Nanos) {
@@ -360,7 +365,7 @@ impl<'a> Tracer<'a> {
         if task.is_some_and(|task| task.pid == self.root) {
             self.signals.command_got(signal, now);
         }
-        self.before_signal(tid);
+        self.before_signal(tid, signal);
         self.resume(tid, signal);
     }
 
@@ -382,10 +387,17 @@ impl<'a> Tracer<'a> {
     /// A task that has been killed in the meantime has left its stop and is now at its exit stop.
     /// The tracer handles the exit stop next and must not resume the task until then.
     pub(super) fn let_run(&mut self, tid: i32, how: Resumption) {
+        let has_left_stop = self.has_left_stop(tid);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.listens = how == Resumption::Listen;
+        if has_left_stop {
+            return;
+        }
+        if task.leaving {
+            return self.release(tid);
+        }
         let filtered = self.attachment.is_none() && task.mode == Mode::Filtered;
         let (how, signal) = match how {
             Resumption::Listen => (Resume::Listen, 0),
@@ -394,9 +406,14 @@ impl<'a> Tracer<'a> {
             }
             Resumption::Run(signal) => (Resume::UntilSyscall, signal),
         };
-        if !self.stops.waits(tid) && !ptrace::is_reported(tid) {
-            let _ = ptrace::resume(tid, how, signal);
-        }
+        let _ = ptrace::resume(tid, how, signal);
+    }
+
+    /// True if a thread has been killed at the stop that is being handled.
+    ///
+    /// What `ptrace` has told about the thread before this call may then be about its exit stop.
+    pub(super) fn has_left_stop(&self, tid: i32) -> bool {
+        self.stops.waits(tid) || ptrace::is_reported(tid)
     }
 
     /// Returns the time for which a thread waits for other threads' calls.
@@ -418,9 +435,7 @@ impl<'a> Tracer<'a> {
         if self.attachment.is_some() {
             return (self.progress)(Progress::ProcessEnded);
         }
-        let mut left: Vec<i32> = self.tasks.values().map(|task| task.pid).collect();
-        left.sort_unstable();
-        left.dedup();
+        let left: Vec<i32> = self.processes().collect();
         if !left.is_empty() {
             (self.progress)(Progress::CommandEnded { status, left });
         }
@@ -478,7 +493,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn processes(&self) -> impl Iterator<Item = i32> {
-        let leaders = self.tasks.iter().filter(|(tid, task)| **tid == task.pid);
-        leaders.map(|(tid, _)| *tid)
+        let pids: BTreeSet<i32> = self.tasks.values().map(|task| task.pid).collect();
+        pids.into_iter()
     }
 }

@@ -139,7 +139,7 @@ pub enum Event {
     TaskEnd {
         /// The thread that exits.
         tid: Tid,
-        /// Wait status from `wait4`.
+        /// Wait status: of a leader, that of its process.
         status: i32,
         /// Time at which the thread exited.
         t: Nanos,

@@ -8,6 +8,7 @@
 
 use crate::RecordError;
 use crate::clock::clock;
+use crate::signals::is_stop_signal;
 use crate::tasks::{Resumption, Task, UNRECORDED};
 use crate::tracer::Tracer;
 use std::collections::HashMap;
@@ -150,15 +151,16 @@ impl Tracer<'_> {
     pub(crate) fn at_interrupt(&mut self, tid: i32) {
         let joining = self.attachment.as_ref().is_some_and(|a| a.joins);
         let throttled = self.throttle.is_active();
-        let mut kept = false;
+        let (mut asked, mut kept) = (joining, false);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.inside = false;
+            asked |= task.interrupted;
             if task.interrupted && (throttled || self.stale.stops(task.mm)) {
                 task.kept = Some(Resumption::Run(0));
                 kept = true;
             }
         }
-        if joining || self.observed.is_some() {
+        if asked {
             // The thread may have been killed in the meantime.
             let _ = ptrace::restart_call(tid, Waited::Perhaps);
         }
@@ -167,11 +169,15 @@ impl Tracer<'_> {
         }
     }
 
-    /// Handles a signal's arrival at a thread that was running before the recording.
+    /// Handles a thread's stop at the arrival of a signal.
     ///
-    /// A signal that the program ignores interrupts a call only because the thread is traced.
-    pub(crate) fn before_signal(&self, tid: i32) {
-        if self.attachment.is_some() {
+    /// A signal that the program ignores interrupts a call only because the thread is traced. A stop
+    /// by job control interrupts a call without a tracer, too, and so does a handler.
+    pub(crate) fn before_signal(&mut self, tid: i32, signal: i32) {
+        let task = self.tasks.get_mut(&tid);
+        let was_stopped = task.is_some_and(|task| std::mem::take(&mut task.was_stopped));
+        if !was_stopped && !is_stop_signal(signal) {
+            // The thread may have been killed in the meantime.
             let _ = ptrace::restart_call(tid, Waited::Perhaps);
         }
     }

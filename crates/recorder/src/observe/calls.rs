@@ -83,7 +83,7 @@ impl Observer<'_> {
             Role::OpensDirect => return self.hide(own, t, "direct I/O"),
             Role::AccessesMemory(KernelAccess::ReadsOther | KernelAccess::WritesOther) => return,
             Role::AccessesMemory(_) => return self.hide(own, t, "asynchronous I/O or vmsplice"),
-            Role::SetsFilter | Role::Traces | Role::Executes => return,
+            Role::SetsFilter | Role::Traces | Role::Executes | Role::Exits => return,
             _ => {}
         }
         let mm = match i64::from(nr) {

@@ -40,6 +40,7 @@ fn is_needed(rule: &&CallRule) -> bool {
             Role::SetsFilter
                 | Role::Traces
                 | Role::Executes
+                | Role::Exits
                 | Role::AccessesMemory(KernelAccess::ReadsOther)
         )
 }

@@ -170,6 +170,15 @@ fn the_leader_may_end_before_the_last_thread() {
     let r = run(&[program.to_str().unwrap()]);
     assert_eq!(r.exit_code(), 5);
     assert!(stream::check(&r.events) >= 2);
+    let last = r.events.iter().rev().find_map(|event| match event {
+        Event::TaskEnd { tid, status, .. } => Some((*tid, *status)),
+        _ => None,
+    });
+    let leader = r.events.iter().find_map(|event| match event {
+        Event::TaskStart { tid, .. } => Some(*tid),
+        _ => None,
+    });
+    assert_eq!(last, leader.map(|tid| (tid, 5 << 8)));
     let ends = looks(&r.events, SnapReason::Exit);
     let begins = looks(&r.events, SnapReason::Exec);
     assert_eq!((ends.len(), begins.len()), (2, 2));
@@ -191,6 +200,26 @@ fn threads_that_leave_while_their_process_ends() {
     let ends = looks(&r.events, SnapReason::Exit);
     assert_eq!(ends.len(), 42);
     assert!(ends.iter().all(|look| look.exact && !look.vmas.is_empty()));
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_forks_has_no_child_by_the_number_of_its_status() {
+    let program = compile("killed_forks", &[]);
+    let r = run(&[program.to_str().unwrap()]);
+    assert_eq!(r.exit_code(), 0);
+    stream::check(&r.events);
+    let killed = r.events.iter().filter(|event| match event {
+        Event::TaskStart { tid, .. } => tid.0 == libc::SIGKILL,
+        _ => false,
+    });
+    assert_eq!(killed.count(), 0);
+    let begun = |event: &&Event| matches!(event, Event::TaskStart { .. });
+    let ended = |event: &&Event| matches!(event, Event::TaskEnd { .. });
+    // Only the shell and the program share a process.
+    assert_eq!(
+        r.events.iter().filter(begun).count(),
+        r.events.iter().filter(ended).count() + 1
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use vmarea_recorder::{Options, Outcome, RecordError, record};
+use vmarea_recorder::{Options, Outcome, RecordBy, RecordError, record};
 use vmarea_trace::event::Event;
 
 /// A recording and the output of the command.
@@ -61,19 +61,38 @@ pub fn run(words: &[&str]) -> Recorded {
 
 /// Like [`run`], with options.
 pub fn run_with(options: Options, words: &[&str]) -> Recorded {
+    try_run(options, words).expect("a recording")
+}
+
+/// Like [`run`], by one method; `None` if the method is not permitted.
+pub fn run_by(by: RecordBy, words: &[&str]) -> Option<Recorded> {
+    let options = Options {
+        by,
+        ..Options::default()
+    };
+    match try_run(options, words) {
+        Err(RecordError::NotObservable(error)) => {
+            println!("skipped: {error}");
+            None
+        }
+        recorded => Some(recorded.expect("a recording")),
+    }
+}
+
+fn try_run(options: Options, words: &[&str]) -> Result<Recorded, RecordError> {
     let output = fresh("output");
     let shell = ["sh", "-c", "exec \"$@\" > \"$0\""].map(OsString::from);
     let mut command = shell.to_vec();
     command.push(output.clone().into());
     command.extend(words.iter().map(OsString::from));
     let mut events = Vec::new();
-    let outcome = record_into(Options { command, ..options }, &mut events).expect("a recording");
+    let outcome = record_into(Options { command, ..options }, &mut events)?;
     let output = std::fs::read_to_string(output).expect("what it wrote");
-    Recorded {
+    Ok(Recorded {
         events,
         outcome,
         output,
-    }
+    })
 }
 
 /// Records the command in `options` unchanged. Prints the notes, which help to explain a failed

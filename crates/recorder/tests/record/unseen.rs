@@ -3,12 +3,12 @@
 //! The tested properties are the program's own filters, children created with `CLONE_UNTRACED`, and
 //! the relative speed of the program's threads, although one tracer thread handles all their stops.
 
-use super::support::{Recorded, compile, record_into, run};
+use super::support::{Recorded, compile, record_into, run, run_by};
 use super::{calls, said, stream};
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
-use vmarea_recorder::Options;
+use vmarea_recorder::{Options, RecordBy};
 use vmarea_trace::event::Event;
 
 /// Returns the output of a program that runs without a recorder.
@@ -58,6 +58,21 @@ fn a_child_that_is_not_to_be_traced_runs_as_any_other() {
     assert!(told, "{:?}", r.outcome.notes);
     // The calls of the untraced children are recorded.
     assert!(calls(&r.events, libc::SYS_mmap).len() >= 3);
+}
+
+#[test]
+fn a_child_that_has_ended_can_be_waited_for_at_once() {
+    let program = compile("ended", &[]);
+    let program = program.to_str().unwrap();
+    let native = natively(program, &["20"]);
+    assert!(native.lines().count() == 23 && native.lines().all(|line| line.ends_with(" 0")));
+    for by in [RecordBy::Observing, RecordBy::Tracing] {
+        let Some(r) = run_by(by, &[program, "20"]) else {
+            continue;
+        };
+        assert_eq!(r.output, native, "{by:?}");
+        stream::check(&r.events);
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod open_file;
 pub mod own_process;
 pub mod own_session;
 pub mod perf;
+pub mod probe;
 pub mod procmap;
 pub mod ptrace;
 pub mod reaper;

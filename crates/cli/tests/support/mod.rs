@@ -97,6 +97,11 @@ impl Nobody {
         command
     }
 
+    /// Path of the copy of the command.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Runs the command as this user.
     pub fn vmarea(&self, arguments: &[&str]) -> Output {
         leash::output(self.command(&self.binary).args(arguments)).unwrap()

@@ -53,7 +53,8 @@ impl From<&KernelRules> for RulesBasis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmarea_merge::policy::Rules;
+    use vmarea_linux_sys::probe;
+    use vmarea_merge::policy::{Rules, setting};
 
     #[test]
     fn a_probe_finds_the_rules_of_this_version() {
@@ -64,6 +65,24 @@ mod tests {
         assert!(kernel.probed.contains(&"one_sided"), "{kernel:?}");
         assert_eq!(kernel.policy.rules, by_version, "{:?}", kernel.differing);
         assert_eq!(rules_by_version().policy, kernel.policy);
+    }
+
+    #[test]
+    fn every_rule_is_probed_or_documented() {
+        let probed: Vec<_> = probe::names().collect();
+        let rules = setting::names(setting::rules);
+        assert!(probed.iter().all(|name| rules.contains(name)), "{probed:?}");
+        let others: Vec<_> = rules.iter().filter(|name| !probed.contains(name)).collect();
+        let kept = include_str!("../../../docs/kernels.md");
+        let table = kept
+            .split("These four come from the version")
+            .nth(1)
+            .unwrap();
+        let table = table.split("Some experiments").next().unwrap();
+        assert_eq!(others.len(), 4, "{others:?}");
+        for name in others {
+            assert!(table.contains(&format!("`{name}`")), "{name}");
+        }
     }
 
     #[test]

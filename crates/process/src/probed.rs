@@ -4,7 +4,8 @@
 //! that names the boot: in `/run/vmarea` for root, and in `$XDG_RUNTIME_DIR/vmarea` for an ordinary
 //! user. A file is believed only if nobody else can have written it: it and its folder belong to
 //! this user, and others may write to neither. A file that is damaged, of another boot or of another
-//! version of vmarea is replaced. Without such a folder, each process probes.
+//! version of vmarea is replaced, as is one that lacks the answers of a probe that ended early. Without
+//! such a folder, each process probes.
 
 use rustix::fs::{AtFlags, Mode, OFlags, RawMode};
 use rustix::fs::{fchmod, fstat, mkdirat, open, openat, renameat, unlinkat};
@@ -214,6 +215,15 @@ mod tests {
         );
         let again = kept_or_new(Some((&folder, BOOT)), || panic!("they were kept"));
         assert_eq!(again, shown);
+    }
+
+    #[test]
+    fn a_probe_that_ended_early_is_made_again() {
+        let (_room, folder) = filled();
+        fs::remove_file(folder.join(NAME)).unwrap();
+        let some = kept_or_new(Some((&folder, BOOT)), || all("on")[..2].to_vec());
+        assert_eq!(some, "anon_pgoff_of_files=on,one_sided=on");
+        assert_eq!(from(&folder), "new");
     }
 
     #[test]

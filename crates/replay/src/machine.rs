@@ -56,7 +56,12 @@ pub fn rules(header: &Header) -> KernelRules {
     let setting = |name| header.settings.get(name).map(String::as_str);
     // The release names the version of Debian's kernels, but not that of their stable updates.
     let release = setting("kernel.build").unwrap_or(&header.kernel_release);
-    KernelRules::of(release, setting("rules.probed").unwrap_or_default())
+    let answer = |(name, value): (&String, &String)| {
+        let rule = name.strip_prefix("rules.")?;
+        Some(format!("{rule}={value}"))
+    };
+    let answers: Vec<_> = header.settings.iter().filter_map(answer).collect();
+    KernelRules::of(release, &answers.join(","))
 }
 
 #[cfg(test)]
@@ -85,10 +90,10 @@ mod tests {
     fn the_recorded_answers_take_precedence() {
         let vendor = rules(&header(
             "5.14.0-503.el9",
-            &[("rules.probed", "mseal=on,mdwe=on")],
+            &[("rules.mdwe", "on"), ("rules.mseal", "on")],
         ));
         assert!(vendor.policy.rules.mseal && vendor.policy.rules.mdwe);
-        assert_eq!(vendor.differing, ["mseal", "mdwe"]);
+        assert_eq!(vendor.differing, ["mdwe", "mseal"]);
         assert!(vendor.remark().is_some());
         assert!(!rules(&header("5.14.0-503.el9", &[])).policy.rules.mseal);
     }

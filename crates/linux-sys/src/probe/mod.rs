@@ -85,7 +85,7 @@ const EXPERIMENTS: &[Experiment] = experiments! {
 };
 
 /// Makes all experiments. Returns the name of each rule with its value, or without one if the
-/// experiment had no answer.
+/// experiment had no answer. If the child ends early, the rest is missing.
 ///
 /// # Errors
 /// The errors of `pipe` and `fork`.
@@ -99,7 +99,7 @@ pub fn probe() -> io::Result<Vec<(&'static str, Option<&'static str>)>> {
         _ => drop(to),
     }
     let mut bytes = [0; EXPERIMENTS.len()];
-    receive(&from, &mut bytes);
+    let received = receive(&from, &mut bytes);
     // SAFETY: the calls take numbers and a null pointer, which is allowed; `pid` is this process's
     // child, which has sent all answers or is stuck.
     unsafe {
@@ -108,9 +108,9 @@ pub fn probe() -> io::Result<Vec<(&'static str, Option<&'static str>)>> {
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
     }
-    let answers = EXPERIMENTS.iter().zip(bytes);
+    let answers = EXPERIMENTS.iter().zip(&bytes[..received]);
     let answers = answers.map(|(experiment, byte)| {
-        let index = usize::from(byte).checked_sub(1);
+        let index = usize::from(*byte).checked_sub(1);
         let value = index.and_then(|index| experiment.values.get(index));
         (experiment.rule, value.copied())
     });
@@ -148,22 +148,24 @@ fn make_all(to: &OwnedFd) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Reads answers until the child has ended, or has sent none for a while.
-fn receive(from: &OwnedFd, mut bytes: &mut [u8]) {
-    while !bytes.is_empty() {
+/// Reads answers until the child has ended, or has sent none for a while; returns their number.
+fn receive(from: &OwnedFd, bytes: &mut [u8]) -> usize {
+    let mut received = 0;
+    while received < bytes.len() {
         let mut ready = [PollFd::new(from, PollFlags::IN)];
         match poll(&mut ready, Some(&PATIENCE)) {
             Ok(1..) => {}
             Err(rustix::io::Errno::INTR) => continue,
-            Ok(0) | Err(_) => return,
+            Ok(0) | Err(_) => break,
         }
-        match rustix::io::read(from.as_fd(), &mut *bytes) {
-            Ok(0) => return,
-            Ok(got) => bytes = &mut bytes[got..],
+        match rustix::io::read(from.as_fd(), &mut bytes[received..]) {
+            Ok(0) => break,
+            Ok(got) => received += got,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return,
+            Err(_) => break,
         }
     }
+    received
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ pub fn header() -> Header {
 /// - `mem.total_pages`
 /// - `mm.lowest_addr`: the lowest address that the kernel chooses for a mapping; no file shows it
 /// - `kernel.build`: the version that [`build`] returns
-/// - `rules.probed`: what the kernel's rules were found to be ([`probed::answers`])
+/// - `rules.<rule>`: what a rule of the kernel was found to be ([`probed::answers`])
 /// - `cpu.ospke`: 1 if the processor has protection keys and the kernel uses them
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
@@ -129,7 +129,10 @@ pub fn settings() -> BTreeMap<String, String> {
         settings.insert("mm.lowest_addr".to_owned(), lowest.to_string());
     }
     settings.insert("kernel.build".to_owned(), build());
-    settings.insert("rules.probed".to_owned(), probed::answers().to_owned());
+    let answers = probed::answers().split(',');
+    for (rule, value) in answers.filter_map(|answer| answer.split_once('=')) {
+        settings.insert(format!("rules.{rule}"), value.to_owned());
+    }
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let gap = stack_guard_gap(&command_line);
     settings.insert("stack_guard_gap".to_owned(), gap.to_string());

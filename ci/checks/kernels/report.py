@@ -2,7 +2,7 @@
 
 usage: report.py VERSION PREFIX [MESSAGE]    (VERSION is Debian's; reads PREFIX.json; points to PREFIX.console if that has
                                              more details; MESSAGE is what conform said if it failed)
-The exit status is 0 if nothing differs, 3 if something does, 1 if there is no result.
+The exit status is 0 if nothing differs and the probe finds the rules of the version, 3 otherwise, 1 if there is no result.
 """
 
 import json
@@ -32,12 +32,14 @@ def main() -> int:
         print(f"Linux {version}: no result: {why}; see {prefix}.console")
         return 1
     steps, seconds = report["compared"], report["seconds"]
-    differences = report["differences"]
+    differences, probe = report["differences"], report["probe"]
     print(
         f"Linux {version} ({report['profile']}): {steps} steps, {report['calls']} of them calls, {steps / max(seconds, 1e-9):.0f} a second, "
-        f"{len(differences)} differences, "
+        f"{len(differences)} differences, {probe['probed']} rules probed, "
         f"{len(report['not_compared'])} kinds of thing not compared, seed {report['seed']}"
     )
+    if probe["differing"]:
+        print(f"  the probe contradicts the version in: {', '.join(probe['differing'])}")
     for what in report["not_compared"]:
         print(f"  not compared: {what}")
     if any(found["rules"] for found in differences):
@@ -47,7 +49,7 @@ def main() -> int:
             print(f"  differs: {found['difference']['kind']}")
     if differences:
         print(f"  the sequences are in {prefix}.json")
-    return 3 if differences else 0
+    return 3 if differences or probe["differing"] else 0
 
 
 sys.exit(main())

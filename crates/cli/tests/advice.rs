@@ -3,7 +3,7 @@
 
 use std::process::Command;
 use vmarea::types::VmRange;
-use vmarea_process::{AskKernel, Process, Remedy, Smaps, boundaries};
+use vmarea_process::{AskKernel, Process, Remedy, Smaps};
 use vmarea_repair::{Options, Remote};
 use vmarea_test_support::boundaries::Program;
 use vmarea_test_support::leash;
@@ -171,7 +171,7 @@ fn explain_counts_what_a_merge_plans() {
         let mut process = Process::live(case.pid, ask_kernel, smaps).unwrap();
         let (start, end) = case.range;
         process.narrow(VmRange::new(start, end));
-        let boundaries = boundaries(&process.policy, &process.mappings);
+        let boundaries = process.boundaries();
         let counted = boundaries.iter().filter(|boundary| {
             let remedy = boundary.remedy;
             remedy.is_some_and(Remedy::takes_pages)

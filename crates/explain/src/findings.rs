@@ -174,12 +174,11 @@ fn gaps(boundaries: &[Boundary]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmarea_process::boundaries;
 
     fn found(lines: impl Iterator<Item = String>) -> Vec<Kind> {
         let text: String = lines.collect();
         let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
-        let boundaries = boundaries(&process.policy, &process.mappings);
+        let boundaries = process.boundaries();
         let found = findings(&process, &boundaries);
         found.iter().map(|finding| finding.kind).collect()
     }

@@ -1,7 +1,8 @@
 //! Why the mappings of a process are separate, what the separation costs, and possible remedies.
 //!
 //! The crate `process` assigns a reason and a remedy to each boundary between two neighbours. The
-//! reason is *likely* instead of *certain* if `/proc` hides part of the evidence. This crate counts
+//! reason is *likely* instead of *certain* if `/proc` hides part of the evidence, or if it depends on
+//! a rule of this kernel that is neither verified nor probed. This crate counts
 //! the reasons, estimates the cost of the remedies, and gives advice; it changes nothing. [`top`]
 //! shows the same data for all processes in less detail.
 //!
@@ -58,8 +59,9 @@ use stacks::Stacks;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use vmarea_process::kernel::RulesBasis;
 use vmarea_process::system::{LimitFiles, limit_files};
-use vmarea_process::{Boundary, Certainty, Process, Reason, Source, boundaries};
+use vmarea_process::{Boundary, Certainty, Process, Reason, Source};
 
 /// Whether a report lists every mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,6 +108,10 @@ pub struct Report {
     pub source: Source,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,
+    /// What the rules of the kernel rest on; absent for a list of mappings, which does not name its
+    /// kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<RulesBasis>,
     /// Number of mappings of the process.
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
@@ -162,7 +168,7 @@ impl Report {
 
 /// Explains all boundaries of a process.
 pub fn explain(process: &Process, list: List) -> Report {
-    let boundaries = boundaries(&process.policy, &process.mappings);
+    let boundaries = process.boundaries();
     report(process, &boundaries, None, list)
 }
 
@@ -171,7 +177,7 @@ pub fn explain(process: &Process, list: List) -> Report {
 /// `stacks` contains the stacks of the calls; it is empty if they were not recorded.
 pub fn explain_recorded(recorded: &Recorded, stacks: &Stacks, list: List) -> Report {
     let process = &recorded.process;
-    let boundaries = boundaries(&process.policy, &process.mappings);
+    let boundaries = process.boundaries();
     let traced = Traced {
         boundaries: &boundaries,
         recorded,
@@ -201,6 +207,7 @@ fn report(
         name: process.name.clone(),
         source: process.source,
         without_view: process.without_view.clone(),
+        rules: process.kernel.as_ref().map(RulesBasis::from),
         mappings: process.total,
         limit: process.limit,
         limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),

@@ -243,9 +243,8 @@ impl Walk {
             ..Mappings::default()
         };
         let process = Process {
-            policy: machine::policy(header).0,
             limit: limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
-            ..Process::of(header.command.join(" "), shown)
+            ..Process::of(header.command.join(" "), shown).under(&machine::rules(header))
         };
         Ok(Recorded {
             process,

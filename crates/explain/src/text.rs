@@ -307,6 +307,9 @@ impl Report {
                 "smaps hides anon_vma and page offset: reasons that depend on them are likely, not certain.".to_owned()
             }
         };
+        if self.rules.as_ref().is_some_and(|rules| !rules.verified) {
+            text += " The rules of this kernel are not verified: reasons that depend on rules that were not probed either are likely.";
+        }
         if self.changed > 0 {
             text += &format!(" {} mappings changed meanwhile.", count(self.changed));
         }

@@ -3,9 +3,9 @@
 //! This crate, `capi` and `repair-capi` contain all `unsafe` code of the product above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
 //! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
-//! queries one mapping, `inject` accesses stopped threads, and `agent` is code that runs in another
-//! process. The modules define the constants and data layouts of the kernel's ABI; higher-level
-//! crates interpret the results.
+//! queries one mapping, `probe` finds out the kernel's rules in a child, `inject` accesses stopped
+//! threads, and `agent` is code that runs in another process. The modules define the constants and
+//! data layouts of the kernel's ABI; higher-level crates interpret the results.
 
 /// Page size in bytes. Addresses and lengths passed to this crate's system calls are multiples of
 /// the page size.
@@ -24,6 +24,7 @@ mod open_file;
 pub mod own_process;
 pub mod own_session;
 pub mod perf;
+pub mod probe;
 pub mod procmap;
 pub mod ptrace;
 pub mod reaper;

@@ -29,9 +29,9 @@ pub const FEATURE_MOVE: u64 = 1 << 16;
 
 /// `UFFDIO_API`.
 pub const UFFDIO_API: u64 = request(3, 0x3f, 24);
-const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
+pub(crate) const UFFDIO_REGISTER: u64 = request(3, 0x00, 32);
 const UFFDIO_UNREGISTER: u64 = request(2, 0x01, 16);
-const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
+pub(crate) const UFFDIO_WAKE: u64 = request(2, 0x02, 16);
 /// `UFFDIO_COPY`.
 pub const UFFDIO_COPY: u64 = request(3, 0x03, 40);
 const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
@@ -39,8 +39,8 @@ const UFFDIO_WRITEPROTECT: u64 = request(3, 0x06, 24);
 pub const UFFDIO_MOVE: u64 = request(3, 0x05, 40);
 const USERFAULTFD_IOC_NEW: u64 = 0xaa00;
 
-const MODE_MISSING: u64 = 1;
-const MODE_WRITE_PROTECT: u64 = 2;
+pub(crate) const MODE_MISSING: u64 = 1;
+pub(crate) const MODE_WRITE_PROTECT: u64 = 2;
 const DONT_WAKE: u64 = 1;
 /// Mode of `UFFDIO_MOVE` that skips pages that are missing.
 pub const ALLOW_HOLES: u64 = 2;

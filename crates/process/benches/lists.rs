@@ -7,7 +7,7 @@
 use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
-use vmarea_process::{Process, boundaries};
+use vmarea_process::Process;
 
 const ROUNDS: usize = 9;
 const LENGTHS: [usize; 3] = [100, 1_000, 65_000];
@@ -57,7 +57,7 @@ fn main() {
                 [
                     time(|| text.split_ascii_whitespace().map(str::len).sum::<usize>()),
                     time(parse),
-                    time(|| boundaries(&process.policy, &process.mappings)),
+                    time(|| process.boundaries()),
                 ]
             })
             .collect();

@@ -17,6 +17,7 @@ use crate::remedy::{self, Remedy};
 use vmarea_merge::Refusal;
 use vmarea_merge::partial_view::{Explanation, explain};
 use vmarea_merge::policy::Policy;
+use vmarea_merge::policy::kernel::KernelRules;
 use vmarea_merge::types::VmFlags;
 
 /// Boundary between a mapping and the mapping below it.
@@ -75,6 +76,17 @@ impl Boundary {
             certainty: Certainty::Likely,
             candidates,
             remedy: None,
+        }
+    }
+
+    /// Makes the reason only likely if it depends on a rule of the kernel that is in doubt.
+    pub(crate) fn doubt(&mut self, kernel: &KernelRules) {
+        if let Reason::Rule(refusal) = self.reason
+            && self.certainty == Certainty::Certain
+            && kernel.is_in_doubt(refusal)
+        {
+            self.certainty = Certainty::Likely;
+            self.candidates.push(refusal);
         }
     }
 

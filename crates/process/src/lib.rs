@@ -17,6 +17,7 @@
 pub mod boundary;
 pub mod guard;
 pub mod identity;
+pub mod kernel;
 pub mod mapping;
 pub mod mappings;
 pub mod maps;
@@ -25,6 +26,7 @@ pub mod pages;
 pub mod pair;
 pub mod pasted;
 pub mod plan;
+pub mod probed;
 pub mod process;
 pub mod processes;
 pub mod reason;

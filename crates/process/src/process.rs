@@ -4,15 +4,17 @@
 //! list of mappings, or a point in a replay (for which `explain` and `report` create the model).
 //! Boundaries are explained in [`crate::boundary`], and remedies are chosen in [`crate::remedy`].
 
+use crate::boundary::{Boundary, boundaries};
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
 use crate::pasted::{self, FailedCall};
 use crate::rights::{self, Capability};
 use crate::view::KernelView;
-use crate::{maps, processes};
+use crate::{kernel, maps, processes};
 use std::fmt;
 use std::io;
 use vmarea_merge::policy::Policy;
+use vmarea_merge::policy::kernel::KernelRules;
 use vmarea_merge::types::VmRange;
 
 /// A process, with all data that was read about it.
@@ -26,6 +28,8 @@ pub struct Process {
     pub source: Source,
     /// Merge rules of the kernel on which the process runs.
     pub policy: Policy,
+    /// What these rules rest on; `None` for a pasted list, which does not name its kernel.
+    pub kernel: Option<KernelRules>,
     /// Maximum number of mappings per process (`vm.max_map_count`).
     pub limit: u64,
     /// Mappings by address, without `[vsyscall]`, which is not one of the process's VMAs.
@@ -138,11 +142,10 @@ impl Process {
         }
         Ok(Process {
             pid: Some(pid),
-            policy: processes::kernel_policy(),
             limit: processes::max_map_count(),
             anonymous_bytes: facts.anonymous_bytes,
             threads: Some(facts.threads),
-            ..Process::of(facts.name, mappings)
+            ..Process::of(facts.name, mappings).under(kernel::rules())
         })
     }
 
@@ -187,6 +190,7 @@ impl Process {
             name,
             source: mappings.source,
             policy: Policy::LINUX,
+            kernel: None,
             limit: processes::DEFAULT_MAX_MAP_COUNT,
             total: mappings.list.len() as u64,
             mappings: mappings.list,
@@ -198,6 +202,27 @@ impl Process {
             failed: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Sets the rules to those of the kernel on which the process runs, or ran when it was recorded. If
+    /// they are not verified, a note says so.
+    pub fn under(mut self, kernel: &KernelRules) -> Process {
+        self.policy = kernel.policy;
+        self.notes.extend(kernel.remark());
+        self.kernel = Some(kernel.clone());
+        self
+    }
+
+    /// Returns all boundaries between the mappings, ordered by address. A reason that depends on a
+    /// rule which is neither verified for the kernel nor probed is only likely.
+    pub fn boundaries(&self) -> Vec<Boundary> {
+        let mut all = boundaries(&self.policy, &self.mappings);
+        if let Some(kernel) = self.kernel.as_ref().filter(|kernel| !kernel.are_verified()) {
+            for boundary in &mut all {
+                boundary.doubt(kernel);
+            }
+        }
+        all
     }
 
     /// Keeps only the mappings that overlap `range`.

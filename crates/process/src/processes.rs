@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io::{self, Read};
-use vmarea_merge::policy::Policy;
 
 /// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
@@ -156,19 +155,6 @@ pub fn max_map_count() -> u64 {
         .unwrap_or(DEFAULT_MAX_MAP_COUNT)
 }
 
-/// Returns the running kernel's major and minor version; `None` if the release string is unusual.
-pub fn kernel_version() -> Option<(u32, u32)> {
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-/// Returns the running kernel's rules, or the newest known rules if its version is unknown.
-pub fn kernel_policy() -> Policy {
-    kernel_version().map_or(Policy::LINUX, Policy::for_kernel)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +192,6 @@ mod tests {
         assert!(list().unwrap().contains(&own));
         assert!(facts(own).unwrap().anonymous_bytes > Some(0));
         assert!(numbers_are_ours());
-        assert!(kernel_version().is_some());
         assert!(facts(i32::MAX).is_err());
     }
 }

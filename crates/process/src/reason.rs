@@ -60,6 +60,7 @@ impl Reason {
 pub enum Certainty {
     /// The reason was observed, and it is sufficient to keep the two mappings apart.
     Certain,
-    /// The actual reason is hidden; the reported one is the most frequent of all possible reasons.
+    /// The actual reason is hidden, and the reported one is the most frequent of all possible reasons;
+    /// or the reason depends on a rule of this kernel that is neither verified nor probed.
     Likely,
 }

@@ -218,7 +218,7 @@ fn joins(policy: &Policy, pair: &Pair<'_>, a: &VmaView, b: &VmaView) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Process, boundaries};
+    use crate::Process;
 
     /// Returns the remedies for the boundaries in a list of adjacent one-page mappings.
     ///
@@ -233,7 +233,7 @@ mod tests {
         });
         let text: String = text.collect();
         let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
-        let all = boundaries(&process.policy, &process.mappings);
+        let all = process.boundaries();
         all.iter().map(|boundary| boundary.remedy).collect()
     }
 

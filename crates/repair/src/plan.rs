@@ -310,7 +310,7 @@ mod tests {
         let (runs, kept) = runs(&process.policy, &process.mappings, &all, &[]);
         let planned: usize = runs.iter().map(|run| run.parts.len() - 1).sum();
         let takes_pages = |b: &Boundary| b.remedy.is_some_and(Remedy::takes_pages);
-        let boundaries = vmarea_process::boundaries(&process.policy, &process.mappings);
+        let boundaries = process.boundaries();
         let counted = boundaries.iter().filter(|b| takes_pages(b)).count();
         assert_eq!(planned, counted);
         assert!(planned > 300, "{planned}");

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::RepairError;
 use vmarea_linux_sys::ptrace;
+use vmarea_process::kernel;
 use vmarea_process::maps::{self, MapName};
-use vmarea_process::processes;
 
 /// Selected fields of `/proc/PID/status`.
 pub(super) struct Status {
@@ -228,7 +228,7 @@ pub(super) fn has_capability(pid: i32, bit: u32) -> bool {
 
 /// True if an emptied mapping loses its anon_vma (Linux 5.13), without which it cannot be joined.
 pub(super) fn kernel_forgets_anon_vma() -> bool {
-    processes::kernel_version().is_some_and(|version| version >= (5, 13))
+    kernel::rules().policy.rules.dontunmap.loses_anon_vma
 }
 
 /// True if a thread of the process uses a shadow stack.

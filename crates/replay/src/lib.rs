@@ -479,9 +479,10 @@ impl Replayer {
 /// Returns one world for each policy, then one for each prevention, with remarks about the policies.
 fn worlds(header: &Header, options: &Options) -> (Vec<World>, Vec<String>) {
     let system = machine::system(header);
-    let (linux, note) = machine::policy(header);
+    let kernel = machine::rules(header);
+    let linux = kernel.policy;
     let mut worlds = vec![World::new("linux", linux, system)];
-    let mut remarks: Vec<_> = note.into_iter().collect();
+    let mut remarks: Vec<_> = kernel.remark().into_iter().collect();
     for named in &options.policies {
         let policy = named.policy();
         if worlds.iter().all(|world| world.name != policy.name) {

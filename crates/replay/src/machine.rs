@@ -1,6 +1,6 @@
 //! Settings and policy of the machine on which a trace was recorded.
 
-use vmarea::policy::{Policy, name};
+use vmarea::policy::kernel::KernelRules;
 use vmarea::{HugePages, Overcommit, System};
 use vmarea_trace::event::Header;
 
@@ -50,50 +50,23 @@ fn nodes(list: &str) -> u64 {
     bits
 }
 
-/// Returns the recorded kernel's rules. If there are no verified rules for that kernel's version,
-/// returns those of another version, and a remark.
-pub fn policy(header: &Header) -> (Policy, Option<String>) {
-    let Some(version) = version(&header.kernel_release) else {
-        let what = match header.kernel_release.as_str() {
-            "" => "the trace does not name its kernel".to_owned(),
-            release => format!("the kernel of the trace ({release:?}) is unknown"),
-        };
-        let note = format!("{what}: using the rules of Linux 7.3");
-        return (Policy::LINUX, Some(note));
+/// Returns the recorded kernel's rules: those of its version, corrected by what the recorder found
+/// out on the kernel.
+pub fn rules(header: &Header) -> KernelRules {
+    let setting = |name| header.settings.get(name).map(String::as_str);
+    // The release names the version of Debian's kernels, but not that of their stable updates.
+    let release = setting("kernel.build").unwrap_or(&header.kernel_release);
+    let answer = |(name, value): (&String, &String)| {
+        let rule = name.strip_prefix("rules.")?;
+        Some(format!("{rule}={value}"))
     };
-    let mut policy = Policy::for_kernel(version);
-    if policy.rules.version == version {
-        policy.rules = policy.rules.repaired(patch(&header.kernel_release));
-    }
-    let note = name::doubt(&policy.rules, version);
-    (policy, note)
-}
-
-/// Returns the major and minor version of a release such as `6.18.44-amd64`.
-pub fn version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-/// Returns the third number of a release such as `6.12.107+deb13-amd64`; 0 if it has none.
-pub fn patch(release: &str) -> u32 {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    parts.nth(2).and_then(|p| p.parse().ok()).unwrap_or(0)
+    let answers: Vec<_> = header.settings.iter().filter_map(answer).collect();
+    KernelRules::of(release, &answers.join(","))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions() {
-        assert_eq!(version("6.18.44-amd64"), Some((6, 18)));
-        assert_eq!(version("5.10.0"), Some((5, 10)));
-        assert_eq!(version(""), None);
-        assert_eq!(version("weird"), None);
-        assert_eq!(patch("6.12.107+deb13-amd64"), 107);
-        assert_eq!(patch("6.18"), 0);
-    }
 
     #[test]
     fn lists_of_nodes() {
@@ -102,28 +75,33 @@ mod tests {
         assert_eq!(nodes("x,62-70"), 3 << 62);
     }
 
-    #[test]
-    fn rules_that_are_not_verified_are_named() {
-        let header = |release: &str| Header {
+    fn header(release: &str, settings: &[(&str, &str)]) -> Header {
+        let settings = settings.iter();
+        Header {
             kernel_release: release.into(),
+            settings: settings
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
             ..Header::default()
-        };
-        let rules = |release| {
-            let (policy, note) = policy(&header(release));
-            (policy.rules.version, note.unwrap_or_default())
-        };
-        let (version, note) = rules("6.15.2");
-        assert_eq!(version, (6, 14));
-        assert!(
-            note.ends_with("for Linux 6.15: using those of Linux 6.14"),
-            "{note}"
-        );
-        let (version, note) = rules("6.14.2");
-        assert_eq!(version, (6, 14));
-        assert!(
-            note.ends_with("6.14 are known from its sources only"),
-            "{note}"
-        );
-        assert_eq!(rules("6.18.1"), ((6, 18), String::new()));
+        }
+    }
+
+    #[test]
+    fn the_recorded_answers_take_precedence() {
+        let vendor = rules(&header(
+            "5.14.0-503.el9",
+            &[("rules.mdwe", "on"), ("rules.mseal", "on")],
+        ));
+        assert!(vendor.policy.rules.mseal && vendor.policy.rules.mdwe);
+        assert_eq!(vendor.differing, ["mdwe", "mseal"]);
+        assert!(vendor.remark().is_some());
+        assert!(!rules(&header("5.14.0-503.el9", &[])).policy.rules.mseal);
+    }
+
+    #[test]
+    fn the_build_names_the_stable_update() {
+        let rules = |settings| rules(&header("6.12.0-50-amd64", settings)).policy.rules;
+        assert!(!rules(&[]).dontunmap.cuts_locked);
+        assert!(rules(&[("kernel.build", "6.12.117")]).dontunmap.cuts_locked);
     }
 }

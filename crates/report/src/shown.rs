@@ -169,9 +169,8 @@ impl Finder {
         let program = program_of(&snapshot, &self.inodes);
         Some(Shown {
             process: Process {
-                policy: machine::policy(&self.header).0,
                 limit: limit.unwrap_or(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT),
-                ..Process::of(name, mappings)
+                ..Process::of(name, mappings).under(&machine::rules(&self.header))
             },
             info: snapshot.info.clone().unwrap_or_default(),
             when: format!("mm{} at event {event}", snapshot.mm.0),

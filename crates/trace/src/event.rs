@@ -79,7 +79,8 @@ pub struct Header {
     /// `vm.max_map_count`, `vm.overcommit_memory`, `vm.mmap_min_addr`, `vm.legacy_va_layout`,
     /// `kernel.randomize_va_space`, `thp.enabled`, `thp.shmem_enabled`, `ksm.run`, `swap`
     /// (`0`/`1`), `stack_guard_gap` (pages), `mm.lowest_addr` (the lowest address that the kernel
-    /// chooses by itself), ...
+    /// chooses by itself), `kernel.build` (the version with its stable update), `rules.mseal` and
+    /// others (what the recorder found the kernel's rules to be), ...
     pub settings: BTreeMap<String, String>,
     /// The command that was recorded, with its arguments.
     pub command: Vec<String>,

@@ -22,7 +22,8 @@ use vmarea_conform::superset::{Comparison, FewerVmas, on_kernel};
 use vmarea_conform::watch::{Unwatched, Watch};
 use vmarea_explain::text::count;
 use vmarea_process::view::ViewError;
-use vmarea_replay::{PolicyName, machine};
+use vmarea_process::{kernel, system};
+use vmarea_replay::PolicyName;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::outputs::JsonArg;
@@ -144,11 +145,13 @@ impl Conform {
         }
         report.recall = recall.map_or_else(Vec::new, Recall::flips);
         outputs.write(console, &report, |out| write(out, &report))?;
-        Ok(if report.differences.is_empty() {
-            Exit::Ok
-        } else {
-            Exit::Differs
-        })
+        Ok(
+            if report.differences.is_empty() && report.probe.differing.is_empty() {
+                Exit::Ok
+            } else {
+                Exit::Differs
+            },
+        )
     }
 
     /// Runs one stored test sequence.
@@ -170,16 +173,17 @@ impl Conform {
 
     /// Returns the policy for vmarea's side, and the kind of comparison that it permits.
     fn policy(&self, console: &Console) -> (Policy, Comparison) {
-        let header = vmarea_process::system::header();
-        let (kernel, note) = machine::policy(&header);
+        // The rules of the version are compared, not those that a probe finds.
+        let kernel = kernel::rules_by_version();
         let named = self.profile.policy();
         if named.name != "linux" {
-            return on_kernel(repaired(named), kernel);
+            let rules = named.rules.repaired(&system::build());
+            return on_kernel(Policy { rules, ..named }, kernel.policy);
         }
-        if let Some(note) = note {
-            console.note(&note);
+        if let Some(remark) = kernel.remark() {
+            console.note(&remark);
         }
-        (kernel, Comparison::Exact)
+        (kernel.policy, Comparison::Exact)
     }
 }
 
@@ -215,18 +219,6 @@ fn failure(error: RunError) -> Failure {
     Failure::new(status, error)
 }
 
-/// Returns `policy`, with the running kernel's bug fixes if its rules are for that version.
-fn repaired(policy: Policy) -> Policy {
-    let kernel = vmarea_process::system::build();
-    match machine::version(&kernel) {
-        Some(version) if version == policy.rules.version => Policy {
-            rules: policy.rules.repaired(machine::patch(&kernel)),
-            ..policy
-        },
-        _ => policy,
-    }
-}
-
 /// Returns a random seed.
 fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -242,6 +234,12 @@ fn write(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         .iter()
         .map(|(name, t)| format!("{name} {} ({} refused)", count(t.done), count(t.refused)));
     writeln!(out, "{}", calls.collect::<Vec<_>>().join(", "))?;
+    let probe = &report.probe;
+    let found = match probe.differing.as_slice() {
+        [] => "as the version says".to_owned(),
+        names => format!("not as the version says: {}", names.join(", ")),
+    };
+    writeln!(out, "probe of {} rules: {found}", probe.probed)?;
     let work = report.kernel_work.iter().filter(|(_, n)| **n > 0);
     let work: Vec<_> = work
         .map(|(name, n)| format!("{name} {}", count(*n)))

@@ -36,7 +36,7 @@ const PIDFD_SELF: u64 = -10001_i64 as u64;
 fn knows_self() -> bool {
     let release = rustix::system::uname();
     let release = release.release().to_string_lossy();
-    vmarea_replay::machine::version(&release).is_some_and(|version| version >= (6, 14))
+    vmarea::policy::release::version(&release).is_some_and(|version| version >= (6, 14))
 }
 
 /// Group of related processes on the running kernel.

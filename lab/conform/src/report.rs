@@ -10,6 +10,9 @@ use super::sequence::Difference;
 use super::superset::{Comparison, FewerVmas};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use vmarea::policy::kernel::KernelRules;
+use vmarea_process::kernel::RulesBasis;
+use vmarea_process::{probed, system};
 
 /// Version of the JSON format.
 const SCHEMA: u32 = 1;
@@ -24,6 +27,8 @@ pub struct Report {
     pub kernel: String,
     /// Name of the core's policy.
     pub profile: &'static str,
+    /// What a probe of the kernel found, which must be the rules of its version.
+    pub probe: RulesBasis,
     /// Seed of the run, from which the sequences are generated.
     pub seed: u64,
     /// Number of steps that were executed and compared.
@@ -106,10 +111,12 @@ impl Report {
             .release()
             .to_string_lossy()
             .into_owned();
+        let probed = KernelRules::of(&system::build(), &probed::probe());
         Report {
             schema: SCHEMA,
             kernel: release,
             profile: environment.policy.name,
+            probe: RulesBasis::from(&probed),
             seed,
             compared: 0,
             calls: 0,

@@ -7,8 +7,8 @@
 
 use std::path::Path;
 use vmarea::policy::Policy;
+use vmarea::policy::release::version;
 use vmarea_conform::regression::Regression;
-use vmarea_replay::machine::version;
 
 #[test]
 fn kept_sequences_give_what_linux_gave() {

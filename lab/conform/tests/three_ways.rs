@@ -19,7 +19,6 @@ use vmarea_conform::run::{Settings, Shrinking, run};
 use vmarea_conform::sequence::play;
 use vmarea_conform::superset::Comparison;
 use vmarea_conform::watch::Unwatched;
-use vmarea_replay::machine;
 
 /// Returns the shortest sequence for the first difference that a regression test can detect.
 ///
@@ -121,7 +120,7 @@ fn wrong_rules(rules: Rules) -> [(Rules, &'static str); 3] {
 
 #[test]
 fn calls_c_program_and_kept_test_say_what_linux_does() {
-    let (policy, _) = machine::policy(&vmarea_process::system::header());
+    let policy = vmarea_process::kernel::rules_by_version().policy;
     let environment = |policy| Environment::new((policy, Comparison::Exact), Surroundings::leave());
     let right = match environment(policy) {
         Ok(environment) => environment,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use vmarea_explain::rows::Table;
 use vmarea_explain::text::count;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
+use vmarea_process::kernel;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
@@ -55,6 +56,9 @@ impl Top {
             }
             dashboard::show(&mut sampler, self.interval, console)?;
             return Ok(Exit::Ok);
+        }
+        if let Some(remark) = kernel::rules().remark() {
+            console.note(&remark);
         }
         loop {
             let look = sampler.look().context("cannot list the processes")?;

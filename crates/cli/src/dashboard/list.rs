@@ -167,6 +167,8 @@ fn passes(row: &ProcessRow, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmarea::policy::kernel::KernelRules;
+    use vmarea_process::kernel::RulesBasis;
 
     fn row(pid: i32, mappings: u64, joinable: u64, per_minute: f64) -> ProcessRow {
         ProcessRow {
@@ -189,6 +191,7 @@ mod tests {
         List::new(Look {
             schema: 1,
             limit: 100,
+            rules: RulesBasis::from(&KernelRules::of("6.18.0", "")),
             processes: 3,
             unreadable: 0,
             took_ns: 1,

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use vmarea::policy::Policy;
 use vmarea_process::boundaries;
 use vmarea_process::identity::{Identity, Users, identity};
+use vmarea_process::kernel::{self, RulesBasis};
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
 
@@ -76,6 +77,8 @@ pub struct Look {
     pub schema: u32,
     /// Maximum number of mappings per process.
     pub limit: u64,
+    /// What the rules of the kernel rest on.
+    pub rules: RulesBasis,
     /// Number of processes that have mappings.
     pub processes: u64,
     /// Number of processes that the caller is not permitted to inspect.
@@ -125,7 +128,7 @@ pub struct Sampler {
 impl Default for Sampler {
     fn default() -> Self {
         Sampler {
-            policy: processes::kernel_policy(),
+            policy: kernel::rules().policy,
             users: Users::read(),
             last: HashMap::new(),
             cost: None,
@@ -144,6 +147,7 @@ impl Sampler {
         let mut look = Look {
             schema: 1,
             limit: processes::max_map_count(),
+            rules: RulesBasis::from(kernel::rules()),
             processes: 0,
             unreadable: 0,
             took_ns: 0,

@@ -73,10 +73,13 @@ fn escaped(value: &str) -> String {
 mod tests {
     use super::super::ProcessRow;
     use super::*;
+    use vmarea::policy::kernel::KernelRules;
+    use vmarea_process::kernel::RulesBasis;
 
     #[test]
     fn names_are_escaped_and_the_end_is_marked() {
         let look = Look {
+            rules: RulesBasis::from(&KernelRules::of("6.18.0", "")),
             schema: 1,
             limit: 65_530,
             processes: 1,

@@ -11,12 +11,13 @@ mod recorded;
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use vmarea::policy::kernel::KernelRules;
 use vmarea::types::VmRange;
 use vmarea::vma::merge::Refusal;
 use vmarea_explain::findings::Kind;
 use vmarea_explain::{List, explain};
 use vmarea_process::view::KernelView;
-use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Source, boundaries};
+use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Source};
 use vmarea_test_support::boundaries::{Case, Program};
 use vmarea_test_support::leash;
 
@@ -134,7 +135,7 @@ fn name_where_hidden(truth: Refusal) -> Option<Refusal> {
 /// Checks that reasons derived from `/proc` alone are certain or likely, and never wrong.
 fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
     let process = look(case, AskKernel::Never, smaps);
-    let found = boundaries(&process.policy, &process.mappings);
+    let found = process.boundaries();
     let counts = counts(&found);
     let read = process.source;
     assert_eq!(
@@ -163,7 +164,7 @@ fn judge_proc(name: &str, case: &Case, truth: Reason, smaps: Smaps) {
 fn judge_kernel(name: &str, case: &Case, truth: Reason, remedy: Option<&str>) {
     let process = look(case, AskKernel::Try, Smaps::Never);
     assert_eq!(process.source, Source::Kernel);
-    let found = boundaries(&process.policy, &process.mappings);
+    let found = process.boundaries();
     let all = (case.boundaries > 0).then(|| (truth.name().to_owned(), case.boundaries));
     let expected = BTreeMap::from_iter(all);
     assert_eq!(counts(&found), expected, "{name} from the kernel");
@@ -235,6 +236,50 @@ fn an_ordinary_user_gets_no_wrong_verdict() {
     if hidden.is_ok_and(|setting| setting.trim() != "0") {
         assert!(said.contains("without the kernel's view"), "{said}");
     }
+}
+
+#[test]
+fn what_depends_on_rules_in_doubt_is_likely() {
+    let case = Program::compile().start("anon_vma_mapped", N).unwrap();
+    let live = Process::live(case.pid, AskKernel::Try, Smaps::Never).unwrap();
+    if live.source != Source::Kernel {
+        return eprintln!("skipped: {:?}", live.without_view);
+    }
+    let under = |release, answers| {
+        let kernel = KernelRules::of(release, answers);
+        let process = Process {
+            notes: Vec::new(),
+            ..live.clone()
+        };
+        let process = process.under(&kernel);
+        let report = explain(&process, List::Summary);
+        let mut text = Vec::new();
+        report
+            .write_text(&mut text, &|bytes| bytes.to_string())
+            .unwrap();
+        let anon_vma = report.reasons.into_iter().find(|r| r.reason == "anon_vma");
+        let anon_vma = anon_vma.expect("the program makes some");
+        let is_certain = anon_vma.certain == anon_vma.mappings;
+        let rules = report.rules.expect("those of a kernel");
+        assert_eq!(rules.remark, process.notes.first().cloned());
+        let text = String::from_utf8(text).unwrap();
+        let text: Vec<_> = text.split_whitespace().collect();
+        let text = text.join(" ");
+        (
+            is_certain,
+            rules,
+            text.contains("rules of this kernel are not verified"),
+        )
+    };
+    let (certain, rules, said) = under("6.18.2", "");
+    assert!(certain && rules.verified && !said, "{rules:?}");
+    let (certain, rules, said) = under("5.14.0-503.el9", "");
+    assert!(!certain && !rules.verified && said, "{rules:?}");
+    // What was found out on the kernel is certain, whatever its version says.
+    let (certain, rules, said) = under("5.14.0-503.el9", "one_sided=holder_singular,mseal=on");
+    assert!(certain && !rules.verified && said, "{rules:?}");
+    assert_eq!((rules.linux.as_str(), rules.probed), ("5.10", 2));
+    assert_eq!(rules.differing, ["one_sided", "mseal"]);
 }
 
 #[test]

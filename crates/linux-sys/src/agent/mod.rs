@@ -29,11 +29,8 @@
 //! `mremap(2)`: `MREMAP_DONTUNMAP` (5.7); `close_range(2)`: `CLOSE_RANGE_UNSHARE` (5.9);
 //! `mm/userfaultfd.c`. x86-64.
 
-mod probe;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
-
-pub use probe::emptied_offset_follows;
 
 use std::slice;
 

@@ -2,7 +2,7 @@
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
 //! changes made by the thesis and by this project. A [`Policy`] combines rules and switches under a
-//! name; [`Policy::parse`] parses such names. What data cannot say is written in Rust: see
+//! name; [`Policy::parse`] parses such names. [`kernel`] has the rules of one particular kernel. What data cannot say is written in Rust: see
 //! [`MergePolicy`].
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |
@@ -16,8 +16,10 @@
 //! | `thesis`     | 5.18       | also if unshared           | if unshared               |
 //! | `vmarea`     | 7.3        | whenever possible          | whenever possible         |
 
+pub mod kernel;
 pub mod name;
 pub mod own;
+pub mod release;
 pub mod rules;
 pub mod setting;
 

@@ -6,6 +6,7 @@
 //! (`docs/kernels.md`). The other versions between have what is known of them from the kernel's
 //! sources, or from single calls. Version numbers in parentheses are known only from sources.
 
+use super::release;
 use crate::types::{FileKind, PMD_SIZE, PageOffsets, VmFlags};
 use crate::view::VmaBody;
 
@@ -197,7 +198,7 @@ pub struct AdviceRules {
     /// `process_madvise` accepts `MADV_WILLNEED` (since a version between 5.10 and 6.1).
     pub process_willneed: bool,
     /// `process_madvise` rejects invalid advice even if there is nothing to do, because no range
-    /// contains a page (since 7.2).
+    /// contains a page (until 6.12, and since 7.2).
     pub process_checks_first: bool,
     /// `process_madvise` on the calling process accepts any advice (since 6.13). Earlier kernels
     /// accept only the advice that they accept for other processes.
@@ -328,17 +329,21 @@ impl Rules {
         matches!(self.version, (7, 3) | (6, 18) | (6, 12) | (6, 1) | (5, 10))
     }
 
-    /// Returns the rules as changed by the fixes in a stable update. `patch` is the third number of
-    /// the version: 117 in 6.12.117. Rules without a known fix stay unchanged.
+    /// Returns the rules as changed by the fixes in the stable update of the kernel with this release
+    /// string. Rules without a known fix, and those of another version, stay unchanged.
     ///
     /// ```
     /// use vmarea_merge::policy::Policy;
     ///
     /// let rules = Policy::LINUX_6_12.rules;
-    /// assert_eq!(rules.repaired(0), rules);
-    /// assert_ne!(rules.repaired(117), rules);
+    /// assert_eq!(rules.repaired("6.12.0"), rules);
+    /// assert_ne!(rules.repaired("6.12.117+deb13-amd64"), rules);
     /// ```
-    pub fn repaired(self, patch: u32) -> Rules {
+    pub fn repaired(self, release: &str) -> Rules {
+        if release::version(release) != Some(self.version) {
+            return self;
+        }
+        let patch = release::patch(release);
         // After 6.12.107, and after 6.1.176.
         let dontunmap = match self.version {
             (6, 12) => patch >= 117,
@@ -528,6 +533,7 @@ impl Rules {
         hugetlb_placement: HugetlbPlacement::Common,
         advice: AdviceRules {
             guard_regions: true,
+            process_checks_first: false,
             process_own: true,
             ..Rules::V6_12.advice
         },
@@ -547,6 +553,7 @@ impl Rules {
             dontneed_frees_tables: false,
             guard_regions: false,
             guard_flag: false,
+            process_checks_first: true,
             process_own: false,
             ..Rules::V6_16.advice
         },

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+use crate::probed;
 use vmarea_trace::event::Header;
 
 pub use limit::{Assignment, LimitFiles, limit_files};
@@ -103,6 +104,8 @@ pub fn header() -> Header {
 /// - `thp.<size>` and `thp.<size>.shmem_enabled` for each size of huge page (`thp.64kB`)
 /// - `mem.total_pages`
 /// - `mm.lowest_addr`: the lowest address that the kernel chooses for a mapping; no file shows it
+/// - `kernel.build`: the version that [`build`] returns
+/// - `rules.<rule>`: what a rule of the kernel was found to be ([`probed::answers`])
 /// - `cpu.ospke`: 1 if the processor has protection keys and the kernel uses them
 pub fn settings() -> BTreeMap<String, String> {
     let mut settings = BTreeMap::new();
@@ -124,6 +127,11 @@ pub fn settings() -> BTreeMap<String, String> {
     }
     if let Some(lowest) = lowest_addr() {
         settings.insert("mm.lowest_addr".to_owned(), lowest.to_string());
+    }
+    settings.insert("kernel.build".to_owned(), build());
+    let answers = probed::answers().split(',');
+    for (rule, value) in answers.filter_map(|answer| answer.split_once('=')) {
+        settings.insert(format!("rules.{rule}"), value.to_owned());
     }
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let gap = stack_guard_gap(&command_line);

@@ -50,8 +50,8 @@ use super::plan::{self, Limits, PAGE};
 use super::report::count_mappings;
 use super::{MadviseFlags, Options, RepairError, Report, Way};
 use vmarea_linux_sys::own_process::{self, NoSignals};
+use vmarea_process::kernel;
 use vmarea_process::mappings::{Mappings, Smaps};
-use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 
 use executor::InProcess;
@@ -168,8 +168,10 @@ impl Merger {
         // The caller may have stored the merger in memory that it merges.
         let first = ptr::from_ref(self) as u64;
         let last = first + size_of::<Merger>() as u64 - 1;
+        // The program may not expect a fork, so nothing is probed.
+        let policy = kernel::rules_by_version().policy;
         let exclude = [stack, local, fork_gate::address(), first, last];
-        let (runs, kept) = plan::runs(&kernel_policy(), &mappings, &range, &exclude);
+        let (runs, kept) = plan::runs(&policy, &mappings, &range, &exclude);
         let mut report = Report {
             before: kept.mappings,
             runs: runs.len() as u64,

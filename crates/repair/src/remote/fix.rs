@@ -17,9 +17,9 @@ use crate::attributes::Attributes;
 use crate::driver::Progress;
 use crate::fixes::{self, Fix, Fixed, Step, Steps};
 use crate::report::count_mappings;
+use vmarea_process::kernel::rules;
 use vmarea_process::pages::LivePages;
 use vmarea_process::plan::Change;
-use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 use vmarea_process::{Mappings, Smaps};
 
@@ -43,7 +43,7 @@ pub(super) fn steps(
         .list;
     mappings.retain(|m| m.entry.start >= range.start && m.entry.end <= range.end);
     let pages = LivePages::open(pid).map_err(&failed)?;
-    Ok(fixes::steps(fix, &kernel_policy(), &mappings, &pages))
+    Ok(fixes::steps(fix, &rules().policy, &mappings, &pages))
 }
 
 /// Performs one repair, and measures the decrease in the number of mappings.

@@ -52,10 +52,10 @@ use super::report::count_mappings;
 use super::{KeptReason, Options, RepairError, Report, Way};
 use target::Target;
 use vmarea_linux_sys::uffd::{self, Uffd};
+use vmarea_process::kernel;
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::pages::{LivePages, Pages, PinnedPages, registered};
 use vmarea_process::plan::predict;
-use vmarea_process::processes::kernel_policy;
 use vmarea_process::view::KernelView;
 use vmarea_process::{Mapping, Remedy};
 
@@ -145,7 +145,7 @@ impl Remote {
 
     /// Returns the runs that could be joined now, and the neighbours that could not.
     fn runs(&self, mappings: &[Mapping], range: &Range<u64>) -> (Vec<Run>, super::Kept) {
-        let (runs, mut kept) = plan::runs(&kernel_policy(), mappings, range, &[]);
+        let (runs, mut kept) = plan::runs(&kernel::rules().policy, mappings, range, &[]);
         // A device would continue to write to the old page after a copy, and the kernel does not
         // report pages to which a device writes.
         let none_at_all = self.way() == Way::Copy && proc_status::may_be_pinned(self.pid);
@@ -167,7 +167,7 @@ impl Remote {
         let failed = RepairError::maps(self.pid);
         let mut mappings = self.mappings()?;
         let pages = LivePages::open(self.pid).map_err(failed)?;
-        let policy = kernel_policy();
+        let policy = kernel::rules().policy;
         let remedies: Vec<_> = fixes.iter().filter_map(|fix| fix.remedy()).collect();
         mappings.retain(|m| m.entry.end > range.start && m.entry.start < range.end);
         let before = mappings.len() as u64;

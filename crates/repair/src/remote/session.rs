@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use vmarea_linux_sys::agent;
 use vmarea_merge::types::VmRange;
+use vmarea_process::kernel;
 use vmarea_process::maps::{self, Query};
 use vmarea_process::processes;
 
@@ -75,7 +76,7 @@ impl Session {
             target,
             scratch,
             way,
-            in_place: agent::emptied_offset_follows(),
+            in_place: kernel::rules().policy.rules.dontunmap.resets_pgoff,
             pace: Pace::new(options.max_pause, most, way, options.copy_pages),
         };
         match session.stop_time() {

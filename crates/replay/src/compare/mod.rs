@@ -401,7 +401,7 @@ impl Comparison {
         let watch = Watch::default();
         for (named, log) in policies.into_iter().zip(&watch.logs) {
             let policy = match named.policy() {
-                policy if policy.name == "linux" => machine::policy(header).0,
+                policy if policy.name == "linux" => machine::rules(header).policy,
                 policy => policy,
             };
             let mut world = World::new(policy.name, policy, machine::system(header));

@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use vmarea::types::VmFlags;
 use vmarea_process::maps::{MapName, MapsEntry};
-use vmarea_process::{Boundary, Mapping, boundaries};
+use vmarea_process::{Boundary, Mapping};
 
 /// Maximum number of mappings shown separately; if there are more, the smaller ones are folded.
 const LARGEST: usize = 24;
@@ -224,7 +224,7 @@ impl Anatomy {
             parts = folded(parts);
         }
         let mappings = &shown.process.mappings;
-        let boundaries = boundaries(&shown.process.policy, mappings);
+        let boundaries = shown.process.boundaries();
         for part in &mut parts {
             part.apart = apart::counts(part.within(&boundaries));
         }

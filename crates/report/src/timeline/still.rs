@@ -4,13 +4,13 @@ use super::tables::{FIRST, Look, Site, Tables, reason_number};
 use super::{Anon, Band, NONE, Series, Space, Step, Timeline};
 use crate::graph::Graph;
 use vmarea_explain::origins::Origin;
-use vmarea_process::{Process, boundaries};
+use vmarea_process::Process;
 
 /// Makes a timeline of a process's mappings, with the calls that made them where they are known.
 pub fn of_process(process: &Process, origins: &[Option<Origin>]) -> Timeline {
     let mut tables = Tables::default();
     tables.sites.number(unknown());
-    let boundaries = boundaries(&process.policy, &process.mappings);
+    let boundaries = process.boundaries();
     let mut bands = Vec::with_capacity(process.mappings.len());
     for (n, mapping) in process.mappings.iter().enumerate() {
         let boundary = n.checked_sub(1).and_then(|below| boundaries.get(below));

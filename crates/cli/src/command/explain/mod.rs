@@ -43,7 +43,8 @@ const TEXT_BYTES: u64 = 1 << 30;
 /// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, including
 /// those that are not safe; the first line, each reason and each function count the same mappings.
 /// With CAP_BPF and CAP_PERFMON (as root) all reasons are certain; without them, reasons that
-/// depend on data which /proc does not show are only likely.
+/// depend on data which /proc does not show are only likely. So are reasons that depend on a rule in
+/// which versions of Linux differ, if it is neither verified for this kernel nor found out by a probe.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("process").required(true))]
 pub struct Explain {
@@ -255,6 +256,9 @@ impl Explain {
             Ok(BufReader::new(again))
         };
         let recorded = at_peak(open, calls).map_err(of_recorded)?;
+        for note in &recorded.process.notes {
+            console.note(note);
+        }
         if recorded.differences > 0 {
             console.note(&format!(
                 "the replay differs from the kernel in {} places (`vmarea run` shows where): the \

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use vmarea_explain::detail::fresh_mapping_lacks;
 use vmarea_explain::estimate::{Cost, Work, fits, pause_needed_ms};
 use vmarea_explain::text::count;
+use vmarea_process::kernel;
 use vmarea_repair::{
     Fix, Fixed, Kept, KeptReason, Options, Progress, Remote, RepairError, Report, Survey, Way,
 };
@@ -86,6 +87,9 @@ impl Merge {
             ..Options::default()
         };
         let remote = Remote::new(self.pid, options).map_err(failure)?;
+        if let Some(remark) = kernel::rules().remark() {
+            console.note(&remark);
+        }
         if self.resume {
             return self.finish(console, &remote);
         }

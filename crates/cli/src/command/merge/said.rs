@@ -4,6 +4,7 @@ use super::name;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmarea_explain::estimate::Cost;
+use vmarea_process::kernel::{self, RulesBasis};
 use vmarea_repair::{Fixed, Kept, Report, Survey, Way};
 
 /// Version of the JSON schema; a change that breaks readers increments it.
@@ -17,6 +18,8 @@ pub struct Said {
     schema: u32,
     /// Process ID.
     pid: i32,
+    /// What the rules of the kernel rest on.
+    rules: RulesBasis,
     /// True if the process was changed; false in a dry run.
     pub(super) applied: bool,
     /// Number of mappings of the process before the merge.
@@ -81,6 +84,7 @@ impl Said {
         Said {
             schema: SCHEMA,
             pid,
+            rules: RulesBasis::from(kernel::rules()),
             applied: false,
             before: survey.mappings,
             after: survey.after,
@@ -108,6 +112,7 @@ impl Said {
         Said {
             schema: SCHEMA,
             pid,
+            rules: RulesBasis::from(kernel::rules()),
             applied: report.runs > 0,
             before: survey.mappings,
             after: report.after,

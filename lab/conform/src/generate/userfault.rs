@@ -3,7 +3,7 @@
 //! Minor mode, which watches pages in the page cache, is not used: Linux also maps pages around a
 //! fault, and such pages then raise no minor fault.
 
-use super::super::arena::USERFAULTFD;
+use super::super::arena::{START, USERFAULTFD};
 use super::super::model::Mapped;
 use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::Choice;
@@ -48,16 +48,20 @@ pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
     Op::Call(call)
 }
 
-/// Moves a whole mapping that a userfaultfd watches, mostly beside another one.
+/// Moves a whole mapping that a userfaultfd watches, mostly beside another one of this kind.
 pub(super) fn move_watched(c: &mut Choice<'_>) -> Op {
     const MAYMOVE_FIXED: u64 = 3;
     let watched: Vec<Mapped> = c.vmas.iter().filter(|v| v.watched).copied().collect();
     if watched.is_empty() {
         return watch(c);
     }
-    let v = c.rng.pick(&watched);
+    let (v, beside) = (c.rng.pick(&watched), c.rng.pick(&watched));
     let len = v.end - v.start;
-    let to = c.place(len);
+    let to = match c.rng.below(4) {
+        0 => c.place(len),
+        1 if beside.start >= START + len => beside.start - len,
+        _ => beside.end,
+    };
     let args = [v.start, len, len, MAYMOVE_FIXED, to];
     Op::Call(Call::new(sysno::MREMAP, args))
 }

@@ -66,9 +66,14 @@ static void leaves_stopped_job(void) {
     pid_t child = born(stopped_job);
     waitpid(child, 0, WUNTRACED);
 }
+/* In a session of its own, so that the group has no parent in its session, whoever adopts the job. */
+static void has_session(void) {
+    setsid();
+    waitpid(born(leaves_stopped_job), 0, 0);
+}
 static void orphaned_group(void) {
     open_pipes();
-    waitpid(born(leaves_stopped_job), 0, 0);
+    waitpid(born(has_session), 0, 0);
     told();
     say("signal %s", told() == SIGHUP ? "SIGHUP" : "another");
 }

@@ -13,7 +13,7 @@
 #   --write  keeps the results, and writes the table in docs/recall.md
 #   --check  runs nothing: the table is made from the kept results, and each rule has a row
 #   VERSION  as in ci/run kernels; `here` is this machine's kernel, and the default
-#   LAB=path/of/vmarea-lab takes that binary for `here` instead of building one
+#   LAB=path/of/vmarea-lab takes that binary instead of building one; for a VERSION it must be linked statically
 . "$(dirname "$0")/../../lib/prepare.sh"
 
 ops=200000 seed=1 write='' kernels=()

@@ -158,7 +158,6 @@ impl States {
     }
 }
 
-/// Returns how many pairs at the beginning are equal.
 impl Watch for States {
     fn begin(&mut self, seed: u64, pair: &Pair<'_>) -> io::Result<()> {
         States::begin(self, seed, &pair.model)
@@ -169,6 +168,7 @@ impl Watch for States {
     }
 }
 
+/// Returns how many pairs at the beginning are equal.
 fn common<'l>(pairs: impl Iterator<Item = (&'l Line, &'l Line)>) -> usize {
     pairs.take_while(|(a, b)| a == b).count()
 }

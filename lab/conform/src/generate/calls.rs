@@ -1,6 +1,7 @@
 //! Generation of calls that map, unmap, move, protect and advise memory.
 
 use super::super::arena::{DEEP, FILE_PAGES, PLAIN_KINDS, START};
+use super::super::model::Mapped;
 use super::super::op::{Call, Op};
 use super::Choice;
 use super::theme::Theme;
@@ -174,6 +175,14 @@ pub(super) fn mremap(c: &mut Choice<'_>) -> Op {
         &[0, 4],
         &[1, 2],
     )
+}
+
+/// Moves a whole mapping to `to`.
+pub(super) fn move_whole(v: &Mapped, to: u64) -> Op {
+    const MAYMOVE_FIXED: u64 = 3;
+    let len = v.end - v.start;
+    let args = [v.start, len, len, MAYMOVE_FIXED, to];
+    Op::Call(Call::new(sysno::MREMAP, args))
 }
 
 pub(super) fn madvise_flags(c: &mut Choice<'_>) -> Op {

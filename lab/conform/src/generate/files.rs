@@ -6,6 +6,7 @@
 use super::super::arena::{FILE_PAGES, PLAIN_KINDS};
 use super::super::model::Mapped;
 use super::super::op::{Call, Op};
+use super::calls::move_whole;
 use super::process::write;
 use super::{Choice, PROT_READ, PROT_WRITE};
 use vmarea::types::PAGE_SIZE;
@@ -13,7 +14,6 @@ use vmarea_trace::sysno;
 
 const MAP_PRIVATE: u64 = 2;
 const MAP_FIXED: u64 = 0x10;
-const MAYMOVE_FIXED: u64 = 3;
 
 /// Returns a private file mapping of the sequence, with the number of its file.
 fn private(c: &mut Choice<'_>) -> Option<(Mapped, u64)> {
@@ -41,12 +41,11 @@ pub(super) fn mmap_private(c: &mut Choice<'_>) -> Op {
     let pages = 1 + c.rng.below(3);
     match private(c) {
         Some((v, file)) if c.rng.chance(3, 4) => {
-            let after = v.pgoff + (v.end - v.start) / PAGE_SIZE;
-            match c.rng.chance(1, 2) {
-                true if v.pgoff >= pages => {
-                    map(v.start - pages * PAGE_SIZE, pages, file, v.pgoff - pages)
-                }
-                _ => map(v.end, pages, file, after),
+            if c.rng.chance(1, 2) && v.pgoff >= pages {
+                map(v.start - pages * PAGE_SIZE, pages, file, v.pgoff - pages)
+            } else {
+                let after = v.pgoff + (v.end - v.start) / PAGE_SIZE;
+                map(v.end, pages, file, after)
             }
         }
         _ => {
@@ -62,12 +61,8 @@ pub(super) fn move_private(c: &mut Choice<'_>) -> Op {
     let Some((v, _)) = private(c) else {
         return mmap_private(c);
     };
-    let len = v.end - v.start;
-    let to = c.place(len);
-    Op::Call(Call::new(
-        sysno::MREMAP,
-        [v.start, len, len, MAYMOVE_FIXED, to],
-    ))
+    let to = c.place(v.end - v.start);
+    move_whole(&v, to)
 }
 
 /// Seals a private file mapping, or makes it read-only first: discarding its pages needs the right to

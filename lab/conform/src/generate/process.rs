@@ -1,7 +1,6 @@
 //! Generation of actions on the whole process: heap, limits, capabilities, forks, files, accesses.
 
-use super::super::arena::SEGMENTS;
-use super::super::arena::{FILE_PAGES, HEAP, HEAP_END};
+use super::super::arena::{FILE_PAGES, HEAP, HEAP_END, SEGMENTS};
 use super::super::model::Mapped;
 use super::super::op::{Call, Op};
 use super::Choice;

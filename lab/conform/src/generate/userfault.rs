@@ -7,6 +7,7 @@ use super::super::arena::{START, USERFAULTFD};
 use super::super::model::Mapped;
 use super::super::op::{Call, Op, UFFDIO_REGISTER, UFFDIO_UNREGISTER};
 use super::Choice;
+use super::calls::move_whole;
 use super::process::write;
 use super::theme::Theme;
 use vmarea_trace::sysno;
@@ -50,7 +51,6 @@ pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
 
 /// Moves a whole mapping that a userfaultfd watches, mostly beside another one of this kind.
 pub(super) fn move_watched(c: &mut Choice<'_>) -> Op {
-    const MAYMOVE_FIXED: u64 = 3;
     let watched: Vec<Mapped> = c.vmas.iter().filter(|v| v.watched).copied().collect();
     if watched.is_empty() {
         return watch(c);
@@ -62,14 +62,13 @@ pub(super) fn move_watched(c: &mut Choice<'_>) -> Op {
         1 if beside.start >= START + len => beside.start - len,
         _ => beside.end,
     };
-    let args = [v.start, len, len, MAYMOVE_FIXED, to];
-    Op::Call(Call::new(sysno::MREMAP, args))
+    move_whole(&v, to)
 }
 
 /// Registers a mapping that a userfaultfd can watch, or one that it watches already in another mode.
 pub(super) fn watch(c: &mut Choice<'_>) -> Op {
-    let can = |v: &Mapped| v.number.is_none();
-    let all: Vec<Mapped> = c.vmas.iter().filter(|v| can(v)).copied().collect();
+    let all = c.vmas.iter().filter(|v| v.number.is_none()).copied();
+    let all: Vec<Mapped> = all.collect();
     if !is_usable(c) || all.is_empty() {
         return write(c);
     }

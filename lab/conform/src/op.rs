@@ -8,6 +8,7 @@
 use super::arena;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use vmarea::types::PAGE_SIZE;
 use vmarea_trace::dump::signature::{Arg, arguments};
 use vmarea_trace::sysno;
 
@@ -200,6 +201,12 @@ impl Places {
             there.then(|| addr - place + name)
         });
         found.unwrap_or(addr)
+    }
+
+    /// Converts the page offset of a real address to that of the symbolic address; returns others unchanged.
+    pub fn named_pgoff(self, pgoff: u64) -> u64 {
+        let addr = pgoff.checked_mul(PAGE_SIZE);
+        addr.map_or(pgoff, |addr| self.named(addr) / PAGE_SIZE)
     }
 }
 

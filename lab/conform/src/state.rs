@@ -9,7 +9,7 @@ use super::arena;
 use super::op::Places;
 use std::collections::HashMap;
 use std::fmt;
-use vmarea::types::{PAGE_SHIFT, VmFlags};
+use vmarea::types::VmFlags;
 
 /// State of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl SpaceState {
     ///
     /// For memory that was moved out of the heap, the page offset is converted to a symbolic one.
     pub fn listed(&self, places: Places) -> Vec<String> {
-        let pgoff = |v: &VmaState| places.named(v.pgoff << PAGE_SHIFT) >> PAGE_SHIFT;
+        let pgoff = |v: &VmaState| places.named_pgoff(v.pgoff);
         self.vmas
             .iter()
             .filter(|v| (arena::START..arena::END).contains(&v.start))

@@ -388,3 +388,27 @@ impl Choice<'_> {
         Op::Call(call)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea::policy::Policy;
+
+    #[test]
+    fn a_seed_gives_the_same_steps_wherever_the_heap_begins() {
+        let policy = Policy::by_name("linux").unwrap();
+        for seed in 0..200 {
+            let [(mut one, mut first), (mut other, mut second)] =
+                [0x5555_5555_0000, 0x5612_3456_7000].map(|heap| {
+                    let model = Model::alone_with(policy, true, heap).unwrap();
+                    (model, Generator::new(seed, Facts::ALL))
+                });
+            for number in 0..first.steps() {
+                let (step, again) = (first.next(&one), second.next(&other));
+                assert_eq!(step, again, "seed {seed}, step {number}");
+                one.apply(&step);
+                other.apply(&again);
+            }
+        }
+    }
+}

@@ -149,9 +149,14 @@ impl Model {
     /// # Errors
     /// If there is no memory.
     pub fn alone(policy: Policy, keys: bool) -> Result<Model, Errno> {
+        Model::alone_with(policy, keys, 0x5555_5555_0000)
+    }
+
+    /// As [`Model::alone`], with a heap that begins at `heap`.
+    pub(crate) fn alone_with(policy: Policy, keys: bool, heap: u64) -> Result<Model, Errno> {
         let mut view = View::default();
         view.mm.mmap_base = Some(0x7fff_0000_0000);
-        view.mm.start_brk = Some(0x5555_5555_0000);
+        view.mm.start_brk = Some(heap);
         view.mm.brk = view.mm.start_brk;
         view.vmas = import::special();
         let limits = Limits {
@@ -312,7 +317,7 @@ impl Model {
         Mapped {
             start,
             end: start + v.range.len_bytes(),
-            pgoff: v.pgoff().0,
+            pgoff: self.places.named_pgoff(v.pgoff().0),
             writable: v.body.flags.contains(VmFlags::WRITE),
             shared: v.body.flags.contains(VmFlags::SHARED),
             file: v.body.file.is_some(),

@@ -15,6 +15,7 @@
 //! # Linux
 //! `de_thread` in `fs/exec.c` under `cred_guard_mutex`, and `ptrace_attach` in `kernel/ptrace.c`.
 
+use std::cell::OnceCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,11 +25,12 @@ use crate::inject::{self, Wait};
 /// Time that a seizure takes before it is taken for one that waits for the mutex.
 const LONG: Duration = Duration::from_millis(20);
 
-/// A thread that sees the ends of the threads that its creator has seized, while it seizes another.
-#[derive(Debug)]
+/// Sees the ends of the threads that its creator has seized, while it seizes another.
+#[derive(Debug, Default)]
 pub struct Reaper {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// Begins with the second seizure. Without a new thread, seizures may wait for ever.
+    thread: OnceCell<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ struct Shared {
 struct State {
     /// Threads whose ends were not seen yet.
     seized: Vec<i32>,
+    /// Threads whose ends were seen, until they are told.
+    ended: Vec<i32>,
     /// Number of seizures that have begun.
     begun: u64,
     is_seizing: bool,
@@ -48,26 +52,29 @@ struct State {
 }
 
 impl Reaper {
-    /// Begins with no seized thread. Without a new thread, seizures may wait for ever.
-    pub fn begin() -> Reaper {
-        let shared = Arc::new(Shared::default());
-        let watched = Arc::clone(&shared);
-        let thread = thread::Builder::new().spawn(move || watched.watch());
-        Reaper {
-            shared,
-            thread: thread.ok(),
-        }
+    /// Begins with threads that are seized already.
+    pub fn of(seized: &[i32]) -> Reaper {
+        let reaper = Reaper::default();
+        reaper.shared.state().seized.extend(seized);
+        reaper
     }
 
     /// Seizes a thread by `seize`, which may wait for the mutex.
     ///
     /// # Errors
     /// That of `seize`.
-    pub fn seize<E>(&self, tid: i32, seize: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub fn seize<T, E>(&self, tid: i32, seize: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let mut state = self.shared.state();
         state.is_seizing = true;
         state.begun += 1;
+        let is_first = state.seized.is_empty();
         drop(state);
+        if !is_first {
+            self.thread.get_or_init(|| {
+                let watched = Arc::clone(&self.shared);
+                thread::Builder::new().spawn(move || watched.watch()).ok()
+            });
+        }
         let result = seize();
         let mut state = self.shared.state();
         state.is_seizing = false;
@@ -76,13 +83,18 @@ impl Reaper {
         }
         result
     }
+
+    /// Returns the threads whose ends have been seen since the last call: no `wait` reports them.
+    pub fn take_ended(&self) -> Vec<i32> {
+        std::mem::take(&mut self.shared.state().ended)
+    }
 }
 
 impl Drop for Reaper {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.over.notify_one();
-        if let Some(thread) = self.thread.take() {
+        if let Some(Some(thread)) = self.thread.take() {
             // A panic there has been printed.
             let _ = thread.join();
         }
@@ -101,8 +113,9 @@ impl Shared {
             let waited = self.over.wait_timeout(state, LONG);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.is_seizing && state.begun == last {
-                let lives = |tid: &i32| inject::look(*tid) != Some(Wait::Ended);
-                state.seized.retain(lives);
+                let has_ended = |tid: &mut i32| inject::look(*tid) == Some(Wait::Ended);
+                let ended: Vec<i32> = state.seized.extract_if(.., has_ended).collect();
+                state.ended.extend(ended);
             }
             last = state.begun;
         }
@@ -150,30 +163,45 @@ os.execvp('sleep', ['sleep', '1000'])
         }
     }
 
-    #[test]
-    fn a_process_executes_a_program_while_it_is_seized() {
+    /// Seizes the second thread by `seize_second`, then the first one while the second executes a program.
+    fn seize_both(seize_second: fn(i32) -> std::io::Result<Reaper>) {
         let (mut child, second) = start();
         let pid = child.id().cast_signed();
         let mut input = child.stdin.take().expect("a pipe");
         let (done, result) = mpsc::channel();
         // A thread that waits for ever is left behind.
         thread::spawn(move || {
-            let reaper = Reaper::begin();
-            let seized = reaper.seize(second, || inject::seize(second, Seccomp::None));
-            if seized.is_ok() {
+            let told = seize_second(second).map(|reaper| {
                 input.write_all(b"\n").expect("it reads a line");
                 until_killed(pid, second);
-            }
-            let first = reaper.seize(pid, || inject::seize(pid, Seccomp::None));
-            let remains = reaper.shared.state().seized.contains(&second);
-            let _ = done.send((seized.is_ok(), first.is_ok(), remains));
+                let first = reaper.seize(pid, || inject::seize(pid, Seccomp::None));
+                (first.is_ok(), reaper.take_ended() == [second])
+            });
+            let _ = done.send(told);
         });
         let result = result.recv_timeout(Duration::from_secs(30));
         child.kill().expect("it lives");
         child.wait().expect("it was killed");
         match result.expect("the second seizure waits for ever") {
-            (false, ..) => eprintln!("skipped: needs permission to trace"),
-            told => assert_eq!(told, (true, true, false), "its end was seen"),
+            Err(_) => eprintln!("skipped: needs permission to trace"),
+            told => assert_eq!(told.ok(), Some((true, true)), "its end was seen"),
         }
+    }
+
+    #[test]
+    fn a_process_executes_a_program_while_it_is_seized() {
+        seize_both(|tid| {
+            let reaper = Reaper::default();
+            reaper.seize(tid, || inject::seize(tid, Seccomp::None))?;
+            Ok(reaper)
+        });
+    }
+
+    #[test]
+    fn a_thread_that_was_seized_before_may_end_meanwhile() {
+        seize_both(|tid| {
+            inject::seize(tid, Seccomp::None)?;
+            Ok(Reaper::of(&[tid]))
+        });
     }
 }

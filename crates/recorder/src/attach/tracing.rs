@@ -34,6 +34,7 @@ use crate::{Faults, Outcome, Progress, RecordError, Sink};
 use nix::sys::ptrace::Options;
 use nix::unistd::Pid;
 use vmarea_linux_sys::ptrace;
+use vmarea_linux_sys::reaper::Reaper;
 use vmarea_linux_sys::spawn::Privileges;
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason};
 
@@ -114,10 +115,11 @@ impl<'a> Tracer<'a> {
             t: begun,
         };
         self.push(begun, vec![Event::MmStart(start)]);
+        let reaper = Reaper::default();
         loop {
             let mut found = false;
             for tid in target::threads(pid) {
-                if !self.tasks.contains_key(&tid) && self.seize(tid)? {
+                if !self.tasks.contains_key(&tid) && reaper.seize(tid, || self.seize(tid))? {
                     found = true;
                     let now = clock();
                     let mut task = Task::new(pid, mm, mode);
@@ -125,6 +127,9 @@ impl<'a> Tracer<'a> {
                     self.add_task(tid, task, begun);
                     self.push(now, vec![task_start(tid, pid, mm, now)]);
                 }
+            }
+            for tid in reaper.take_ended() {
+                self.gone(tid, 0, clock());
             }
             if self.wait_for_stops(begun + JOINING)?.is_none()
                 && let Some(tid) = self.restless()
@@ -135,6 +140,10 @@ impl<'a> Tracer<'a> {
                 break;
             }
         }
+        for tid in self.tasks.keys() {
+            // A thread that was killed in the meantime has no exit stop.
+            let _ = nix::sys::ptrace::setoptions(Pid::from_raw(*tid), options());
+        }
         match self.tasks.values().any(|task| !task.leaving) {
             true => Ok(()),
             false => Err(RecordError::Ended(pid)),
@@ -142,14 +151,12 @@ impl<'a> Tracer<'a> {
     }
 
     /// Seizes a thread. Returns false if it has exited, or is traced because its creator is.
+    ///
+    /// The thread has no exit stop until all are stopped: the seizure of another one can wait for its end
+    /// ([`vmarea_linux_sys::reaper`]).
     fn seize(&self, tid: i32) -> Result<bool, RecordError> {
-        let options = Options::PTRACE_O_TRACESYSGOOD
-            | Options::PTRACE_O_TRACECLONE
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_TRACEEXIT;
         let pid = self.root;
+        let options = options() - Options::PTRACE_O_TRACEEXIT;
         match nix::sys::ptrace::seize(Pid::from_raw(tid), options) {
             Ok(()) => Ok(true),
             Err(nix::errno::Errno::ESRCH) => Ok(false),
@@ -272,6 +279,15 @@ impl<'a> Tracer<'a> {
         }
         Ok(())
     }
+}
+
+fn options() -> Options {
+    Options::PTRACE_O_TRACESYSGOOD
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACEEXIT
 }
 
 fn own_tid() -> i32 {

@@ -9,7 +9,6 @@
 //! seize, interrupt all ─▶ again, until there is no new thread ─▶ … ─▶ own registers, mask ─▶ detach
 //! ```
 
-use std::cell::OnceCell;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -104,7 +103,7 @@ impl Target {
     /// Seizes and stops threads until the list of threads contains no new thread.
     fn stop_all(&self) -> Result<Vec<i32>, RepairError> {
         let mut threads: Vec<i32> = Vec::new();
-        let reaper = OnceCell::new();
+        let reaper = Reaper::of(&self.late.borrow());
         loop {
             let mut asked = Vec::new();
             if let Err(error) = self.stop_others(&mut threads, &mut asked, &reaper) {
@@ -131,12 +130,9 @@ impl Target {
         &self,
         threads: &mut Vec<i32>,
         asked: &mut Vec<i32>,
-        reaper: &OnceCell<Reaper>,
+        reaper: &Reaper,
     ) -> Result<(), RepairError> {
-        let tids = tasks(self.pid)?;
-        // The thread that executes a program does not wait for the end of the first one.
-        let reaper = (tids.len() > 1).then(|| reaper.get_or_init(Reaper::begin));
-        for tid in tids {
+        for tid in tasks(self.pid)? {
             if !threads.contains(&tid) && self.ask(tid, reaper)? {
                 asked.push(tid);
             }
@@ -184,15 +180,14 @@ impl Target {
 
     /// Seizes one thread and asks it to stop; false if the thread has ended, or works for the kernel
     /// alone.
-    fn ask(&self, tid: i32, reaper: Option<&Reaper>) -> Result<bool, RepairError> {
+    fn ask(&self, tid: i32, reaper: &Reaper) -> Result<bool, RepairError> {
         let is_late = self.late.borrow().contains(&tid);
         if is_late {
             self.late.borrow_mut().retain(|&late| late != tid);
             return Ok(true);
         }
         for _ in 0..SEIZE_TRIES {
-            let seize = || inject::seize(tid, self.seccomp);
-            let seized = reaper.map_or_else(seize, |reaper| reaper.seize(tid, seize));
+            let seized = reaper.seize(tid, || inject::seize(tid, self.seccomp));
             let Err(error) = seized else {
                 return Ok(inject::interrupt(tid).is_ok());
             };

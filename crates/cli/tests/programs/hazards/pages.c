@@ -25,9 +25,11 @@ static void renew(struct worker *worker, unsigned which)
     if (region->base)
         drop_region(region);
     enum shape shape = choose_shape(worker);
-    if (!make_region(region, shape, 16 + below(worker, 200), &worker->random))
+    /* Most are small, so that a merge is over soon, and many merges meet many states. */
+    size_t pages = below(worker, 4) ? 4 + below(worker, 40) : 16 + below(worker, 200);
+    if (!make_region(region, shape, pages, &worker->random))
         region->base = NULL;
-    own->drop_at[which] = now() + 0.1 + below(worker, 1500) * 1e-3;
+    own->drop_at[which] = now() + 0.05 + below(worker, 700) * 1e-3;
 }
 
 static bool begin(struct worker *worker)

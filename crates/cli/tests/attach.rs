@@ -362,6 +362,52 @@ fn a_traced_process_that_ends_is_gone_for_its_parent_at_once() {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_exited_is_recorded_and_explained() {
+    let program = compile("first_exits");
+    let mut command = Command::new(&program);
+    command.stdin(Stdio::piped());
+    let child = Leashed::start_for(Duration::from_secs(300), &mut command).unwrap();
+    let pid = child.id().to_string();
+    let stat = format!("/proc/{pid}/stat");
+    let has_exited = || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z "));
+    wait_until("the first thread exits", has_exited);
+    let folder = tempfile::tempdir().unwrap();
+    for method in methods() {
+        let file = folder.path().join(method).display().to_string();
+        recorded_for(&pid, "300ms", method, &file);
+        assert!(is_equal(&file)["results_compared"].as_u64() > Some(0));
+        let info = text(&vmarea(&["trace", "info", &file]).stdout);
+        assert!(info.contains(&program.display().to_string()), "{info}");
+    }
+    for flags in [&[][..], &["--no-bpf"]] {
+        let explained = vmarea(&[&["explain", "-p", &pid], flags].concat());
+        assert!(explained.status.success(), "{explained:?}");
+        let said = text(&explained.stdout);
+        assert!(
+            said.contains("(first_exits): ") && said.contains("special"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_executes_a_program_while_it_is_joined_runs_on() {
+    let target = Target::of(&compile("executes"));
+    let pid = target.pid();
+    for round in 0..20 {
+        let file = target.file(&format!("{round}.vmtrace"));
+        let arguments = ["record", "-p", &pid, "--for", "10ms", "--by", "tracing"];
+        let recorded = vmarea(&[&arguments[..], &["-o", &file]].concat());
+        // On a busy machine, it can do so at each attempt.
+        if !recorded.status.success() {
+            assert!(complaint(&recorded, 1).contains("executed another program"));
+        }
+        let runs = || target.tracers().iter().all(|tracer| tracer == "0");
+        wait_until("it is let go", runs);
+    }
+}
+
+#[test]
 fn what_cannot_be_joined_is_refused_in_one_line() {
     let idle = Idle::cat();
     let pid = idle.pid();

@@ -6,6 +6,7 @@
 
 use crate::mapping::Mapping;
 use crate::maps;
+use crate::processes;
 use crate::view::{KernelView, View, ViewError, ViewVma};
 use std::io;
 
@@ -65,6 +66,23 @@ impl Mappings {
     /// # Errors
     /// Same as [`maps::read`].
     pub fn read(pid: i32, kernel: Option<&KernelView>, smaps: Smaps) -> io::Result<Mappings> {
+        let mappings = Mappings::read_by(pid, KernelView::read, kernel, smaps)?;
+        if !mappings.list.is_empty() {
+            return Ok(mappings);
+        }
+        match processes::other_thread(pid) {
+            Some(thread) => Mappings::read_by(thread, KernelView::read_thread, kernel, smaps),
+            None => Ok(mappings),
+        }
+    }
+
+    /// Reads the mappings of a process or thread, and the kernel view by `read`.
+    fn read_by(
+        pid: i32,
+        read: fn(&KernelView, i32, &mut View) -> Result<(), ViewError>,
+        kernel: Option<&KernelView>,
+        smaps: Smaps,
+    ) -> io::Result<Mappings> {
         let Some(kernel) = kernel else {
             return match smaps {
                 Smaps::Never => Mappings::of_maps(pid),
@@ -78,7 +96,7 @@ impl Mappings {
                 Smaps::Always => Mappings::of_smaps(pid)?,
                 Smaps::Never | Smaps::WithoutView => Mappings::of_maps(pid)?,
             };
-            match kernel.read(pid, &mut view) {
+            match read(kernel, pid, &mut view) {
                 Ok(()) => {}
                 Err(ViewError::NoAddressSpace(_)) => return Ok(Mappings::default()),
                 Err(error) => {

@@ -119,9 +119,12 @@ impl Process {
     /// # Errors
     /// Any error except [`ProcessError::Text`] and [`ProcessError::Empty`].
     pub fn live(pid: i32, kernel: AskKernel, smaps: Smaps) -> Result<Process, ProcessError> {
-        let facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
+        let mut facts = processes::facts(pid).map_err(|_| ProcessError::NoProcess(pid))?;
         if facts.has_ended() {
-            return Err(ProcessError::Ended(pid));
+            // Other threads may run on.
+            let other = processes::other_thread(pid).ok_or(ProcessError::Ended(pid))?;
+            facts.anonymous_bytes =
+                processes::facts(other).map_or(None, |facts| facts.anonymous_bytes);
         }
         let view = match kernel {
             AskKernel::Never => Err(None),

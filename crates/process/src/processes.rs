@@ -43,6 +43,14 @@ pub fn facts(pid: i32) -> io::Result<Facts> {
     Ok(parse_status(&String::from_utf8_lossy(&text)))
 }
 
+/// Returns a thread through which `/proc` shows the memory of a process whose first thread has exited.
+pub fn other_thread(pid: i32) -> Option<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut others = names.filter_map(|name| name.parse().ok().filter(|tid| *tid != pid));
+    others.find(|tid| facts(*tid).is_ok_and(|facts| facts.anonymous_bytes.is_some()))
+}
+
 fn parse_status(text: &str) -> Facts {
     let mut facts = Facts::default();
     let mut anonymous: Option<u64> = None;

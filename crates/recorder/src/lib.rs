@@ -311,6 +311,9 @@ pub enum RecordError {
     /// The process ended before the recording could begin.
     #[error("process {0} has ended")]
     Ended(i32),
+    /// The process executed a program while its threads were being seized.
+    #[error("process {0} has executed another program meanwhile: try again")]
+    Executed(i32),
     /// The id is that of a thread, not of a process.
     #[error("{tid} is a thread of process {pid}: give the number of the process")]
     Thread {

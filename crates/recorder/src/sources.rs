@@ -5,8 +5,8 @@ use super::command::{SYS_ADMIN, has_capability};
 use super::{Faults, InKernel, Options, RecordBy, RecordError, Stacks};
 use crate::samples::{self, Samples, SamplesError, Start};
 use std::time::{SystemTime, UNIX_EPOCH};
-use vmarea_process::system;
 use vmarea_process::view::KernelView;
+use vmarea_process::{processes, system};
 use vmarea_trace::event::Header;
 
 /// Builds the trace's header: all data known before the first event.
@@ -92,4 +92,18 @@ pub(super) fn open_samples(
             None
         }
     }
+}
+
+/// Returns the command line of a process; empty if it cannot be read, or has been overwritten.
+pub(super) fn command_line(pid: i32) -> Vec<String> {
+    let read = |tid: i32| std::fs::read(format!("/proc/{tid}/cmdline")).unwrap_or_default();
+    let mut bytes = read(pid);
+    if let Some(other) = processes::other_thread(pid).filter(|_| bytes.is_empty()) {
+        bytes = read(other);
+    }
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    let words = bytes.split(|byte| *byte == 0);
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
 }

@@ -18,6 +18,9 @@ use super::{Faults, InKernel, Outcome, Progress, RecordBy, RecordError, Sink, St
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+/// How often a process is joined that executes a program meanwhile.
+const TRIES: u32 = 5;
+
 /// Options of a recording of a running process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttachOptions {
@@ -97,9 +100,16 @@ fn trace(
     sink: &mut dyn Sink,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RecordError> {
-    target::check_untraced(options.pid)?;
-    let options = options.clone();
-    relay::in_thread(sink, progress, move |sink, progress| {
-        Tracer::join(&options, sink, progress)?.follow_process()
-    })
+    let mut tries = 1..TRIES;
+    loop {
+        target::check_untraced(options.pid)?;
+        let again = options.clone();
+        let done = relay::in_thread(&mut *sink, &mut *progress, move |sink, progress| {
+            Tracer::join(&again, sink, progress)?.follow_process()
+        });
+        match done {
+            Err(RecordError::Executed(pid)) if tries.next().is_some() => target::until_let_go(pid),
+            done => return done,
+        }
+    }
 }

@@ -5,6 +5,8 @@ use crate::lifecycle::thread_group;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::{Duration, Instant};
+use vmarea_process::processes;
 use vmarea_process::rights::{self, Capability};
 
 /// Class of a 64-bit program in the fifth byte of an ELF file.
@@ -33,7 +35,7 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
     if pid == rustix::process::getpid().as_raw_nonzero().get() {
         return Err(RecordError::OwnProcess(pid));
     }
-    if !status.contains("\nVmSize:") {
+    if !status.contains("\nVmSize:") && processes::other_thread(pid).is_none() {
         // Kernel threads, which are children of process 2, never have memory. A process that is
         // exiting loses its memory before its state shows that it has ended.
         return Err(match pid == 2 || number("PPid:") == 2 {
@@ -55,9 +57,9 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
 /// # Errors
 /// [`RecordError::TracedAlready`].
 pub(super) fn check_untraced(pid: i32) -> Result<(), RecordError> {
-    match why_untraceable(pid) {
-        Untraceable::TracedBy(tracer) => Err(traced_already(pid, tracer)),
-        Untraceable::Exited | Untraceable::Forbidden => Ok(()),
+    match tracing_of(pid) {
+        Tracing::By(tracer) => Err(traced_already(pid, tracer)),
+        Tracing::Exited | Tracing::Nobody => Ok(()),
     }
 }
 
@@ -84,16 +86,6 @@ fn elf_class(path: &Path) -> io::Result<u8> {
     Ok(ident[4])
 }
 
-/// Returns the process's command line; empty if it cannot be read.
-pub(super) fn command_line(pid: i32) -> Vec<String> {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
-    let words = bytes.split(|byte| *byte == 0);
-    words
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
-}
-
 /// Returns the ids of the process's threads; empty if the process has exited.
 pub(super) fn threads(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"))
@@ -116,29 +108,37 @@ pub(super) fn has_direct_file(pid: i32) -> bool {
     })
 }
 
-/// State of a thread that could not be seized.
+/// Waits until the thread that traced a process has ended, for at most a second.
+pub(super) fn until_let_go(pid: i32) {
+    let until = Instant::now() + Duration::from_secs(1);
+    while matches!(tracing_of(pid), Tracing::By(_)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Who traces a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Untraceable {
+pub(super) enum Tracing {
     /// The thread has exited.
     Exited,
     /// The thread with this id traces it.
-    TracedBy(i32),
-    /// Nothing prevents the tracing but a lack of permission.
-    Forbidden,
+    By(i32),
+    /// Nobody: it can be seized by whoever is permitted to.
+    Nobody,
 }
 
-/// Returns the reason why a thread could not be seized.
-pub(super) fn why_untraceable(tid: i32) -> Untraceable {
+/// Returns who traces a thread.
+pub(super) fn tracing_of(tid: i32) -> Tracing {
     let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
-        return Untraceable::Exited;
+        return Tracing::Exited;
     };
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
     let state = field("State:").unwrap_or_default().trim_start();
     if state.starts_with(['Z', 'X']) {
-        return Untraceable::Exited;
+        return Tracing::Exited;
     }
     match field("TracerPid:").and_then(|tracer| tracer.trim().parse().ok()) {
-        None | Some(0) => Untraceable::Forbidden,
-        Some(tracer) => Untraceable::TracedBy(tracer),
+        None | Some(0) => Tracing::Nobody,
+        Some(tracer) => Tracing::By(tracer),
     }
 }

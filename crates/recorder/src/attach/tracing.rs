@@ -17,7 +17,7 @@
 //! stop has interrupted is restarted.
 
 use super::AttachOptions;
-use super::target::{self, Untraceable, forbidden};
+use super::target::{self, Tracing, forbidden};
 use crate::attachment::Attachment;
 use crate::clock::clock;
 use crate::command::{SYS_PTRACE, has_capability};
@@ -27,7 +27,7 @@ use crate::residence::Place;
 use crate::samples::Start;
 use crate::signals::Signals;
 use crate::snapshot::Snapshotter;
-use crate::sources::{header, open_samples, open_view};
+use crate::sources::{command_line, header, open_samples, open_view};
 use crate::tasks::{Mode, Resumption, Task};
 use crate::tracer::{Setup, Tracer};
 use crate::{Faults, Outcome, Progress, RecordError, Sink};
@@ -39,6 +39,8 @@ use vmarea_linux_sys::spawn::Privileges;
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason};
 
 const SECOND: Nanos = 1_000_000_000;
+/// How often a thread is seized that cannot be, though nobody traces it.
+const SEIZE_TRIES: u32 = 3;
 /// Longest time for which a thread may take to stop at the beginning.
 const JOINING: Nanos = 10 * SECOND;
 /// Longest time for which threads are kept stopped for a periodic snapshot.
@@ -80,7 +82,7 @@ impl<'a> Tracer<'a> {
         });
         tracer.seize_all()?;
         tracer.open_rings(options.faults, &mut notes);
-        let command = target::command_line(options.pid);
+        let command = command_line(options.pid);
         let header = header(command, tracer.samples.as_ref(), has_view);
         tracer.emitter.header(&header)?;
         tracer.take_over()?;
@@ -121,6 +123,10 @@ impl<'a> Tracer<'a> {
             for tid in target::threads(pid) {
                 if !self.tasks.contains_key(&tid) && reaper.seize(tid, || self.seize(tid))? {
                     found = true;
+                    if !target::threads(pid).contains(&tid) {
+                        // It may have executed a program during its seizure, and then has another id.
+                        return Err(RecordError::Executed(pid));
+                    }
                     let now = clock();
                     let mut task = Task::new(pid, mm, mode);
                     super::stopping::interrupt(tid, &mut task);
@@ -131,11 +137,7 @@ impl<'a> Tracer<'a> {
             for tid in reaper.take_ended() {
                 self.gone(tid, 0, clock());
             }
-            if self.wait_for_stops(begun + JOINING)?.is_none()
-                && let Some(tid) = self.restless()
-            {
-                return Err(RecordError::DoesNotStop { pid, tid });
-            }
+            self.wait_to_join(begun + JOINING)?;
             if !found {
                 break;
             }
@@ -145,9 +147,33 @@ impl<'a> Tracer<'a> {
             let _ = nix::sys::ptrace::setoptions(Pid::from_raw(*tid), options());
         }
         match self.tasks.values().any(|task| !task.leaving) {
-            true => Ok(()),
-            false => Err(RecordError::Ended(pid)),
+            true if self.last_mm == mm => Ok(()),
+            false if target::threads(pid).is_empty() => Err(RecordError::Ended(pid)),
+            _ => Err(RecordError::Executed(pid)),
         }
+    }
+
+    /// Waits until all seized threads have stopped.
+    fn wait_to_join(&mut self, until: Nanos) -> Result<(), RecordError> {
+        let pid = self.root;
+        while self
+            .wait_for_stops(until.min(clock() + STOPPING))?
+            .is_none()
+        {
+            // A thread that was not seized has executed a program, and now has the id of the first one,
+            // of whose end no `wait` reports.
+            let is_replaced =
+                self.tasks.contains_key(&pid) && matches!(target::tracing_of(pid), Tracing::Nobody);
+            if is_replaced {
+                return Err(RecordError::Executed(pid));
+            }
+            if clock() >= until
+                && let Some(tid) = self.restless()
+            {
+                return Err(RecordError::DoesNotStop { pid, tid });
+            }
+        }
+        Ok(())
     }
 
     /// Seizes a thread. Returns false if it has exited, or is traced because its creator is.
@@ -157,17 +183,22 @@ impl<'a> Tracer<'a> {
     fn seize(&self, tid: i32) -> Result<bool, RecordError> {
         let pid = self.root;
         let options = options() - Options::PTRACE_O_TRACEEXIT;
-        match nix::sys::ptrace::seize(Pid::from_raw(tid), options) {
-            Ok(()) => Ok(true),
-            Err(nix::errno::Errno::ESRCH) => Ok(false),
-            Err(nix::errno::Errno::EPERM) => match target::why_untraceable(tid) {
-                // The leader may have exited while other threads run on.
-                Untraceable::Exited => Ok(false),
-                Untraceable::TracedBy(tracer) if tracer == own_tid() => Ok(false),
-                Untraceable::TracedBy(tracer) => Err(target::traced_already(pid, tracer)),
-                Untraceable::Forbidden => Err(forbidden(pid)),
-            },
-            Err(error) => Err(RecordError::Follow(error.into())),
+        let mut tries = 0..SEIZE_TRIES;
+        loop {
+            match nix::sys::ptrace::seize(Pid::from_raw(tid), options) {
+                Ok(()) => return Ok(true),
+                Err(nix::errno::Errno::ESRCH) => return Ok(false),
+                Err(nix::errno::Errno::EPERM) => match target::tracing_of(tid) {
+                    // The leader may have exited while other threads run on.
+                    Tracing::Exited => return Ok(false),
+                    Tracing::By(tracer) if tracer == own_tid() => return Ok(false),
+                    Tracing::By(tracer) => return Err(target::traced_already(pid, tracer)),
+                    // Another thread may have executed a program, and now has the id of the first one.
+                    Tracing::Nobody if tries.next().is_some() => {}
+                    Tracing::Nobody => return Err(forbidden(pid)),
+                },
+                Err(error) => return Err(RecordError::Follow(error.into())),
+            }
         }
     }
 

@@ -195,7 +195,7 @@ impl<'a> Observer<'a> {
         let kernel = open_view(options.kernel_view, &mut notes);
         let mut observer = Observer {
             root: options.pid,
-            command: command_line(options.pid),
+            command: sources::command_line(options.pid),
             tasks: HashMap::new(),
             spaces: HashMap::new(),
             last_mm: MmId(0),
@@ -429,16 +429,6 @@ impl<'a> Observer<'a> {
 
 fn nanos(time: Duration) -> Nanos {
     Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
-}
-
-/// Returns the command line of a process; empty if it has been overwritten.
-fn command_line(pid: i32) -> Vec<String> {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = words.strip_suffix(&[0]).unwrap_or(&words);
-    words
-        .split(|byte| *byte == 0)
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
 }
 
 /// Signals that ask the recorder to end, caught while this value lives.

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use vmarea_explain::text::{address_spaces, count};
-use vmarea_replay::{PolicyName, PolicyReport, Report};
+use vmarea_replay::{PolicyName, PolicyReport, Report, Unsettled};
 use vmarea_terminal::fit;
 use vmarea_terminal::table::ruled;
 
@@ -74,6 +74,9 @@ pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::R
         count(verify.undecided),
         count(verify.resyncs)
     )?;
+    if !verify.reasons.is_empty() {
+        writeln!(out, "{}", reasons(&verify.reasons))?;
+    }
     if verify.vmas_compared + verify.results_compared == 0 {
         writeln!(
             out,
@@ -84,6 +87,16 @@ pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::R
     } else {
         differences(out, report)
     }
+}
+
+/// Returns a table of the reasons why results are undecided or lists were imported again.
+fn reasons(reasons: &BTreeMap<String, Unsettled>) -> Table {
+    let mut table = ruled(["reason", "undecided", "resyncs"], 1);
+    for (reason, unsettled) in reasons {
+        let counts = [unsettled.undecided, unsettled.resyncs].map(count);
+        table.add_row([reason.clone()].into_iter().chain(counts));
+    }
+    table
 }
 
 /// Writes the differences by cause, in the order of their first occurrence.
@@ -328,6 +341,33 @@ mod tests {
             "linux, vmarea\n  merges: 1,200\u{a0}extend_next, 7\u{a0}join_three\n  refusals: 0\n  \
              splits: 0; lookups: 4, of which last-used hits: 75.0 %\n"
         );
+    }
+
+    #[test]
+    fn undecided_results_and_resyncs_have_a_row_for_each_reason() {
+        let unsettled = |undecided, resyncs| Unsettled { undecided, resyncs };
+        let counts = [
+            ("events were lost", unsettled(1200, 3)),
+            ("a list", unsettled(0, 1)),
+        ];
+        let counts = counts.map(|(name, n)| (name.to_owned(), n)).into();
+        let text = reasons(&counts).to_string();
+        let rows: Vec<Vec<_>> = text
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .map(str::trim)
+                    .filter(|s| !s.is_empty())
+                    .collect()
+            })
+            .filter(|row: &Vec<&str>| row.len() == 3)
+            .collect();
+        let expected = [
+            ["reason", "undecided", "resyncs"],
+            ["a list", "0", "1"],
+            ["events were lost", "1,200", "3"],
+        ];
+        assert_eq!(rows, expected, "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a replay knows about a recorded address space, whatever the policy.
 
 use super::action::Action;
+use super::doubt::Doubt;
 use super::uncertain::Uncertain;
 use vmarea_trace::event::Call;
 
@@ -13,11 +14,12 @@ pub(crate) struct Known {
     pub(crate) kernel_view: bool,
     /// True if the base of the mmap search is known.
     pub(crate) mmap_base: bool,
-    /// True if events of unknown order have occurred since the last snapshot with which the core
-    /// agreed.
-    pub(crate) doubtful: bool,
-    /// True if calls overlapped in an unknown order, or if an unrecorded call mapped memory.
-    pub(crate) unordered: bool,
+    /// Why attributes that only the kernel's own view shows are in doubt since the last snapshot
+    /// with which the core agreed.
+    pub(crate) doubtful: Option<Doubt>,
+    /// Why the results of calls and the ranges of mappings are in doubt since then: calls overlapped
+    /// in an unknown order, or an unrecorded call mapped memory.
+    pub(crate) unordered: Option<Doubt>,
     /// Ranges that were changed by an operation that is not in the recording.
     pub(crate) uncertain: Uncertain,
     /// Overlapping calls that are deferred until later events show their order.

@@ -21,6 +21,7 @@ mod changed;
 pub mod compare;
 pub mod counterfactual;
 mod decode;
+mod doubt;
 pub mod files;
 pub mod import;
 mod known;
@@ -42,9 +43,10 @@ pub mod world;
 
 pub use own_policies::register;
 pub use policy_name::PolicyName;
-pub use report::{Difference, Group, MostShown, PolicyReport, Report, Verify};
+pub use report::{Difference, Group, MostShown, PolicyReport, Report, Unsettled, Verify};
 
 use action::{Action, Files};
+use doubt::Doubt;
 use known::Known;
 use prevention::{Changed, Prevention};
 use rights::Rights;
@@ -229,7 +231,7 @@ impl Replayer {
         if call.order == Order::Overlapping
             && let Some(known) = self.known.get_mut(&call.mm)
         {
-            known.unordered = true;
+            known.unordered.get_or_insert(Doubt::Order);
         }
         self.settle(call.mm, Some(call.tid));
         self.call(call);
@@ -277,7 +279,7 @@ impl Replayer {
         if order == Order::Overlapping
             && let Some(known) = self.known.get_mut(&mm)
         {
-            known.doubtful = true;
+            known.doubtful.get_or_insert(Doubt::Order);
         }
     }
 
@@ -391,7 +393,7 @@ impl Replayer {
             }
             if done.learnt_base {
                 known.mmap_base = true;
-                self.report.verify.undecided += 1;
+                self.report.verify.undecided(Doubt::Base);
                 continue;
             }
             ours = done.result.filter(|_| compare);
@@ -411,11 +413,13 @@ impl Replayer {
             return;
         }
         // `mremap` refuses a range that spans a VMA boundary, and the boundaries may not be known.
-        let seen_all = self.faults == FaultSource::Tracepoints && !self.lossy && known.kernel_view;
-        let boundary = matches!(action, Action::Call(Syscall::Mremap(_))) && !seen_all;
-        if known.unordered || boundary || uncertain {
-            known.unordered = true;
-            self.report.verify.undecided += 1;
+        let boundary = match action {
+            Action::Call(Syscall::Mremap(_)) => missing(self.faults, self.lossy, known),
+            _ => None,
+        };
+        if let Some(doubt) = known.unordered.or(boundary).or(uncertain) {
+            known.unordered = Some(doubt);
+            self.report.verify.undecided(doubt);
         } else {
             let difference = Difference {
                 event: self.report.events,
@@ -444,17 +448,22 @@ impl Replayer {
             self.rights.taken_over(snapshot.mm, import::limits(&info));
             return;
         }
-        let incomplete =
-            self.faults != FaultSource::Tracepoints || self.lossy || !known.kernel_view;
-        let trust = verify::Trust {
-            complete: !incomplete && !known.doubtful && snapshot.exact,
-            exact: snapshot.exact && !known.unordered,
+        let in_motion = (!snapshot.exact).then_some(Doubt::ListInMotion);
+        let missing = missing(self.faults, self.lossy, known);
+        let doubts = verify::Doubts {
+            hidden: missing.or(known.doubtful).or(in_motion),
+            ranges: in_motion.or(known.unordered),
         };
         let world = &mut self.worlds[0];
-        let outcome = verify::compare(world, &mut self.files, snapshot, known, trust);
+        let outcome = verify::compare(world, &mut self.files, snapshot, known, doubts);
         self.report.verify.vmas_compared += outcome.compared;
-        self.report.verify.undecided += outcome.undecided;
-        let agreed = outcome.differences.is_empty() && outcome.undecided == 0;
+        let disagreed = match outcome.differences.is_empty() {
+            true => outcome.undecided.iter().max().copied(),
+            false => Some(Doubt::Difference),
+        };
+        for doubt in outcome.undecided {
+            self.report.verify.undecided(doubt);
+        }
         for difference in outcome.differences {
             let event = self.report.events;
             self.report.differs(
@@ -465,15 +474,28 @@ impl Replayer {
                 self.shown,
             );
         }
-        if agreed {
-            known.doubtful = false;
-            known.unordered = false;
-        } else if snapshot.exact {
-            self.report.verify.resyncs += 1;
-            import::import(world, &mut self.files, snapshot);
-            self.rights.is_set(snapshot.mm);
+        match disagreed {
+            None => (known.doubtful, known.unordered) = (None, None),
+            Some(doubt) if snapshot.exact => {
+                self.report.verify.resync(doubt);
+                import::import(world, &mut self.files, snapshot);
+                self.rights.is_set(snapshot.mm);
+            }
+            Some(_) => {}
         }
     }
+}
+
+/// Returns why boundaries and anon_vmas may have changed unseen: the recording does not contain every
+/// fault, or not the kernel's own view.
+fn missing(faults: FaultSource, lossy: bool, known: &Known) -> Option<Doubt> {
+    [
+        (faults != FaultSource::Tracepoints, Doubt::Faults),
+        (lossy, Doubt::Lost),
+        (!known.kernel_view, Doubt::KernelView),
+    ]
+    .into_iter()
+    .find_map(|(is_missing, doubt)| is_missing.then_some(doubt))
 }
 
 /// Returns one world for each policy, then one for each prevention, with remarks about the policies.

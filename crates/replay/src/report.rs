@@ -1,6 +1,7 @@
 //! The result of a replay, for text output and JSON.
 
 use super::counterfactual::Counterfactual;
+use super::doubt::Doubt;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,6 +63,32 @@ pub struct Verify {
     /// Number of times that the kernel's list of VMAs was imported after the core had diverged from
     /// it.
     pub resyncs: u64,
+    /// Number of undecided results and of resyncs, by reason.
+    pub reasons: BTreeMap<String, Unsettled>,
+}
+
+/// Results that are undecided and resyncs for the same reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Unsettled {
+    /// Number of undecided results and boundaries.
+    pub undecided: u64,
+    /// Number of resyncs.
+    pub resyncs: u64,
+}
+
+impl Verify {
+    /// Counts an undecided result.
+    pub(crate) fn undecided(&mut self, doubt: Doubt) {
+        self.undecided += 1;
+        self.reasons.entry(doubt.to_string()).or_default().undecided += 1;
+    }
+
+    /// Counts a resync.
+    pub(crate) fn resync(&mut self, doubt: Doubt) {
+        self.resyncs += 1;
+        self.reasons.entry(doubt.to_string()).or_default().resyncs += 1;
+    }
 }
 
 /// Result of replaying a trace under one policy.

@@ -10,6 +10,7 @@
 
 use super::Known;
 use super::action::{Action, Files};
+use super::doubt::Doubt;
 use super::report::Difference;
 use super::world::World;
 use std::collections::HashMap;
@@ -21,20 +22,23 @@ use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
 use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
 
-/// Reliability of a snapshot and of the recorded events before it.
+/// Doubts about a snapshot and the recorded events before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Trust {
-    /// True if the recording contains every fault since the start, in order.
-    pub(crate) complete: bool,
-    /// True if no thread ran while the snapshot was read.
-    pub(crate) exact: bool,
+pub(crate) struct Doubts {
+    /// Why the attributes that only the kernel's own view shows are in doubt: for example, the
+    /// recording does not contain every fault.
+    pub(crate) hidden: Option<Doubt>,
+    /// Why the ranges and permissions are in doubt: for example, threads ran while the snapshot was
+    /// read.
+    pub(crate) ranges: Option<Doubt>,
 }
 
 /// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) compared: u64,
-    pub(crate) undecided: u64,
+    /// The reason of each undecided result.
+    pub(crate) undecided: Vec<Doubt>,
     pub(crate) differences: Vec<Difference>,
 }
 
@@ -101,7 +105,7 @@ pub(crate) fn compare(
     files: &mut Files,
     snapshot: &Snapshot,
     known: &Known,
-    trust: Trust,
+    doubts: Doubts,
 ) -> Outcome {
     let mut outcome = Outcome {
         compared: snapshot.vmas.len() as u64,
@@ -119,18 +123,18 @@ pub(crate) fn compare(
     let call = call.map_or_else(|| "its beginning".to_owned(), call_text);
     let mut comparison = Comparison {
         files,
-        trust,
+        doubts,
         call,
         mm: snapshot.mm.0,
         outcome: &mut outcome,
         anon: Bijection::default(),
-        certain: true,
+        uncertain: None,
     };
     let (mut a, mut b) = (0, 0);
     while a < ours.len() || b < snapshot.vmas.len() {
         let (upto_a, upto_b) = stretch(&ours[a..], &snapshot.vmas[b..]);
         let (mine, theirs) = (&ours[a..a + upto_a], &snapshot.vmas[b..b + upto_b]);
-        comparison.certain = !known.uncertain.touches(span(mine, theirs));
+        comparison.uncertain = known.uncertain.touches(span(mine, theirs));
         match (mine, theirs) {
             ([one], [other]) if one.range.start == other.start && one.range.end == other.end => {
                 comparison.same_range(one, other);
@@ -196,14 +200,14 @@ impl Bijection {
 
 struct Comparison<'a> {
     files: &'a mut Files,
-    trust: Trust,
+    doubts: Doubts,
     /// The last call before the kernel's list was read.
     call: String,
     mm: u32,
     outcome: &'a mut Outcome,
     anon: Bijection,
-    /// True if no unrecorded event affected the VMAs that are being compared.
-    certain: bool,
+    /// Why the VMAs that are being compared are uncertain, if an unrecorded event affected them.
+    uncertain: Option<Doubt>,
 }
 
 impl Comparison<'_> {
@@ -215,11 +219,7 @@ impl Comparison<'_> {
         } else {
             return self.same_hidden(ours, theirs);
         };
-        if self.trust.exact {
-            self.differ(Some(ours), Some(theirs), what, None);
-        } else {
-            self.outcome.undecided += 1;
-        }
+        self.differ(self.doubts.ranges, Some(ours), Some(theirs), what, None);
     }
 
     /// Compares the attributes that only the kernel's own view of a VMA shows.
@@ -231,12 +231,12 @@ impl Comparison<'_> {
         let (what, values) = if pgoff != kernel.pgoff {
             let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, pgoff);
             ("page offset differs".to_owned(), values)
-        } else if !self.certain && (root == 0) == (kernel.anon_vma == 0) {
+        } else if self.uncertain.is_some() && (root == 0) == (kernel.anon_vma == 0) {
             // An unrecorded event may have chosen this anon_vma: do not pair it with the one of the
             // core for later VMAs.
             return;
         } else if kernel.knows_anon_vma()
-            && (!self.certain || !self.anon.agree(root, kernel.anon_vma))
+            && (self.uncertain.is_some() || !self.anon.agree(root, kernel.anon_vma))
         {
             let values = format!("kernel {}, vmarea {:x?}", kernel.anon_vma, ours.anon_vma);
             ("anon_vma differs".to_owned(), values)
@@ -254,11 +254,8 @@ impl Comparison<'_> {
             );
             (format!("flags differ: {}", names.join(" ")), values)
         };
-        if self.trust.complete {
-            self.differ(Some(ours), Some(theirs), &what, Some(values));
-        } else {
-            self.outcome.undecided += 1;
-        }
+        let doubt = self.doubts.hidden;
+        self.differ(doubt, Some(ours), Some(theirs), &what, Some(values));
     }
 
     /// Compares a stretch whose VMA boundaries differ between the core and the kernel.
@@ -283,27 +280,19 @@ impl Comparison<'_> {
             };
             private &= mine.is_some_and(|m| !m.body.flags.contains(VmFlags::MAYSHARE));
             if !same {
-                if self.trust.exact {
-                    let what = match (mine, other) {
-                        (None, _) => "a mapping that only the kernel has",
-                        (_, None) => "a mapping that only vmarea has",
-                        (Some(m), Some(t)) if perms(m) != t.perms => "permissions differ",
-                        _ => "file or offset differs",
-                    };
-                    self.differ(mine, other, what, None);
-                } else {
-                    self.outcome.undecided += 1;
-                }
-                return;
+                let what = match (mine, other) {
+                    (None, _) => "a mapping that only the kernel has",
+                    (_, None) => "a mapping that only vmarea has",
+                    (Some(m), Some(t)) if perms(m) != t.perms => "permissions differ",
+                    _ => "file or offset differs",
+                };
+                return self.differ(self.doubts.ranges, mine, other, what, None);
             }
         }
         let is_ours = |cut: u64| ours.iter().any(|v| v.range.start == cut);
         let is_theirs = |cut: u64| theirs.iter().any(|v| v.start == cut);
         cuts.retain(|&cut| is_ours(cut) != is_theirs(cut));
-        if private && !self.trust.complete {
-            self.outcome.undecided += cuts.len() as u64;
-            return;
-        }
+        let doubt = self.doubts.hidden.filter(|_| private);
         for cut in cuts {
             let mine = ours.iter().find(|v| v.range.contains(cut));
             let other = theirs.iter().find(|v| v.start <= cut && cut < v.end);
@@ -313,7 +302,7 @@ impl Comparison<'_> {
                 boundary_of_ours(ours, cut, policy)
             };
             let at = format!("the boundary is at {cut:x}");
-            self.differ(mine, other, &what, Some(at));
+            self.differ(doubt, mine, other, &what, Some(at));
         }
     }
 
@@ -339,15 +328,17 @@ impl Comparison<'_> {
         *self.files.nameless.entry(ours).or_insert(theirs) == theirs
     }
 
+    /// Adds a difference, or an undecided result if there is a doubt or the VMAs are uncertain.
     fn differ(
         &mut self,
+        doubt: Option<Doubt>,
         ours: Option<&VmaView>,
         theirs: Option<&SnapVma>,
         cause: &str,
         reason: Option<String>,
     ) {
-        if !self.certain {
-            self.outcome.undecided += 1;
+        if let Some(doubt) = doubt.or(self.uncertain) {
+            self.outcome.undecided.push(doubt);
             return;
         }
         let ours_text = |v: &VmaView| {

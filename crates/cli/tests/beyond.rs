@@ -157,3 +157,13 @@ fn more_files_than_the_recorder_may_hold() {
 fn advice_about_several_ranges() {
     modelled("advice");
 }
+
+#[test]
+fn what_is_written_through_proc_is_undecided_and_no_difference() {
+    if let Some(report) = recorded("forced") {
+        assert!(
+            report["verify"]["undecided"].as_u64() > Some(0),
+            "{report:#}"
+        );
+    }
+}

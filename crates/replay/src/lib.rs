@@ -417,7 +417,8 @@ impl Replayer {
             Action::Call(Syscall::Mremap(_)) => missing(self.faults, self.lossy, known),
             _ => None,
         };
-        if let Some(doubt) = known.unordered.or(boundary).or(uncertain) {
+        let key = || self.worlds[0].advises_key(call.mm, action);
+        if let Some(doubt) = known.unordered.or(boundary).or(uncertain).or_else(key) {
             known.unordered = Some(doubt);
             self.report.verify.undecided(doubt);
         } else {

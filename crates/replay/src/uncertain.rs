@@ -8,12 +8,13 @@
 use super::Replayer;
 use super::action::{self, Action, Opaque};
 use super::doubt::Doubt;
+use super::world::World;
 use std::collections::BTreeMap;
 use vmarea::syscall::Syscall;
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::syscall::shm::ShmatRequest;
-use vmarea::types::page_align;
+use vmarea::types::{VmRange, page_align};
 use vmarea_trace::event::{Call, FileId, MmId};
 
 /// The uncertain ranges of one address space.
@@ -82,6 +83,25 @@ impl Uncertain {
         action::ranges(call)
             .into_iter()
             .find_map(|(addr, len)| self.touches((addr, addr.saturating_add(len))))
+    }
+}
+
+impl World {
+    /// Returns a doubt if a call advises on memory with a protection key: whether the kernel discards
+    /// sealed pages, or populates pages, depends on the thread's rights, which `WRPKRU` changes.
+    pub(super) fn advises_key(&self, mm: MmId, action: &Action) -> Option<Doubt> {
+        let Action::Call(call @ (Syscall::Madvise { .. } | Syscall::ProcessMadvise { .. })) =
+            action
+        else {
+            return None;
+        };
+        let r = self.space.mmap_read_lock(self.existing(mm)?)?;
+        let has_key = |(addr, len): (u64, u64)| {
+            let mut vmas = r.vmas_in(VmRange::new(addr, addr.saturating_add(len)));
+            vmas.any(|vma| vma.body.flags.pkey() != 0)
+        };
+        let mut ranges = action::ranges(call).into_iter();
+        ranges.any(has_key).then_some(Doubt::Key)
     }
 }
 

@@ -20,7 +20,7 @@ use vmarea::types::{FileKind, PageOffsets, Pgoff, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::why_apart;
 use vmarea_trace::dump::call_text;
-use vmarea_trace::event::{Call, InodeId, Perms, SnapVma, Snapshot};
+use vmarea_trace::event::{Call, InodeId, KernelVma, Perms, SnapVma, Snapshot};
 
 /// Doubts about a snapshot and the recorded events before it.
 #[derive(Clone, Copy, Debug)]
@@ -190,10 +190,11 @@ struct Bijection {
 }
 
 impl Bijection {
-    /// True if `ours` in the core and `theirs` in the kernel can denote the same object. False if
-    /// one of these numbers already corresponds to a different number.
+    /// True if `ours` in the core and `theirs` in the kernel can denote the same object, or both are
+    /// 0, which denotes none. False if one of these numbers already corresponds to a different number.
     fn agree(&mut self, ours: u64, theirs: u64) -> bool {
-        *self.there.entry(ours).or_insert(theirs) == theirs
+        (ours == 0) == (theirs == 0)
+            && *self.there.entry(ours).or_insert(theirs) == theirs
             && *self.back.entry(theirs).or_insert(ours) == ours
     }
 }
@@ -228,6 +229,7 @@ impl Comparison<'_> {
         let device = ours.body.file.is_some_and(|f| f.kind == FileKind::Device);
         let root = ours.anon_vma.map_or(0, |id| id.to_bits());
         let pgoff = ours.pgoff().0;
+        let mut doubt = self.doubts.hidden;
         let (what, values) = if pgoff != kernel.pgoff {
             let values = format!("kernel {:#x}, vmarea {:#x}", kernel.pgoff, pgoff);
             ("page offset differs".to_owned(), values)
@@ -238,6 +240,7 @@ impl Comparison<'_> {
         } else if kernel.knows_anon_vma()
             && (self.uncertain.is_some() || !self.anon.agree(root, kernel.anon_vma))
         {
+            doubt = doubt.or(unrecorded_access(ours, kernel));
             let values = format!("kernel {}, vmarea {:x?}", kernel.anon_vma, ours.anon_vma);
             ("anon_vma differs".to_owned(), values)
         } else {
@@ -254,7 +257,6 @@ impl Comparison<'_> {
             );
             (format!("flags differ: {}", names.join(" ")), values)
         };
-        let doubt = self.doubts.hidden;
         self.differ(doubt, Some(ours), Some(theirs), &what, Some(values));
     }
 
@@ -375,6 +377,19 @@ impl Comparison<'_> {
             reason,
             ..Difference::default()
         });
+    }
+}
+
+/// Returns why only one side may have an anon_vma, if no recording shows the access that decides it.
+///
+/// A write through `/proc/PID/mem` gives memory that is not writable an anon_vma. A thread that has no
+/// rights to a protection key fails to access memory with that key.
+fn unrecorded_access(ours: &VmaView, kernel: &KernelVma) -> Option<Doubt> {
+    let flags = ours.body.flags;
+    match (ours.anon_vma.is_some(), kernel.anon_vma != 0) {
+        (false, true) if !flags.contains(VmFlags::WRITE) => Some(Doubt::Forced),
+        (true, false) if flags.pkey() != 0 => Some(Doubt::Key),
+        _ => None,
     }
 }
 

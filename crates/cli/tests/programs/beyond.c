@@ -351,6 +351,16 @@ static void advice(void)
     munmap(p + 10 * PAGE, PAGE);
 }
 
+/* A write to memory that is not writable, which the kernel makes without a fault. */
+static void forced(void)
+{
+    char *p = mmap(0, 3 * PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int memory = open("/proc/self/mem", O_RDWR);
+    need(memory >= 0);
+    say("written", pwrite(memory, "x", 1, (long)p + PAGE));
+    say("protected", mprotect(p + 2 * PAGE, PAGE, PROT_NONE));
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -360,7 +370,7 @@ int main(int argc, char **argv)
         {"policy", policy},   {"segments", segments},     {"file_pages", file_pages},
         {"contexts", contexts}, {"huge", huge},           {"refused", refused},
         {"locks", locks},     {"space", space},           {"neighbours", neighbours},
-        {"advice", advice},   {"many", many},
+        {"advice", advice},   {"many", many},          {"forced", forced},
     };
     if (argc != 4)
         return 2;

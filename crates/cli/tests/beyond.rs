@@ -167,3 +167,8 @@ fn what_is_written_through_proc_is_undecided_and_no_difference() {
         );
     }
 }
+
+#[test]
+fn rings_of_asynchronous_io() {
+    modelled("rings");
+}

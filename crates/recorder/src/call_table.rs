@@ -248,6 +248,8 @@ pub(crate) static RULES: &[CallRule] = &[
     changes_mappings(libc::SYS_shmat),
     changes_mappings(libc::SYS_shmdt),
     changes_mappings(libc::SYS_remap_file_pages),
+    changes_mappings(libc::SYS_io_setup),
+    changes_mappings(libc::SYS_io_destroy),
     changes_mappings(libc::SYS_mseal),
     changes_mappings(number::MAP_SHADOW_STACK),
     rule(

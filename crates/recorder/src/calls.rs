@@ -7,6 +7,7 @@
 //! thread, so their turns are extended, up to a limit.
 
 use super::actions::{Action, FinishedCall};
+use super::aio_ring;
 use super::call_range::CallRange;
 use super::call_table::{self, Role};
 use super::clock::clock;
@@ -24,6 +25,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
+use vmarea_process::maps::MapsEntry;
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
 
@@ -280,16 +282,26 @@ impl Tracer<'_> {
         tid: i32,
         mm: MmId,
         mut call: Pending,
-        ret: i64,
+        mut ret: i64,
         t: Nanos,
     ) -> Event {
+        let ring = match aio_ring::maps_ring(call.nr, ret) {
+            true => aio_ring::address(tid, &call.args).and_then(|ring| mapping_at(tid, ring)),
+            false => None,
+        };
+        if let Some(ring) = &ring {
+            (call.nr, call.args, ret) = aio_ring::mmap(ring);
+        }
         if self.stacks == Stacks::Copy {
             self.copy_stack(tid, mm, t);
         }
         let file = match (call.file.take(), i64::from(call.nr)) {
             (Some(opened), _) => Some(self.file_of(tid, mm, opened, &call, ret)),
-            (None, libc::SYS_shmat) => self.segment_of(tid, ret),
-            _ => None,
+            (None, libc::SYS_shmat) if !is_error(ret) => {
+                let segment = mapping_at(tid, ret as u64);
+                segment.and_then(|segment| self.file_of_mapping(tid, &segment))
+            }
+            _ => ring.and_then(|ring| self.file_of_mapping(tid, &ring)),
         };
         if self.files.mapped.has_ranges(mm) {
             let finished = FinishedCall {
@@ -347,14 +359,10 @@ impl Tracer<'_> {
             .of_call(opened, at, || inode_key(&mapping_at(tid, addr)?))
     }
 
-    /// Returns the segment that `shmat` has attached.
-    fn segment_of(&mut self, tid: i32, ret: i64) -> Option<FileRef> {
-        if is_error(ret) {
-            return None;
-        }
-        let mapping = mapping_at(tid, ret as u64)?;
-        let inode = snapshot::inode(tid, &mapping, &mut self.files)?;
-        Some(self.files.of_segment(inode, &mapping))
+    /// Returns the file of a new mapping that no descriptor names: a segment or a ring.
+    fn file_of_mapping(&mut self, tid: i32, mapping: &MapsEntry) -> Option<FileRef> {
+        let inode = snapshot::inode(tid, mapping, &mut self.files)?;
+        Some(self.files.of_segment(inode, mapping))
     }
 
     /// Returns the address space on which `process_madvise` acts.

@@ -212,7 +212,7 @@ impl Files {
         }
     }
 
-    /// Returns the segment that `shmat` attached, with a new description for each attachment.
+    /// Returns the file of a segment or ring, with a new description for each mapping.
     pub(crate) fn of_segment(&mut self, inode: InodeId, mapping: &MapsEntry) -> FileRef {
         let size = mapping.end - mapping.start;
         if let Some(known) = self.inodes.get_mut(inode.0 as usize - 1)

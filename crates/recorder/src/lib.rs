@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod aio_ring;
 mod attach;
 mod attachment;
 mod call_queue;

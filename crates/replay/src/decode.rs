@@ -58,9 +58,13 @@ impl Files {
                 Action::Nothing
             }
             sysno::IOCTL if b >> 8 & 0xff == UFFD_TYPE => self.userfaultfd(call),
-            sysno::MAP_SHADOW_STACK | sysno::ARCH_PRCTL if call.ret >= 0 => {
-                let what = sysno::name(call.nr).unwrap_or_default();
-                Action::Opaque(Opaque { what, range: None })
+            sysno::IO_DESTROY if call.ret == 0 => match self.rings.remove(&(call.mm, a)) {
+                Some(len) => Action::Call(Syscall::Munmap { addr: a, len }),
+                None => opaque(call),
+            },
+            // The recorder could not read where the ring of `io_setup` is.
+            sysno::IO_SETUP | sysno::MAP_SHADOW_STACK | sysno::ARCH_PRCTL if call.ret >= 0 => {
+                opaque(call)
             }
             _ => registers::syscall(call.nr, call.args).map_or(Action::Nothing, Action::Call),
         }
@@ -101,6 +105,9 @@ impl Files {
             }
             Some(r) => {
                 refused = self.refused_by_file(r, call.ret);
+                if call.ret >= 0 && self.is_ring(r.inode) {
+                    self.rings.insert((call.mm, call.ret as u64), len);
+                }
                 if self.kind(r.inode) == FileKind::Hugetlb {
                     len = len.checked_next_multiple_of(HUGE_PAGE).unwrap_or(len);
                 }
@@ -219,6 +226,12 @@ fn huge_page(flags: u64) -> u64 {
 fn words(data: &[u8]) -> Vec<u64> {
     let (words, _) = data.as_chunks::<8>();
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// Returns the action for an unmodelled call that may change any memory.
+fn opaque(call: &Call) -> Action {
+    let what = sysno::name(call.nr).unwrap_or_default();
+    Action::Opaque(Opaque { what, range: None })
 }
 
 /// Returns the action for an unmodelled call that changes only the range in its arguments.

@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use vmarea::types::{Errno, File, FileId, FileKind, PMD_SIZE};
-use vmarea_trace::event::{FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Tid};
+use vmarea_trace::event::{
+    FileId as TraceFile, FileRef, Inode, InodeId, InodeKind, MmId, Snapshot, Tid,
+};
 
 /// Default huge page size in bytes, for calls that do not specify a size.
 pub(super) const HUGE_PAGE: u64 = PMD_SIZE;
@@ -25,6 +27,8 @@ pub struct Files {
     /// Userfaultfd contexts by descriptor, each with the address space for which it was created.
     contexts: HashMap<(MmId, i32), (NonZeroU32, MmId)>,
     last_context: u32,
+    /// Length in bytes of each ring of asynchronous I/O, by its address.
+    pub(super) rings: HashMap<(MmId, u64), u64>,
     tasks: HashMap<Tid, MmId>,
 }
 
@@ -69,6 +73,21 @@ impl Files {
     /// Returns the recorded attributes of a file.
     pub fn get(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(&id)
+    }
+
+    /// True if the file is the ring of `io_setup`.
+    pub(super) fn is_ring(&self, id: InodeId) -> bool {
+        self.get(id).is_some_and(|i| i.path.starts_with("/[aio]"))
+    }
+
+    /// Records the rings in a list of mappings, which may be older than the recording.
+    pub(super) fn rings_in(&mut self, list: &Snapshot) {
+        for vma in &list.vmas {
+            if vma.inode.is_some_and(|inode| self.is_ring(inode)) {
+                let ring = self.rings.entry((list.mm, vma.start));
+                ring.or_insert(vma.end.saturating_sub(vma.start));
+            }
+        }
     }
 
     /// Returns the trace's number for a file of the replay; `None` if it has none, or none yet.
@@ -204,26 +223,27 @@ fn errno(ret: i64) -> Option<Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Replayer};
+    use super::super::{Options, Replayer, Report};
     use super::*;
     use vmarea_trace::event::{
-        Call, Event, Header, MmStart, Order, Origin, Perms, SnapKind, SnapReason, SnapVma, Snapshot,
+        Call, Event, Header, MmStart, Order, Origin, Perms, SnapKind, SnapReason, SnapVma,
     };
     use vmarea_trace::sysno;
 
     const THERE: u64 = 0x7f00_0000_0000;
     const MM: MmId = MmId(1);
 
-    fn segment() -> Inode {
+    /// Returns the file of a mapping with this name.
+    fn file(kind: InodeKind, path: &str) -> Inode {
         Inode {
             id: InodeId(1),
             dev: 1,
             ino: 9,
-            kind: InodeKind::SharedAnon,
+            kind,
             fs_magic: 0x0102_1994,
             mount_flags: 0,
             size: 56,
-            path: "/SYSV009a499a (deleted)".to_owned(),
+            path: path.to_owned(),
         }
     }
 
@@ -256,12 +276,12 @@ mod tests {
         })
     }
 
-    #[test]
-    fn a_segment_that_was_attached_before_the_recording_is_detached() {
-        let detach = Call {
+    /// Replays the end of a mapping that is older than the recording, by a call with its address.
+    fn ended(file: Inode, nr: u32) -> Report {
+        let ends = Call {
             tid: Tid(1),
             mm: MM,
-            nr: sysno::SHMDT,
+            nr,
             args: [THERE, 0, 0, 0, 0, 0],
             ret: 0,
             t: 0,
@@ -271,10 +291,10 @@ mod tests {
         };
         let (mm, origin) = (MM, Origin::Attach);
         let events = [
-            Event::Inode(segment()),
+            Event::Inode(file),
             Event::MmStart(MmStart { mm, origin, t: 0 }),
             list(SnapReason::Attach, vec![mapping()]),
-            Event::Call(detach),
+            Event::Call(ends),
             list(SnapReason::Exit, Vec::new()),
         ];
         let header = Header {
@@ -285,8 +305,18 @@ mod tests {
         for event in &events {
             replayer.event(event).unwrap();
         }
-        let report = replayer.finish();
-        assert_eq!(report.verify.results_compared, 1, "{report:?}");
-        assert_eq!(report.verify.differences, 0, "{report:?}");
+        replayer.finish()
+    }
+
+    #[test]
+    fn what_was_mapped_before_the_recording_is_unmapped() {
+        let segment = file(InodeKind::SharedAnon, "/SYSV009a499a (deleted)");
+        let ring = file(InodeKind::Other, "/[aio] (deleted)");
+        for (file, nr) in [(segment, sysno::SHMDT), (ring, sysno::IO_DESTROY)] {
+            let report = ended(file, nr);
+            assert_eq!(report.verify.results_compared, 1, "{report:?}");
+            assert_eq!(report.verify.differences, 0, "{report:?}");
+            assert_eq!(report.verify.undecided, 0, "{report:?}");
+        }
     }
 }

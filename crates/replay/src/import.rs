@@ -22,6 +22,7 @@ const UNKNOWN_POLICY: u32 = u32::MAX;
 
 /// Sets an address space of a world to the state shown by a snapshot.
 pub fn import(world: &mut World, files: &mut Files, snapshot: &Snapshot) {
+    files.rings_in(snapshot);
     let before = world.layout(snapshot.mm);
     world.mm_empty(snapshot.mm);
     let Some(mm) = world.mm(snapshot.mm) else {

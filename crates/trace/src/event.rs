@@ -252,7 +252,8 @@ pub struct Call {
     pub mm: MmId,
     /// System call number on [`Header::machine`].
     ///
-    /// `clone3` is recorded as `clone` with `args = [flags | exit_signal, stack, 0, 0, 0, 0]`.
+    /// `clone3` is recorded as `clone` with `args = [flags | exit_signal, stack, 0, 0, 0, 0]`, and
+    /// `io_setup` as the `mmap` of a ring that the kernel makes.
     pub nr: u32,
     /// Raw arguments; `data` holds the content of structures that they point to.
     pub args: [u64; 6],

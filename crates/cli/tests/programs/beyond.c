@@ -361,6 +361,28 @@ static void forced(void)
     say("protected", mprotect(p + 2 * PAGE, PAGE, PROT_NONE));
 }
 
+/* Rings of asynchronous I/O, which the kernel maps, and a child that inherits them. */
+static void rings(void)
+{
+    unsigned long small = 0, large = 0;
+    say("small ring", syscall(SYS_io_setup, 1, &small));
+    say("large ring", syscall(SYS_io_setup, 1000, &large));
+    need(small && large);
+    say("no place for the context", syscall(SYS_io_setup, 1, 0));
+    anonymous(PAGE);
+    if (!fork()) {
+        anonymous(300 * PAGE);
+        _exit(syscall(SYS_io_destroy, small) == 0);
+    }
+    int status;
+    wait(&status);
+    say("the child's context ends", status);
+    say("part unmapped", munmap((char *)large + PAGE, PAGE));
+    say("the large one ends", syscall(SYS_io_destroy, large));
+    say("it ends again", syscall(SYS_io_destroy, large));
+    anonymous(20 * PAGE);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -371,6 +393,7 @@ int main(int argc, char **argv)
         {"contexts", contexts}, {"huge", huge},           {"refused", refused},
         {"locks", locks},     {"space", space},           {"neighbours", neighbours},
         {"advice", advice},   {"many", many},          {"forced", forced},
+        {"rings", rings},
     };
     if (argc != 4)
         return 2;

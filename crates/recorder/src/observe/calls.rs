@@ -1,6 +1,7 @@
 //! Pairs the entry and exit of each thread's calls and turns them into events.
 
 use super::Observer;
+use crate::aio_ring;
 use crate::call_range::CallRange;
 use crate::call_rings::record::UserStack;
 use crate::call_table::{self, CallRule, Data, KernelAccess, Role};
@@ -205,10 +206,23 @@ impl Observer<'_> {
     }
 
     /// Builds the event of a finished call.
-    pub(super) fn call_event(&mut self, tid: i32, call: Pending, ret: i64, t: Nanos) -> Event {
+    pub(super) fn call_event(
+        &mut self,
+        tid: i32,
+        mut call: Pending,
+        mut ret: i64,
+        t: Nanos,
+    ) -> Event {
         self.emit_stack(tid, &call);
+        if let Some(ring) = &call.mapped
+            && aio_ring::maps_ring(call.nr, ret)
+        {
+            (call.nr, call.args, ret) = aio_ring::mmap(ring);
+        }
         let file = match i64::from(call.rule.nr) {
-            libc::SYS_mmap | libc::SYS_shmat if !is_error(ret) => self.file_of(tid, &call, ret),
+            libc::SYS_mmap | libc::SYS_shmat | libc::SYS_io_setup if !is_error(ret) => {
+                self.file_of(tid, &call, ret)
+            }
             _ => None,
         };
         let data = match call.rule.role {

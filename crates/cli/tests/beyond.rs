@@ -172,3 +172,15 @@ fn what_is_written_through_proc_is_undecided_and_no_difference() {
 fn rings_of_asynchronous_io() {
     modelled("rings");
 }
+
+#[test]
+fn a_write_to_a_setting_is_noted() {
+    if let Some(report) = recorded("setting") {
+        let notes = report["notes"].as_array().unwrap();
+        let is_written = |note: &Value| {
+            let note = note.as_str().unwrap();
+            note.starts_with("the setting vm.max_map_count was written")
+        };
+        assert!(notes.iter().any(is_written), "{report:#}");
+    }
+}

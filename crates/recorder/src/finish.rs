@@ -21,6 +21,9 @@ impl Tracer<'_> {
                 "{n} tasks were created with CLONE_UNTRACED: they were recorded nevertheless"
             )),
         }
+        for written in self.settings.written(clock()) {
+            self.note(written.to_string());
+        }
         self.finish_observed();
         self.finish_samples();
         if let Some(failure) = self.failure.take() {

@@ -65,6 +65,7 @@ mod resample;
 mod residence;
 mod resumption;
 pub mod samples;
+mod settings_watch;
 mod signals;
 mod sleep;
 mod snapshot;

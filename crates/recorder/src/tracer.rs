@@ -15,6 +15,7 @@ use super::filter::Stopping;
 use super::pauses::{Stale, Throttle};
 use super::program_filters::ProgramFilters;
 use super::residence::Place;
+use super::settings_watch::SettingsWatch;
 use super::signals::{SignalAction, Signals, has_pending, is_stop_signal, is_traced_stop, send};
 use super::snapshot::Snapshotter;
 use super::sources::{header, open_calls, open_samples, open_view};
@@ -88,6 +89,7 @@ pub(crate) struct Tracer<'a> {
     pub(super) progress: &'a mut dyn FnMut(Progress),
     pub(super) signals: Signals,
     stops: Stops,
+    pub(super) settings: SettingsWatch,
     pub(super) notes: Vec<String>,
     /// Time at which the recording began.
     pub(super) begun: Nanos,
@@ -209,6 +211,7 @@ impl<'a> Tracer<'a> {
             progress: setup.progress,
             signals: setup.signals,
             stops: Stops::default(),
+            settings: SettingsWatch::new(clock()),
             notes: Vec::new(),
             begun: clock(),
             pumped: 0,
@@ -451,6 +454,9 @@ impl<'a> Tracer<'a> {
             return;
         }
         self.pumped = now;
+        for written in self.settings.written(now) {
+            self.note(written.to_string());
+        }
         let mut taken = Vec::new();
         let seen = match &mut self.samples {
             Some(samples) => samples.drain(&mut taken),

@@ -19,6 +19,8 @@ pub(crate) enum Doubt {
     KernelView,
     /// A call with this name is not modelled.
     Opaque(&'static str),
+    /// A setting of the machine was written at that time.
+    Setting,
     /// A userfaultfd may have filled pages.
     Userfault,
     /// A thread may have changed its rights to memory with a protection key, by `WRPKRU`.
@@ -41,6 +43,7 @@ impl fmt::Display for Doubt {
             Doubt::Lost => "events were lost",
             Doubt::KernelView => "the kernel's own view of the mappings is not recorded",
             Doubt::Opaque(what) => return write!(f, "a call is not modelled: {what}"),
+            Doubt::Setting => "a setting of the machine was written at that time",
             Doubt::Userfault => "a userfaultfd may have filled pages",
             Doubt::Key => "the rights of a protection key are not recorded",
             Doubt::Forced => "writes through /proc/PID/mem are not recorded",

@@ -35,6 +35,7 @@ mod policy_name;
 pub mod prevention;
 pub mod report;
 mod rights;
+mod settings;
 pub mod standard;
 mod tasks;
 mod uncertain;
@@ -50,10 +51,12 @@ use doubt::Doubt;
 use known::Known;
 use prevention::{Changed, Prevention};
 use rights::Rights;
+use settings::Held;
 use std::collections::HashMap;
 use tasks::Tasks;
 use vmarea::syscall::Syscall;
 use vmarea_trace::event::{Call, Event, FaultSource, Header, MmId, Order, Origin, Snapshot, Tid};
+use vmarea_trace::setting::SettingWritten;
 use world::World;
 
 /// Options of a replay.
@@ -105,8 +108,9 @@ pub struct Replayer {
     files: Files,
     known: HashMap<MmId, Known>,
     tasks: Tasks,
-    faults: FaultSource,
+    header: Header,
     report: Report,
+    held: Held,
     validate: bool,
     shown: MostShown,
     /// True if samples were lost during the recording.
@@ -153,8 +157,9 @@ impl Replayer {
             files: Files::default(),
             known: HashMap::new(),
             tasks: Tasks::default(),
-            faults: header.faults,
+            header: header.clone(),
             report,
+            held: Held::default(),
             validate: options.validate,
             shown: options.shown,
             lossy: false,
@@ -206,7 +211,12 @@ impl Replayer {
                 self.report.lost += count;
                 self.lossy = true;
             }
-            Event::Note(note) => self.report.notes.push(note.clone()),
+            Event::Note(note) => {
+                self.report.notes.push(note.clone());
+                if let Some(written) = SettingWritten::from_note(note) {
+                    self.setting_written(written);
+                }
+            }
             Event::TaskStart { tid, pid, mm, .. } => {
                 self.files.task(*tid, *mm);
                 self.task_start(*tid, *mm);
@@ -254,6 +264,7 @@ impl Replayer {
 
     /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
+        self.held.release(&mut self.report, self.shown);
         let of_policies = |world: &&mut World| world.changed.is_none();
         for world in self.worlds.iter_mut().filter(of_policies) {
             world.finish();
@@ -414,7 +425,7 @@ impl Replayer {
         }
         // `mremap` refuses a range that spans a VMA boundary, and the boundaries may not be known.
         let boundary = match action {
-            Action::Call(Syscall::Mremap(_)) => missing(self.faults, self.lossy, known),
+            Action::Call(Syscall::Mremap(_)) => missing(self.header.faults, self.lossy, known),
             _ => None,
         };
         let key = || self.worlds[0].advises_key(call.mm, action);
@@ -426,7 +437,8 @@ impl Replayer {
                 event: self.report.events,
                 ..verify::of_result(call, ours, known)
             };
-            self.report.differs(difference, self.shown);
+            let report = (&mut self.report, self.shown);
+            self.held.add((call.t, call.mm), difference, report);
         }
     }
 
@@ -450,7 +462,7 @@ impl Replayer {
             return;
         }
         let in_motion = (!snapshot.exact).then_some(Doubt::ListInMotion);
-        let missing = missing(self.faults, self.lossy, known);
+        let missing = missing(self.header.faults, self.lossy, known);
         let doubts = verify::Doubts {
             hidden: missing.or(known.doubtful).or(in_motion),
             ranges: in_motion.or(known.unordered),
@@ -467,13 +479,12 @@ impl Replayer {
         }
         for difference in outcome.differences {
             let event = self.report.events;
-            self.report.differs(
-                Difference {
-                    event,
-                    ..difference
-                },
-                self.shown,
-            );
+            let difference = Difference {
+                event,
+                ..difference
+            };
+            let report = (&mut self.report, self.shown);
+            self.held.add((snapshot.t, snapshot.mm), difference, report);
         }
         match disagreed {
             None => (known.doubtful, known.unordered) = (None, None),

@@ -14,7 +14,8 @@ use vmarea_trace::event::MmId as TraceMm;
 pub struct Logged {
     /// Merge attempts, in the order in which they were decided.
     pub attempts: Vec<Attempted>,
-    /// Differences between the kernel and the core.
+    /// Differences between the kernel and the core, also those that turn out to be undecided because
+    /// a setting of the machine was written at that time.
     pub differences: Vec<Difference>,
 }
 

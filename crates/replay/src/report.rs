@@ -233,12 +233,16 @@ impl Default for Report {
 }
 
 impl Report {
-    /// Counts a difference, and adds it to the report if `shown` allows.
-    pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
-        self.verify.differences += 1;
+    /// Adds a difference to the log, if there is one.
+    pub(crate) fn log(&mut self, difference: &Difference) {
         if let Some(log) = &mut self.log {
             log.push(difference.clone());
         }
+    }
+
+    /// Counts a difference, and adds it to the report if `shown` allows.
+    pub(crate) fn differs(&mut self, difference: Difference, shown: MostShown) {
+        self.verify.differences += 1;
         let same = |group: &Group| group.cause == difference.cause;
         let at = self.differences.iter().position(same).unwrap_or_else(|| {
             self.differences.push(Group {

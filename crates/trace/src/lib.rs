@@ -28,6 +28,7 @@ mod previous;
 mod rare_events;
 pub mod reader;
 mod record;
+pub mod setting;
 mod snapshot;
 pub mod sysno;
 pub mod varint;

@@ -241,6 +241,24 @@ impl<E: Environment> Space<E> {
     pub fn system(&self) -> &System {
         &self.system
     }
+
+    /// Changes the properties of the machine, as a write to a sysctl does; later calls obey them.
+    ///
+    /// The swap device and the rooms of an address space whose parts have writers of their own keep
+    /// their sizes.
+    ///
+    /// ```
+    /// use vmarea::policy::Policy;
+    /// use vmarea::{Space, System};
+    ///
+    /// let mut space = Space::new(Policy::LINUX, System::default());
+    /// let max_map_count = 2_000_000;
+    /// space.set_system(System { max_map_count, ..*space.system() });
+    /// assert_eq!(space.system().max_map_count, max_map_count);
+    /// ```
+    pub fn set_system(&mut self, system: System) {
+        self.system = system;
+    }
 }
 
 impl<E: Environment> fmt::Debug for Space<E> {

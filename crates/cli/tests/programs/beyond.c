@@ -383,6 +383,17 @@ static void rings(void)
     anonymous(20 * PAGE);
 }
 
+/* A write to a setting of the machine, which leaves its value as it is. */
+static void setting(void)
+{
+    char value[32];
+    int fd = open("/proc/sys/vm/max_map_count", O_RDWR);
+    need(fd >= 0);
+    long length = pread(fd, value, sizeof value, 0);
+    need(length > 0 && pwrite(fd, value, length, 0) == length);
+    say_mapped("page", anonymous(PAGE));
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -393,7 +404,7 @@ int main(int argc, char **argv)
         {"contexts", contexts}, {"huge", huge},           {"refused", refused},
         {"locks", locks},     {"space", space},           {"neighbours", neighbours},
         {"advice", advice},   {"many", many},          {"forced", forced},
-        {"rings", rings},
+        {"rings", rings},     {"setting", setting},
     };
     if (argc != 4)
         return 2;

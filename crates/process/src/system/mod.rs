@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::probed;
 use vmarea_trace::event::Header;
@@ -139,6 +139,21 @@ pub fn settings() -> BTreeMap<String, String> {
     settings
 }
 
+/// Returns the files of those settings that decide calls and that root can change at any time, with
+/// their names in a trace.
+pub fn deciding_files() -> [(&'static str, PathBuf); 6] {
+    let sysctl = |name: &str| Path::new("/proc/sys/vm").join(name);
+    let thp = |name: &str| Path::new(THP).join(name);
+    [
+        ("vm.max_map_count", sysctl("max_map_count")),
+        ("vm.mmap_min_addr", sysctl("mmap_min_addr")),
+        ("vm.overcommit_memory", sysctl("overcommit_memory")),
+        ("thp.enabled", thp("enabled")),
+        ("thp.2048kB", thp("hugepages-2048kB/enabled")),
+        ("thp.shmem_enabled", thp("shmem_enabled")),
+    ]
+}
+
 /// Determines the lowest address that the kernel itself chooses, by mapping with a lower hint.
 ///
 /// The result is `None` if the lowest address is already mapped.
@@ -166,7 +181,8 @@ fn thp_settings(directory: &Path) -> Vec<(String, String)> {
     settings
 }
 
-fn read_setting(path: &Path) -> Option<String> {
+/// Returns the value in the file of a setting, as [`settings`] does.
+pub fn read_setting(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().next()?.trim();
     Some(chosen(line).to_owned())

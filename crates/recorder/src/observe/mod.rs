@@ -39,6 +39,7 @@ use crate::emitter::Emitter;
 use crate::files::Files;
 use crate::residence::Place;
 use crate::samples::{Sample, Samples, SamplesError, default_ring_bytes};
+use crate::settings_watch::SettingsWatch;
 use crate::snapshot::Snapshotter;
 use crate::sources::{self, open_view};
 use crate::timeline::Timeline;
@@ -152,6 +153,7 @@ struct Observer<'a> {
     emitter: Emitter<'a>,
     progress: &'a mut dyn FnMut(Progress),
     notes: Vec<String>,
+    settings: SettingsWatch,
     /// Time at which the recording began.
     begun: Nanos,
     /// True once a loss has been told.
@@ -211,6 +213,7 @@ impl<'a> Observer<'a> {
             emitter: Emitter::new(sink),
             progress,
             notes: Vec::new(),
+            settings: SettingsWatch::new(clock()),
             begun: clock(),
             has_lost: false,
             duration: options.duration.map(nanos),
@@ -294,6 +297,9 @@ impl<'a> Observer<'a> {
 
     /// Empties the rings and advances the stream.
     fn pump(&mut self) {
+        for written in self.settings.written(clock()) {
+            self.note(written.to_string());
+        }
         let before = self.watermark;
         let mut samples = Vec::new();
         let seen = match &mut self.samples {

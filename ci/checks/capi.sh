@@ -10,7 +10,7 @@ packages gcc g++ libc6-dev valgrind pkgconf binutils
 capi=$PWD/crates/capi
 temporary
 
-cargo run --quiet --locked -p vmarea-capi --example header >"$work/vmarea.h"
+"$(example header)" >"$work/vmarea.h"
 diff -u "$capi/include/vmarea.h" "$work/vmarea.h" ||
     fail "the header is not current: cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h"
 strict=(-Wall -Wextra -Wpedantic -Werror)

@@ -3,12 +3,12 @@
 # temporary folder, where it runs the commands, the man pages and the completions. The clean Debian is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/vmarea; if it cannot be made (no root, no archive), this part is skipped with a message.
 # usage: ci/run package -- [--share] [OUT]
-#        --share: builds with the profile of `cargo install`, and so does not limit the program's size
+#        --share: packs the program and the object that the tests have, and so does not limit their sizes
 #        OUT: a folder that keeps the packages
 . "$(dirname "$0")/../lib/prepare.sh"
 
 share= profile=packaged
-if [[ ${1-} == --share ]]; then share=1 profile=release; shift; fi
+if [[ ${1-} == --share ]]; then share=1 profile=debug; shift; fi
 PROGRAM_LIMIT=12000000 OBJECT_LIMIT=1000000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,9 +18,14 @@ packages binutils dpkg-dev
 # The package has the debug information apart, so the build must contain it.
 export CARGO_PROFILE_PACKAGED_DEBUG=line-tables-only CARGO_PROFILE_PACKAGED_STRIP=none
 built=${CARGO_TARGET_DIR:-target}/$profile
-cargo build --profile "$profile" --locked --quiet -p vmarea-cli -p vmarea-repair-capi
-cargo run --locked --quiet -p vmarea-cli --example generate -- man "$work/generated/man"
-cargo run --locked --quiet -p vmarea-cli --example generate -- completions "$work/generated/completions"
+if [[ $share ]]; then
+    ci/run build
+else
+    cargo build --profile "$profile" --locked --quiet -p vmarea-cli -p vmarea-repair-capi
+fi
+generate=$(example generate)
+"$generate" man "$work/generated/man"
+"$generate" completions "$work/generated/completions"
 packaging/deb.sh "$built/vmarea" "$built/libvmarea_repair_capi.so" "$work/generated" "$out" >/dev/null
 package=$(echo "$out"/vmarea_*.deb)
 if [[ -z $share && ! -e $(echo "$out"/vmarea-dbgsym_*.deb) ]]; then
@@ -35,8 +40,10 @@ limit() { # FILE BYTES
     echo "package: $1: $size bytes, at most $2"
     ((size <= $2)) || { echo "package: $1 is too large" >&2; exit 1; }
 }
-limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
-[[ -n $share ]] || limit usr/bin/vmarea "$PROGRAM_LIMIT"
+if [[ -z $share ]]; then
+    limit usr/lib/vmarea/libvmarea_repair_capi.so "$OBJECT_LIMIT"
+    limit usr/bin/vmarea "$PROGRAM_LIMIT"
+fi
 echo "package: ${package##*/}: $(stat -c %s "$package") bytes"
 
 python3 ci/checks/alerts/alerts.py "$built/vmarea"

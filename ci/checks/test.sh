@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib/prepare.sh"
 
 packages
-cargo run --locked --quiet -p vmarea --example embed
+"$(example embed)"
 failed=()
 for manifest in lab/Cargo.toml Cargo.toml; do
     workspace=(--manifest-path "$manifest" --workspace --locked)

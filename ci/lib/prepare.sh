@@ -43,6 +43,12 @@ program() {
     realpath "$built"
 }
 
+# example NAME: builds an example of a crate with what the tests have built, and prints its path
+example() {
+    cargo build --workspace --locked --quiet --example "$1" >&2
+    realpath "${CARGO_TARGET_DIR:-target}/debug/examples/$1"
+}
+
 # True if a target of Rust is installed or can be. Checks run beside each other, which rustup does not expect.
 has_target() {
     rustup target list --installed 2>/dev/null | grep -qx "$1" || flock ci/lib rustup target add "$1" >&2

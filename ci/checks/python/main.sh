@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the Python module: installs it from the sources, and runs its tests: results and errors against the command
 # line's, tables in Polars, DuckDB, pandas and pyarrow, the notebook, and the code and queries in the documentation.
-# usage: ci/run python [--share]     a minute if little has to be built: without what follows
+# usage: ci/run python [--share]     without what follows; the module is built without optimization
 #        ci/run python               also the tests of the tables in Rust, clippy, type stubs, `export --parquet` of the
 #                                   program, the cost of a replay, and the wheel in an environment without Rust
 #        ci/run python --wheel OUT   builds the wheel for machines without Rust, and nothing else
@@ -25,20 +25,20 @@ if [[ ${1-} == --wheel ]]; then
     exit
 fi
 
-install() { # FOLDER ARGUMENTS: `pip install` from the sources, with the maturin of the venv
-    rm -rf "$1"
-    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own MATURIN_PEP517_ARGS=--locked "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps \
-        --no-build-isolation --target "$1" ./python
+install() { # ARGUMENT...: `pip install` from the sources, with the maturin of the venv
+    rm -rf "$own/site"
+    PATH=$venv/bin:$PATH CARGO_TARGET_DIR=$own MATURIN_PEP517_ARGS="--locked $*" "$venv/bin/pip" install --quiet \
+        --disable-pip-version-check --no-deps --no-build-isolation --target "$own/site" ./python
 }
 
 VMAREA=$(program vmarea)
-export VMAREA
-install "$own/site"
-export PYTHONPATH=$own/site
+export VMAREA PYTHONPATH=$own/site
 if [[ ${1-} == --share ]]; then
+    install --profile dev
     exec "$python" -m pytest -q -p no:cacheprovider -m 'not slow' python/tests
 fi
 
+install
 (cd python && CARGO_TARGET_DIR=$own cargo test --locked --quiet --workspace --all-features)
 (cd python && CARGO_TARGET_DIR=$own cargo clippy --locked --quiet --workspace --all-targets --all-features -- -D warnings)
 cargo clippy --locked --quiet -p vmarea-cli --all-targets --features parquet -- -D warnings

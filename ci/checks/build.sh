@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds all targets of the product and of lab/, with which `ci/run test` needs to build none. Later checks of the gate take
-# the programs (VMAREA, LAB), libraries and examples, so that no crate is compiled once more with other features.
+# programs, libraries and examples of it, so that hardly a crate is compiled once more with other features.
 # usage: ci/run build
 . "$(dirname "$0")/../lib/prepare.sh"
 

@@ -44,8 +44,8 @@ def packages(*names):
     shell("packages", *names)
 
 
-def program(name="vmarea", profile="release"):
-    """Returns the path of the program that VMAREA or LAB names, or else builds it."""
+def program(name="vmarea", profile=""):
+    """Returns the path of the program that VMAREA or LAB names, or else builds it: see prepare.sh."""
     return shell("program", name, profile)
 
 

@@ -30,13 +30,15 @@ temporary() {
 }
 
 # program vmarea|vmarea-lab [PROFILE]: prints the path of the program that VMAREA or LAB names, or else builds it: as
-# `cargo install` does (release), as the packages have it (packaged), or as the tests have it (debug)
+# `cargo install` does (release), as the packages have it (packaged), or as the tests have it (debug). Without an argument,
+# PROFILE in the environment decides, or it is release.
 program() {
-    local built=${VMAREA-} workspace=Cargo.toml package=vmarea-cli profile=${2-release} options
+    local built=${VMAREA-} workspace=Cargo.toml package=vmarea-cli profile=${2:-${PROFILE-release}} options
     [[ $1 == vmarea ]] || { built=${LAB-} workspace=lab/Cargo.toml package=vmarea-lab; }
     if [[ -z $built ]]; then
         options=(-p "$package" --profile "$profile")
-        [[ $profile != debug ]] || options=(--workspace --bin "$1")
+        # Examples have the features of the tests, and so has all that they are built with.
+        [[ $profile != debug ]] || options=(--workspace --bin "$1" --examples)
         cargo build --locked --quiet --manifest-path "$workspace" "${options[@]}" >&2
         built=${CARGO_TARGET_DIR:-target}/$profile/$1
     fi

@@ -81,7 +81,7 @@ for suite in "${suites[@]}"; do
 done
 ((${#chosen[@]})) || exit 0
 
-[[ -n $list ]] || VMAREA=$(program vmarea)
+[[ -n $list ]] || VMAREA=$(program vmarea release)
 export VMAREA=${VMAREA-}
 
 # The mounts and the shared memory of a test are removed when it ends.

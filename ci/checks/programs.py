@@ -7,6 +7,7 @@ undecided. Prints one row per program and user; without root, only the rows of t
 usage: ci/run programs -- [--user root|nobody] [--by observing|tracing] [PROGRAM...]     ci/run programs --list
        ci/run programs --large     the programs that take minutes, or large packages: a browser, a database, virtual
                                    machines and sanitizers; the gate omits them
+       ci/run programs --build     only builds vmarea, which the gate does beside other checks
        VMAREA=path/of/vmarea takes that binary instead of building one
 """
 
@@ -128,6 +129,7 @@ def run(name, user, by, room):
 def main():
     parser = argparse.ArgumentParser(prog="ci/run programs")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--build", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--user", choices=["root", "nobody"])
     parser.add_argument("--by", default="auto")
@@ -135,6 +137,8 @@ def main():
     options = parser.parse_args()
     if options.list:
         return print("\n".join(PROGRAMS))
+    if options.build:
+        return print("programs: built", prepare.program(profile="release"))
     if unknown := [name for name in options.names if name not in PROGRAMS]:
         parser.error(f"no program '{unknown[0]}': one of {' '.join(PROGRAMS)}")
     names = [*LARGE, *options.names] if options.large else options.names or list(USUAL)

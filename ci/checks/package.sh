@@ -7,8 +7,11 @@
 #        OUT: a folder that keeps the packages
 . "$(dirname "$0")/../lib/prepare.sh"
 
-share= profile=packaged
-if [[ ${1-} == --share ]]; then share=1 profile=debug; shift; fi
+share= profile=packaged options=(--profile packaged -p vmarea-cli -p vmarea-repair-capi)
+if [[ ${1-} == --share ]]; then
+    share=1 profile=debug options=(--workspace --lib --bins --examples)
+    shift
+fi
 PROGRAM_LIMIT=12000000 OBJECT_LIMIT=1000000
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,11 +21,7 @@ packages binutils dpkg-dev
 # The package has the debug information apart, so the build must contain it.
 export CARGO_PROFILE_PACKAGED_DEBUG=line-tables-only CARGO_PROFILE_PACKAGED_STRIP=none
 built=${CARGO_TARGET_DIR:-target}/$profile
-if [[ $share ]]; then
-    ci/run build
-else
-    cargo build --profile "$profile" --locked --quiet -p vmarea-cli -p vmarea-repair-capi
-fi
+cargo build --locked --quiet "${options[@]}"
 generate=$(example generate)
 "$generate" man "$work/generated/man"
 "$generate" completions "$work/generated/completions"

@@ -43,12 +43,20 @@ pub fn facts(pid: i32) -> io::Result<Facts> {
     Ok(parse_status(&String::from_utf8_lossy(&text)))
 }
 
+/// Returns the threads of a process; none if it has exited.
+pub fn threads(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries.into_iter().flatten().flatten();
+    names
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
 /// Returns a thread through which `/proc` shows the memory of a process whose first thread has exited.
 pub fn other_thread(pid: i32) -> Option<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut others = names.filter_map(|name| name.parse().ok().filter(|tid| *tid != pid));
-    others.find(|tid| facts(*tid).is_ok_and(|facts| facts.anonymous_bytes.is_some()))
+    let has_memory = |tid| facts(tid).is_ok_and(|facts| facts.anonymous_bytes.is_some());
+    let mut others = threads(pid).into_iter().filter(|tid| *tid != pid);
+    others.find(|tid| has_memory(*tid))
 }
 
 fn parse_status(text: &str) -> Facts {

@@ -98,7 +98,9 @@ pub(super) fn open_samples(
 pub(super) fn command_line(pid: i32) -> Vec<String> {
     let read = |tid: i32| std::fs::read(format!("/proc/{tid}/cmdline")).unwrap_or_default();
     let mut bytes = read(pid);
-    if let Some(other) = processes::other_thread(pid).filter(|_| bytes.is_empty()) {
+    if bytes.is_empty()
+        && let Some(other) = processes::other_thread(pid)
+    {
         bytes = read(other);
     }
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);

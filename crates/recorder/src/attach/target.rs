@@ -86,15 +86,6 @@ fn elf_class(path: &Path) -> io::Result<u8> {
     Ok(ident[4])
 }
 
-/// Returns the ids of the process's threads; empty if the process has exited.
-pub(super) fn threads(pid: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
-}
-
 /// True if the process has opened a file for I/O that bypasses the page cache.
 pub(super) fn has_direct_file(pid: i32) -> bool {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))
@@ -123,7 +114,7 @@ pub(super) enum Tracing {
     Exited,
     /// The thread with this id traces it.
     By(i32),
-    /// Nobody: it can be seized by whoever is permitted to.
+    /// Nobody traces it.
     Nobody,
 }
 

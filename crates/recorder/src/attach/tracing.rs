@@ -33,9 +33,11 @@ use crate::tracer::{Setup, Tracer};
 use crate::{Faults, Outcome, Progress, RecordError, Sink};
 use nix::sys::ptrace::Options;
 use nix::unistd::Pid;
+use std::path::Path;
 use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::reaper::Reaper;
 use vmarea_linux_sys::spawn::Privileges;
+use vmarea_process::processes;
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason};
 
 const SECOND: Nanos = 1_000_000_000;
@@ -120,10 +122,10 @@ impl<'a> Tracer<'a> {
         let reaper = Reaper::default();
         loop {
             let mut found = false;
-            for tid in target::threads(pid) {
+            for tid in processes::threads(pid) {
                 if !self.tasks.contains_key(&tid) && reaper.seize(tid, || self.seize(tid))? {
                     found = true;
-                    if !target::threads(pid).contains(&tid) {
+                    if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
                         // It may have executed a program during its seizure, and then has another id.
                         return Err(RecordError::Executed(pid));
                     }
@@ -148,7 +150,7 @@ impl<'a> Tracer<'a> {
         }
         match self.tasks.values().any(|task| !task.leaving) {
             true if self.last_mm == mm => Ok(()),
-            false if target::threads(pid).is_empty() => Err(RecordError::Ended(pid)),
+            false if processes::threads(pid).is_empty() => Err(RecordError::Ended(pid)),
             _ => Err(RecordError::Executed(pid)),
         }
     }

@@ -2,6 +2,7 @@
 //! memory without an observed event.
 
 use std::collections::BTreeSet;
+use vmarea_process::processes;
 
 /// `O_DIRECT` in the octal flags of `/proc/PID/fdinfo`.
 const DIRECT: u32 = libc::O_DIRECT as u32;
@@ -35,11 +36,5 @@ pub(super) fn is_zombie(tid: i32) -> bool {
 
 /// Returns the threads of a process; none if it has exited.
 pub(super) fn threads(pid: i32) -> BTreeSet<i32> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return BTreeSet::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    processes::threads(pid).into_iter().collect()
 }

@@ -55,8 +55,8 @@ impl fmt::Display for Doubt {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Replayer;
     use super::super::report::{Unsettled, Verify};
-    use super::super::{Options, Replayer};
     use super::*;
     use std::collections::BTreeMap;
     use vmarea::types::VmFlags;
@@ -153,11 +153,7 @@ mod tests {
             faults: FaultSource::Tracepoints,
             ..Header::default()
         };
-        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
-        for event in begin.iter().chain(events) {
-            replayer.event(event).unwrap();
-        }
-        replayer.finish().verify
+        Replayer::report(&header, begin.iter().chain(events)).verify
     }
 
     /// Replays these events and a last list of one page; returns the number of differences, and that

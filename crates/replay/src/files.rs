@@ -223,7 +223,7 @@ fn errno(ret: i64) -> Option<Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Replayer, Report};
+    use super::super::{Replayer, Report};
     use super::*;
     use vmarea_trace::event::{
         Call, Event, Header, MmStart, Order, Origin, Perms, SnapKind, SnapReason, SnapVma,
@@ -301,11 +301,7 @@ mod tests {
             page_size: 4096,
             ..Header::default()
         };
-        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
-        for event in &events {
-            replayer.event(event).unwrap();
-        }
-        replayer.finish()
+        Replayer::report(&header, &events)
     }
 
     #[test]

@@ -262,6 +262,16 @@ impl Replayer {
         &self.worlds
     }
 
+    /// Replays events without options.
+    #[cfg(test)]
+    fn report<'e>(header: &Header, events: impl IntoIterator<Item = &'e Event>) -> Report {
+        let mut replayer = Replayer::new(header, &Options::default()).unwrap();
+        for event in events {
+            replayer.event(event).unwrap();
+        }
+        replayer.finish()
+    }
+
     /// Ends all remaining address spaces and returns the report.
     pub fn finish(mut self) -> Report {
         self.held.release(&mut self.report, self.shown);

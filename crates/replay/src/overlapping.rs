@@ -111,7 +111,7 @@ fn meets(freed: Option<Range>, placed: Range) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Report};
+    use super::super::Report;
     use super::*;
     use vmarea_trace::event::{
         Event, FileId, FileRef, Header, Inode, InodeId, InodeKind, MmInfo, MmStart, Order, Origin,
@@ -174,7 +174,6 @@ mod tests {
             page_size: 4096,
             ..Header::default()
         };
-        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
         let start = MmStart {
             mm: MM,
             origin: Origin::Exec,
@@ -207,10 +206,7 @@ mod tests {
             Event::MmStart(start),
             Event::Snapshot(snapshot),
         ];
-        for event in begin.iter().chain(calls) {
-            replayer.event(event).unwrap();
-        }
-        replayer.finish()
+        Replayer::report(&header, begin.iter().chain(calls))
     }
 
     fn judged(calls: &[Event]) -> (u64, u64) {

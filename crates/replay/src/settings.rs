@@ -68,7 +68,7 @@ impl Replayer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Report};
+    use super::super::Report;
     use super::*;
     use vmarea_trace::event::{
         Call, Event, Header, MmStart, Order, Origin, SnapReason, Snapshot, Tid,
@@ -124,11 +124,7 @@ mod tests {
             settings: settings.into(),
             ..Header::default()
         };
-        let mut replayer = Replayer::new(&header, &Options::default()).unwrap();
-        for event in &events {
-            replayer.event(event).unwrap();
-        }
-        replayer.finish()
+        Replayer::report(&header, &events)
     }
 
     #[test]

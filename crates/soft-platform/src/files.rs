@@ -11,9 +11,13 @@ pub struct Files {
     pages: BTreeMap<(u64, u64), Box<Page>>,
     /// Size of each file in pages, by inode; a file without an entry has no end.
     sizes: BTreeMap<u64, u64>,
-    /// Largest size in bytes that the file system permits, by inode; no entry: any.
+    /// Largest size in bytes that the file system permits, by inode; no entry: [`LARGEST`].
     largest: BTreeMap<u64, u64>,
 }
+
+/// The largest size of a file of tmpfs, and of every file that has no smaller limit.
+#[doc(alias = "MAX_LFS_FILESIZE")]
+const LARGEST: u64 = i64::MAX as u64;
 
 impl Files {
     /// Returns a page of a file, and creates it if it does not exist.
@@ -38,9 +42,8 @@ impl Files {
     /// # Errors
     /// EFBIG if the hole ends beyond the largest size of the file (`vfs_fallocate`).
     pub fn punch_hole(&mut self, inode: u64, first: u64, end: u64) -> Result<(), Errno> {
-        let ends_inside =
-            |&largest: &u64| end.checked_mul(PAGE_SIZE).is_some_and(|end| end <= largest);
-        if !self.largest.get(&inode).is_none_or(ends_inside) {
+        let largest = self.largest.get(&inode).unwrap_or(&LARGEST);
+        if end > largest / PAGE_SIZE {
             return Err(Errno::EFBIG);
         }
         let hole = (inode, first)..(inode, end);
@@ -70,6 +73,8 @@ mod tests {
         assert_eq!(files.punch_hole(1, 7, 8), Ok(()));
         assert_eq!(files.punch_hole(1, 7, 9), Err(Errno::EFBIG));
         assert_eq!(files.punch_hole(1, 0, 1 << 60), Err(Errno::EFBIG));
-        assert_eq!(files.punch_hole(2, 0, 1 << 60), Ok(()));
+        let last = LARGEST / PAGE_SIZE;
+        assert_eq!(files.punch_hole(2, 0, last), Ok(()));
+        assert_eq!(files.punch_hole(2, last, last + 1), Err(Errno::EFBIG));
     }
 }

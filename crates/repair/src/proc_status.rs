@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::RepairError;
 use vmarea_linux_sys::ptrace;
-use vmarea_process::kernel;
 use vmarea_process::maps::{self, MapName};
+use vmarea_process::{kernel, processes};
 
 /// Selected fields of `/proc/PID/status`.
 pub(super) struct Status {
@@ -42,12 +42,16 @@ pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
 /// Returns the thread through which `/proc` shows the memory of a process: its first one, or another
 /// one if that has exited.
 pub(super) fn thread_with_memory(pid: i32) -> i32 {
-    let has_memory = |tid: &i32| read_status(*tid).is_ok_and(|status| status.has_memory);
-    if has_memory(&pid) {
-        return pid;
+    match read_status(pid) {
+        Ok(status) if status.has_memory => pid,
+        _ => processes::other_thread(pid).unwrap_or(pid),
     }
-    let others = tasks(pid).unwrap_or_default();
-    others.into_iter().find(has_memory).unwrap_or(pid)
+}
+
+/// Returns the program that traces a thread; `None` if nothing does.
+pub(super) fn tracer_of(tid: i32) -> Option<i32> {
+    let tracer = read_status(tid).map_or(0, |status| status.tracer);
+    (tracer != 0).then_some(tracer)
 }
 
 /// True if a thread of the process has memory.
@@ -135,12 +139,15 @@ pub(super) fn start_time(pid: i32) -> Result<u64, RepairError> {
         .ok_or(RepairError::NoProcess(pid))
 }
 
+/// Returns the threads of a process.
+///
+/// # Errors
+/// [`RepairError::Ended`].
 pub(super) fn tasks(pid: i32) -> Result<Vec<i32>, RepairError> {
-    let folder = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| RepairError::Ended(pid))?;
-    let names = folder.flatten().map(|entry| entry.file_name());
-    Ok(names
-        .filter_map(|name| name.to_str()?.parse().ok())
-        .collect())
+    match processes::threads(pid) {
+        none if none.is_empty() => Err(RepairError::Ended(pid)),
+        threads => Ok(threads),
+    }
 }
 
 pub(super) fn has_ended(pid: i32, tid: i32) -> bool {

@@ -22,7 +22,7 @@ use vmarea_linux_sys::syscall_restart::Waited;
 use super::rseq;
 use super::target::Target;
 use crate::RepairError;
-use crate::proc_status::{self, has_ended, tasks};
+use crate::proc_status::{self, has_ended, tasks, tracer_of};
 
 /// Maximum time for which the process runs between two pieces. Below this limit, the process runs
 /// for as long as it was stopped.
@@ -186,11 +186,14 @@ impl Target {
             self.late.borrow_mut().retain(|&late| late != tid);
             return Ok(true);
         }
+        // Another tracer may be gone by the time that the last attempt has failed because of it.
+        let mut tracer = 0;
         for _ in 0..SEIZE_TRIES {
             let seized = reaper.seize(tid, || inject::seize(tid, self.seccomp));
             let Err(error) = seized else {
                 return Ok(inject::interrupt(tid).is_ok());
             };
+            tracer = tracer_of(tid).unwrap_or(tracer);
             let is_gone = error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid);
             // A worker of an io_uring runs no code of the program, and waits for a page that is out.
             if is_gone || proc_status::is_worker(self.pid, tid) {
@@ -203,7 +206,7 @@ impl Target {
             // The thread is seized now, but continues when this process ends, which is soon.
             return Err(RepairError::Seccomp(self.pid));
         }
-        Err(proc_status::ended_or(self.pid, self.not_traceable(tid)))
+        Err(proc_status::ended_or(self.pid, self.not_traceable(tracer)))
     }
 
     /// Waits until a thread that was asked to stop has stopped; false if it has ended.

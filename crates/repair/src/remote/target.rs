@@ -111,10 +111,10 @@ impl Target {
         self.slack.start + mark::BYTES
     }
 
-    /// Returns why a thread of the process cannot be traced. Another program may trace only some
-    /// threads, while this one traces others.
-    pub(super) fn not_traceable(&self, tid: i32) -> RepairError {
-        match read_status(tid).map_or(0, |status| status.tracer) {
+    /// Returns why a thread of the process cannot be traced: `tracer` is another program that was seen
+    /// to trace the thread, or 0. It may trace only some threads, while this one traces others.
+    pub(super) fn not_traceable(&self, tracer: i32) -> RepairError {
+        match tracer {
             0 => RepairError::Forbidden(self.pid),
             tracer => traced(self.pid, tracer),
         }

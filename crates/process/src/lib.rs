@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod boundary;
+pub mod evidence;
 pub mod guard;
 pub mod identity;
 pub mod kernel;

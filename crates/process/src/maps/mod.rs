@@ -143,7 +143,7 @@ fn parse_line(line: &[u8], before: Option<&MapName>) -> Result<MapsEntry, &'stat
 }
 
 /// Encodes a device number in the format used in traces.
-fn device(major: u64, minor: u64) -> Option<u64> {
+pub(crate) fn device(major: u64, minor: u64) -> Option<u64> {
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
 }
 

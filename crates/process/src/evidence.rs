@@ -1,0 +1,229 @@
+//! Facts about a running process that tell apart causes whose lists of mappings look alike.
+//!
+//! Stacks of threads and of coroutines have the same shape; what tells them apart is where the stack
+//! pointers of the threads lie. Each fact is read when it is first asked for, because most processes
+//! need none of them. A fact that cannot be read is `None`, never a guess.
+
+use crate::maps::device;
+use crate::{pagemap, processes};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::OnceLock;
+
+/// Number of threads whose stack pointers are read at most.
+const MOST_THREADS: usize = 2_000;
+
+/// Where threads of a process have their stack pointers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StackPointers {
+    /// Stack pointers of the threads that were waiting in the kernel, in ascending order.
+    pub all: Vec<u64>,
+    /// Number of threads of the process, including those whose stack pointers are not known.
+    pub threads: u64,
+}
+
+impl StackPointers {
+    /// Returns how many of them are in `start..end`.
+    pub fn within(&self, start: u64, end: u64) -> usize {
+        let below = |address| self.all.partition_point(|sp| *sp < address);
+        below(end).saturating_sub(below(start))
+    }
+}
+
+/// Identity of a file: device and inode number, as in a list of mappings.
+pub type FileKey = (u64, u64);
+
+/// The facts of one process.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    pid: Option<i32>,
+    stack_pointers: OnceLock<Option<StackPointers>>,
+    open_files: OnceLock<Option<HashSet<FileKey>>>,
+    overcommit: OnceLock<Option<u64>>,
+    stack_limit: OnceLock<Option<u64>>,
+    pagemap: OnceLock<Option<File>>,
+}
+
+impl Evidence {
+    /// Prepares to read the facts of a process; without a process ID, none is known.
+    pub fn of(pid: Option<i32>) -> Evidence {
+        Evidence {
+            pid,
+            ..Evidence::default()
+        }
+    }
+
+    /// Returns evidence with known stack pointers.
+    pub fn with_stack_pointers(mut all: Vec<u64>, threads: u64) -> Evidence {
+        all.sort_unstable();
+        Evidence {
+            stack_pointers: OnceLock::from(Some(StackPointers { all, threads })),
+            ..Evidence::default()
+        }
+    }
+
+    /// Returns the stack pointers of up to 2,000 threads. A thread that is running has none in
+    /// `/proc`, and a process that the caller may not trace has none at all.
+    pub fn stack_pointers(&self) -> Option<&StackPointers> {
+        let read = || self.pid.and_then(stack_pointers);
+        self.stack_pointers.get_or_init(read).as_ref()
+    }
+
+    /// Returns the files that the process has open.
+    pub fn open_files(&self) -> Option<&HashSet<FileKey>> {
+        let read = || self.pid.and_then(open_files);
+        self.open_files.get_or_init(read).as_ref()
+    }
+
+    /// Returns `vm.overcommit_memory`, as the process itself sees the file.
+    pub fn overcommit(&self) -> Option<u64> {
+        let path = |pid| format!("/proc/{pid}/root/proc/sys/vm/overcommit_memory");
+        let read = || {
+            fs::read_to_string(path(self.pid?))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        *self.overcommit.get_or_init(read)
+    }
+
+    /// Returns the soft limit on the size of a stack, which is the size of a thread's stack by default.
+    pub fn stack_limit(&self) -> Option<u64> {
+        let read = || crate::system::mm_info(self.pid?).rlimit_stack;
+        *self.stack_limit.get_or_init(read)
+    }
+
+    /// Returns true if the page at `address` exists, in memory or in swap.
+    pub fn is_touched(&self, address: u64) -> Option<bool> {
+        let open = || File::open(format!("/proc/{}/pagemap", self.pid?)).ok();
+        let pagemap = self.pagemap.get_or_init(open).as_ref()?;
+        let page = address / rustix::param::page_size() as u64;
+        let mut entry = [0; size_of::<u64>()];
+        let at = page * entry.len() as u64;
+        pagemap.read_exact_at(&mut entry, at).ok()?;
+        Some(u64::from_ne_bytes(entry) & pagemap::FILLED != 0)
+    }
+}
+
+fn stack_pointers(pid: i32) -> Option<StackPointers> {
+    let threads = processes::threads(pid);
+    let mut all = Vec::new();
+    for tid in threads.iter().take(MOST_THREADS) {
+        match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
+            Ok(text) => all.extend(stack_pointer(&text)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
+            // The thread has exited.
+            Err(_) => {}
+        }
+    }
+    all.sort_unstable();
+    Some(StackPointers {
+        all,
+        threads: threads.len() as u64,
+    })
+}
+
+/// Returns the last number but one of a line of `/proc/PID/syscall`: the line ends with the stack
+/// pointer and the program counter, or it is `running`.
+fn stack_pointer(line: &str) -> Option<u64> {
+    let word = line.split_ascii_whitespace().rev().nth(1)?;
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+}
+
+fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    // The link leads to the file itself, even if it has been deleted.
+    let opened = entries.flatten().filter_map(|entry| {
+        let file = fs::metadata(entry.path()).ok()?;
+        let dev = file.dev();
+        let dev = device(rustix::fs::major(dev).into(), rustix::fs::minor(dev).into())?;
+        Some((dev, file.ino()))
+    });
+    Some(opened.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_stack_pointer_is_the_last_number_but_one() {
+        let line = "202 0x7f 0x189 0x0 0x0 0x0 0xffffffff 0x7f3b9bdfe8f0 0x7f3b9c2e0f16\n";
+        assert_eq!(stack_pointer(line), Some(0x7f3b_9bdf_e8f0));
+        assert_eq!(stack_pointer("-1 0x7ffd00 0x7f3b\n"), Some(0x7f_fd00));
+        for line in ["running\n", "", "x y", "0x1"] {
+            assert_eq!(stack_pointer(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn stack_pointers_are_counted_within_a_range() {
+        let evidence = Evidence::with_stack_pointers(vec![30, 10, 20], 3);
+        let pointers = evidence.stack_pointers().unwrap();
+        assert_eq!(pointers.within(10, 30), 2);
+        assert_eq!(pointers.within(30, 31), 1);
+        assert_eq!(pointers.within(31, 40), 0);
+    }
+
+    #[test]
+    fn a_waiting_thread_of_this_process_is_on_its_stack() {
+        let (send, receive) = mpsc::channel::<u64>();
+        let (end, wait) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let here = 0u8;
+            send.send(std::ptr::from_ref(&here).addr() as u64).unwrap();
+            // The thread waits until the test drops the other end.
+            let _ = wait.recv();
+        });
+        let address = receive.recv().unwrap();
+        let pid = std::process::id() as i32;
+        let near = |evidence: Evidence| {
+            let pointers = evidence.stack_pointers().cloned().unwrap_or_default();
+            pointers.within(address - (64 << 10), address + (64 << 10)) > 0
+        };
+        // Until it waits, its stack pointer is not known.
+        while !near(Evidence::of(Some(pid))) {
+            std::thread::yield_now();
+        }
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_page_is_touched_once_it_has_been_written() {
+        let pid = std::process::id() as i32;
+        let page = rustix::param::page_size();
+        let mut pages = vec![0u8; 64 * page];
+        let evidence = Evidence::of(Some(pid));
+        let middle = pages.as_ptr().addr() as u64 + 32 * page as u64;
+        assert_eq!(evidence.is_touched(middle), Some(false));
+        pages[32 * page] = 1;
+        assert_eq!(evidence.is_touched(middle), Some(true));
+        assert_eq!(Evidence::of(None).is_touched(middle), None);
+    }
+
+    #[test]
+    fn an_open_file_has_the_key_of_its_mapping() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let pid = std::process::id() as i32;
+        let open = Evidence::of(Some(pid)).open_files().cloned().unwrap();
+        let mappings = crate::maps::read(pid).unwrap();
+        assert!(
+            mappings
+                .iter()
+                .any(|entry| open.contains(&(entry.dev, entry.ino)))
+        );
+        drop(file);
+        assert_eq!(
+            Evidence::of(Some(pid)).overcommit().map(|n| n <= 2),
+            Some(true)
+        );
+        assert!(Evidence::of(Some(pid)).stack_limit() > Some(0));
+        let none = Evidence::of(None);
+        assert!(none.open_files().is_none() && none.stack_pointers().is_none());
+    }
+}

@@ -2,10 +2,10 @@
 //!
 //! Merging is advised if it removes a worthwhile part of the mappings; a repair that the program
 //! could notice only if the safe repairs do not help. A higher limit is advised only if nothing else
-//! helps and the process is near its limit. If a leak accounts for more mappings than a repair would
-//! save, the advice is to stop the leak.
+//! helps and the process is near its limit. Where `/proc` or a list hides what decides a merge, the
+//! result of a repair is not promised.
 
-use super::findings::{Finding, Kind};
+use super::causes::Cause;
 use super::plan::{Plan, Stage};
 use super::recorded::Recorded;
 use super::text::count;
@@ -30,37 +30,71 @@ pub struct Situation<'a> {
     pub limit: u64,
     /// Repairs and what they leave.
     pub plan: &'a Plan,
-    /// Conspicuous patterns found in the list of mappings.
-    pub findings: &'a [Finding],
+    /// Causes that are known by name.
+    pub causes: &'a [Cause],
+    /// True if anon_vmas are hidden, so that nobody can say which mappings would merge.
+    pub is_hidden: bool,
 }
 
 impl Situation<'_> {
     /// Returns the recommended next step for a process.
     pub fn advice(&self) -> Advice {
         let saved = self.plan.saved();
-        let near = self.mappings.saturating_mul(2) >= self.limit;
-        let leak = self.findings.iter().find(|f| f.kind == Kind::Leak);
-        if let Some(leak) = leak.filter(|leak| leak.mappings > saved) {
-            return self.of_leak(leak, near);
+        if let Some(cause) = self.causes.first().filter(|cause| cause.is_of_space()) {
+            return Advice {
+                text: format!("{}; the number of mappings is not the reason", cause.text),
+                command: None,
+            };
         }
         let mut stages = self.plan.stages();
         if let Some(stage) = stages.find(|stage| self.is_worthwhile(stage.saved())) {
-            return of_stage(stage);
+            return match self.is_hidden {
+                true => self.not_promised(stage),
+                false => of_stage(stage),
+            };
         }
         let little = match saved {
             0 => "no boundary can be removed".to_owned(),
+            n if self.is_hidden => format!("at most {} mappings could be merged", count(n)),
             1 => "only 1 mapping could be merged".to_owned(),
             n => format!("only {} mappings could be merged", count(n)),
         };
-        if near {
+        if self.is_near() {
+            let meanwhile = match self.causes.is_empty() {
+                true => "the mappings are there for a reason; raise the limit",
+                false => "only the program can help; until then, raise the limit",
+            };
             return Advice {
-                text: format!("{little}: the mappings are there for a reason; raise the limit"),
+                text: format!("{little}: {meanwhile}"),
                 command: Some(self.plan.stopgap.command.clone()),
             };
         }
-        let nothing = if saved == 0 { "to do" } else { "urgent" };
+        let nothing = match (self.causes.is_empty(), saved) {
+            (false, _) => "not urgent",
+            (true, 0) => "nothing to do",
+            (true, _) => "nothing urgent",
+        };
         Advice {
-            text: format!("nothing {nothing}: {little}, and the limit is far away"),
+            text: format!("{nothing}: {little}, and less than half of the limit is used"),
+            command: None,
+        }
+    }
+
+    /// True if the process uses half of its limit.
+    pub fn is_near(&self) -> bool {
+        self.mappings.saturating_mul(2) >= self.limit
+    }
+
+    /// Returns the advice for a repair of which nobody can say what it would do.
+    fn not_promised(&self, stage: &Stage) -> Advice {
+        Advice {
+            text: format!(
+                "not known: up to {} of {} mappings might be merged ({}); which of them is hidden here: \
+                 vmarea explain -p PID, as root on the machine of the process, tells",
+                count(stage.saved()),
+                count(stage.before),
+                stage.fixes.join(", ")
+            ),
             command: None,
         }
     }
@@ -119,24 +153,6 @@ impl Situation<'_> {
         let matters = self.mappings.saturating_mul(4) >= self.limit;
         saved >= 1_000 || (matters && saved * 20 >= self.mappings)
     }
-
-    fn of_leak(&self, leak: &Finding, near: bool) -> Advice {
-        let mut text = format!(
-            "stop the leak: its {} mappings can only be unmapped by the program",
-            leak.mappings
-        );
-        if near {
-            text += "; a higher limit buys time";
-        }
-        Advice {
-            text,
-            command: Some(if near {
-                self.plan.stopgap.command.clone()
-            } else {
-                "vmarea explain --stacks -- COMMAND".to_owned()
-            }),
-        }
-    }
 }
 
 fn of_stage(stage: &Stage) -> Advice {
@@ -183,7 +199,7 @@ mod tests {
         }
     }
 
-    fn advice(stages: &[Stage], findings: &[Finding]) -> Advice {
+    fn advice(stages: &[Stage], is_hidden: bool) -> Advice {
         let mappings = stages[0].before;
         let plan = Plan {
             safe: stages[0].clone(),
@@ -195,7 +211,8 @@ mod tests {
             mappings,
             limit: 65_530,
             plan: &plan,
-            findings,
+            causes: &[],
+            is_hidden,
         };
         situation.advice()
     }
@@ -206,7 +223,7 @@ mod tests {
             stage(&["merge"], 6_000, 4_000),
             stage(&["guards"], 4_000, 10),
         ];
-        let advice = advice(&stages, &[]);
+        let advice = advice(&stages, false);
         assert_eq!(advice.command.as_deref(), Some("merge"));
         assert!(advice.text.starts_with("safe"), "{}", advice.text);
     }
@@ -217,7 +234,7 @@ mod tests {
             stage(&["merge"], 6_000, 5_990),
             stage(&["guards"], 5_990, 10),
         ];
-        let advice = advice(&stages, &[]);
+        let advice = advice(&stages, false);
         assert_eq!(advice.command.as_deref(), Some("guards"));
         let text = "not safe (guards): it matters; 5,990 mappings become 10";
         assert_eq!(advice.text, text);
@@ -232,26 +249,27 @@ mod tests {
 
     #[test]
     fn nothing_is_advised_where_nothing_is_wrong() {
-        let advice = advice(&[stage(&["merge"], 400, 397)], &[]);
+        let advice = advice(&[stage(&["merge"], 400, 397)], false);
         assert_eq!(advice.command, None);
         assert!(advice.text.starts_with("nothing urgent"), "{}", advice.text);
     }
 
     #[test]
     fn the_limit_is_raised_where_nothing_else_helps() {
-        let advice = advice(&[stage(&["merge"], 64_000, 64_000)], &[]);
+        let advice = advice(&[stage(&["merge"], 64_000, 64_000)], false);
         let command = "sysctl -w vm.max_map_count=262144";
         assert_eq!(advice.command.as_deref(), Some(command));
     }
 
     #[test]
-    fn a_leak_is_no_case_for_a_repair() {
-        let leak = Finding {
-            kind: Kind::Leak,
-            mappings: 30_000,
-            text: String::new(),
-        };
-        let advice = advice(&[stage(&["merge"], 33_000, 31_000)], &[leak]);
-        assert!(advice.text.starts_with("stop the leak"), "{}", advice.text);
+    fn nothing_is_promised_where_anon_vmas_are_hidden() {
+        let stages = [
+            stage(&["merge"], 6_000, 5_990),
+            stage(&["guards"], 5_990, 10),
+        ];
+        let advice = advice(&stages, true);
+        assert_eq!(advice.command, None);
+        let text = "not known: up to 5,980 of 5,990 mappings might be merged (guards)";
+        assert!(advice.text.starts_with(text), "{}", advice.text);
     }
 }

@@ -1,6 +1,7 @@
 //! What a failed call says about the limit on mappings.
 //!
-//! `ENOMEM` has several causes, of which the limit is one. `EAGAIN` is never due to the limit.
+//! `ENOMEM` has several causes, of which the limit is one. `EAGAIN` can be due to the limit as well:
+//! `madvise` gives it since Linux 6.3, and `pthread_create` whenever it cannot map a stack.
 
 use serde::Serialize;
 use vmarea_process::Process;
@@ -58,7 +59,8 @@ pub fn failure(process: &Process) -> Option<Failure> {
              mappings was not the reason"
         }
         Because::Other if failed.errno == Some(libc::EAGAIN) => {
-            "EAGAIN is not due to too many mappings; see the limits on threads and locked memory"
+            "the process had fewer mappings than it may have: see the limits on threads, memory and \
+             locked memory"
         }
         Because::Other => "the process had fewer mappings than it may have: look elsewhere",
     };

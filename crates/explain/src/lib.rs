@@ -10,7 +10,7 @@
 //! ```text
 //! Process ─▶ boundaries ─┬─▶ reasons ──▶ detail, made_by ─┐
 //!                        ├─▶ remedies ─▶ plan ────────────┼─▶ advice ─▶ Report
-//!                        └─▶ findings ────────────────────┘
+//! Evidence ──────────────┴─▶ causes ───▶ findings ────────┘
 //! recorded calls, stacks ─▶ made_from ─▶ Report; profile
 //! ```
 //! # Invariants
@@ -44,7 +44,7 @@ pub mod text;
 pub mod top;
 
 use advice::{Advice, Situation};
-use causes::Cause;
+use causes::{Cause, Subject};
 use failure::Failure;
 use findings::Finding;
 use made_by::{MadeBy, Traced};
@@ -59,6 +59,7 @@ use stacks::Stacks;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use vmarea_process::evidence::Evidence;
 use vmarea_process::kernel::RulesBasis;
 use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source};
@@ -193,13 +194,15 @@ fn report(
     list: List,
 ) -> Report {
     let plan = Plan::of(process);
-    let findings = findings::findings(process, boundaries);
     let rows = rows::rows(process, boundaries);
+    let evidence = Evidence::of(process.pid);
+    let causes = causes::causes(&Subject::new(process, &rows, &evidence));
     let situation = Situation {
         mappings: process.total,
         limit: process.limit,
         plan: &plan,
-        findings: &findings,
+        causes: &causes,
+        is_hidden: matches!(process.source, Source::Maps | Source::Smaps),
     };
     Report {
         schema: 2,
@@ -225,10 +228,10 @@ fn report(
         prevention: traced.map_or_else(Vec::new, Traced::prevented),
         made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
-        causes: causes::causes(&rows),
+        findings: findings::findings(&rows, &causes),
+        causes,
         rows: (list == List::All).then_some(rows),
         plan: traced.is_none().then_some(plan),
-        findings,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Text summary of a report, at most 42 lines of 80 columns.
 
-use super::plan::Stage;
+use super::plan::{Plan, Stage};
 use super::recorded::OLDER;
 use super::rows::{Table, printable};
 use super::{ReasonCount, Report};
@@ -11,11 +11,8 @@ use vmarea_process::Source;
 pub const MAX_LINES: usize = 42;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
-const FINDINGS: usize = 2;
 /// Maximum length of a name in characters.
 const NAME: usize = 40;
-/// Maximum length of a finding in characters: two lines.
-const FINDING: usize = 150;
 /// Maximum length of a line in characters.
 const WIDTH: usize = 80;
 /// Width of the columns before the explanation of a reason.
@@ -90,10 +87,10 @@ impl Report {
         )?;
         writeln!(
             out,
-            "{:.1} % of the limit of {}; {} could be merged",
+            "{:.1} % of the limit of {}; {}",
             self.percent_of_limit(),
             count(self.limit),
-            count(self.joinable),
+            self.mergeable(),
         )?;
         if self.looked_at != self.mappings {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
@@ -103,10 +100,8 @@ impl Report {
         self.write_reasons(out)?;
         self.write_flags(out)?;
         self.write_causes(out)?;
-        let findings = FINDINGS.saturating_sub(self.causes.len());
-        for finding in self.findings.iter().take(findings) {
-            let text = shorten(&printable(&finding.text), FINDING);
-            write_wrapped(out, &format!("! {text}"))?;
+        for finding in &self.findings {
+            write_wrapped(out, &format!("! {}", finding.text))?;
         }
         write_wrapped(out, &self.how_seen())?;
         writeln!(out)?;
@@ -127,6 +122,21 @@ impl Report {
             }
             None => Ok(()),
         }
+    }
+
+    /// Says how many mappings could be merged, as far as that is known.
+    fn mergeable(&self) -> String {
+        let most = if self.is_hidden() && self.joinable > 0 {
+            "at most "
+        } else {
+            ""
+        };
+        format!("{most}{} could be merged", count(self.joinable))
+    }
+
+    /// True if anon_vmas are hidden, which decide what merges.
+    fn is_hidden(&self) -> bool {
+        matches!(self.source, Source::Maps | Source::Smaps)
     }
 
     /// Names the command that finds the code, if a running process has many mappings.
@@ -261,7 +271,8 @@ impl Report {
                 )?;
             }
         }
-        for stage in plan.stages().filter(|stage| !is_advised(stage)) {
+        let others = plan.stages().filter(|stage| !is_advised(stage));
+        for stage in others.filter(|_| !self.is_hidden()) {
             let Some(command) = &stage.command else {
                 continue;
             };
@@ -276,23 +287,29 @@ impl Report {
             write_wrapped(out, &text)?;
             writeln!(out, "  {command}")?;
         }
-        let stopgap = &plan.stopgap;
-        // The advice may be the stopgap itself.
-        if self.mappings.saturating_mul(4) < self.limit {
+        self.write_stopgap(out, plan, size)
+    }
+
+    /// Writes what a higher limit costs, if the process uses half of its limit.
+    fn write_stopgap(
+        &self,
+        out: &mut dyn Write,
+        plan: &Plan,
+        size: &dyn Fn(u64) -> String,
+    ) -> io::Result<()> {
+        if self.mappings.saturating_mul(2) < self.limit {
             return Ok(());
         }
-        write_wrapped(
-            out,
-            &format!(
-                "stopgap: a higher limit; the new mappings use up to {} of kernel memory, and each \
-                 fork copies them",
-                size(stopgap.kernel_bytes_at_most)
-            ),
-        )?;
-        match is_same(&self.advice.command, &stopgap.command) {
-            true => Ok(()),
-            false => writeln!(out, "  {}", stopgap.command),
+        let stopgap = &plan.stopgap;
+        let cost = format!(
+            "the new mappings use up to {} of kernel memory, and each fork copies them",
+            size(stopgap.kernel_bytes_at_most)
+        );
+        if is_same(&self.advice.command, &stopgap.command) {
+            return write_wrapped(out, &format!("  {cost}"));
         }
+        write_wrapped(out, &format!("stopgap: a higher limit; {cost}"))?;
+        writeln!(out, "  {}", stopgap.command)
     }
 
     fn how_seen(&self) -> String {

@@ -1,6 +1,7 @@
 //! The table of known causes as a document in Markdown.
 
 use super::entry::Entry;
+use super::pattern::{Member, Pattern};
 use super::table::table;
 use crate::text::count;
 use std::fmt::Write;
@@ -9,9 +10,11 @@ const HEAD: &str = "\
 # Causes known by name
 
 `vmarea explain` recognises these causes of many mappings by patterns in the list of mappings. For
-each cause it prints what it counted, advice, and the document on which the advice is based. The
-patterns are tried in this order, and each mapping is counted for one cause only. No count is
-promised for a setting: only a new run of the program shows its effect.
+each cause it prints what it counted, on which evidence, advice, what the advice was measured to do, and
+the document on which the advice is based. A cause is told only if everything that its pattern asks
+for is known to be true; of several, the one that explains the most mappings comes first, and each
+mapping has one cause. A cause marked *generic* only describes how mappings lie, and is looked for in
+what the others leave.
 
 This file is generated from `crates/explain/src/causes/table.toml`; the test
 `crates/explain/tests/causes` checks it, and writes it anew if `UPDATE_DOCS` is set. The lists of
@@ -29,48 +32,110 @@ pub fn document() -> String {
 }
 
 fn write(text: &mut String, entry: &Entry) -> std::fmt::Result {
-    let pattern = &entry.pattern;
     writeln!(text, "\n## {}\n", entry.name)?;
     writeln!(text, "{}\n", entry.cause)?;
     writeln!(text, "- **Advice**: {}", entry.advice)?;
+    writeln!(text, "- **Measured**: {}", entry.measured)?;
     writeln!(text, "- **Versions**: {}", entry.versions)?;
     for address in &entry.references {
         writeln!(text, "- **Reference**: <{address}>")?;
     }
-    let several = |words: &[String]| {
-        let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
-        quoted.join(" or ").replace("``", "no name")
-    };
-    let mut members = Vec::new();
-    for member in &pattern.sequence {
-        let mut said = Vec::new();
-        if !member.names.is_empty() {
-            said.push(several(&member.names));
-        }
-        if !member.perms.is_empty() {
-            said.push(several(&member.perms));
-        }
-        if let Some([least, most]) = member.kib {
-            said.push(format!("{} to {} KiB", count(least), count(most)));
-        }
-        if let Some(flag) = &member.flag {
-            said.push(format!("flag `{flag}`"));
-        }
-        if !member.reasons.is_empty() {
-            said.push(format!("apart because of {}", several(&member.reasons)));
-        }
-        members.push(format!("({})", said.join(", ")));
+    if entry.generic {
+        writeln!(text, "- **Generic**: yes")?;
     }
+    for pattern in &entry.patterns {
+        write_pattern(text, pattern)?;
+    }
+    Ok(())
+}
+
+fn write_pattern(text: &mut String, pattern: &Pattern) -> std::fmt::Result {
+    let members: Vec<_> = pattern.sequence.iter().map(member).collect();
     write!(text, "- **Pattern**: {}", members.join(" followed by "))?;
     write!(text, "; at least {} mappings", count(pattern.at_least))?;
+    if pattern.percent > 0 {
+        write!(text, " and {} % of all", pattern.percent)?;
+    }
     if pattern.files > 0 {
         write!(text, " of {} files", count(pattern.files))?;
     }
-    if pattern.equal_sizes {
-        write!(text, ", half of them of one size")?;
+    if let Some(kib) = pattern.whole_kib {
+        write!(text, ", {} KiB together", count(kib))?;
     }
-    if !pattern.needs.is_empty() {
-        write!(text, "; the list contains {}", several(&pattern.needs))?;
+    let conditions = &pattern.conditions;
+    let said = [
+        (pattern.usual_sizes, ", of few sizes"),
+        (pattern.one_file, ", of one file"),
+        (pattern.beside.is_some(), ", in addition to a pattern above"),
+        (
+            conditions.not_stacks,
+            ", not of one size with a guard of one page",
+        ),
+        (
+            conditions.without_threads,
+            "; only if the threads are not known",
+        ),
+    ];
+    for (_, words) in said.iter().filter(|(is_so, _)| *is_so) {
+        text.push_str(words);
     }
-    writeln!(text)
+    if let Some(stacks) = conditions.stacks {
+        write!(text, "; stacks {}", stacks.words())?;
+    }
+    if let Some(value) = conditions.overcommit {
+        write!(text, "; `vm.overcommit_memory` is {value}, or not known")?;
+    }
+    if let Some(part) = conditions.space {
+        write!(text, "; {} of the address space is full", part.words())?;
+    }
+    if !conditions.needs.is_empty() {
+        write!(text, "; the list contains {}", several(&conditions.needs))?;
+    }
+    if !conditions.absent.is_empty() {
+        write!(
+            text,
+            "; the list does not contain {}",
+            several(&conditions.absent)
+        )?;
+    }
+    writeln!(text, ". Evidence: {}", pattern.because)
+}
+
+fn several(words: &[String]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    quoted.join(" or ").replace("``", "no name")
+}
+
+fn member(member: &Member) -> String {
+    let mut said = Vec::new();
+    if !member.names.is_empty() {
+        said.push(several(&member.names));
+    }
+    if !member.perms.is_empty() {
+        said.push(several(&member.perms));
+    }
+    if let Some([least, most]) = member.kib {
+        said.push(format!("{} to {} KiB", count(least), count(most)));
+    }
+    if !member.differs.is_empty() {
+        said.push(format!("differs in flag {}", several(&member.differs)));
+    }
+    if !member.reasons.is_empty() {
+        said.push(format!("apart because of {}", several(&member.reasons)));
+    }
+    if member.data {
+        said.push("of a data file".to_owned());
+    }
+    if member.program {
+        said.push("of a program or library".to_owned());
+    }
+    match member.deleted {
+        Some(true) => said.push("deleted".to_owned()),
+        Some(false) => said.push("not deleted".to_owned()),
+        None => {}
+    }
+    match said.is_empty() {
+        true => "(any)".to_owned(),
+        false => format!("({})", said.join(", ")),
+    }
 }

@@ -1,9 +1,11 @@
 //! An entry of the table of causes, and the cause that it gives for a list of mappings.
 
 use super::Cause;
-use super::pattern::{Matches, Pattern};
+use super::pattern::{Beside, Matches, Pattern};
+use super::subject::Subject;
 use crate::text::count;
 use serde::Deserialize;
+use std::ops::Range;
 
 /// Number of mappings that a program needs for memory of a given size.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
@@ -15,53 +17,123 @@ pub struct Need {
     pub mappings: f64,
 }
 
-/// Entry of the table: a pattern, its cause, and what to do.
+/// Entry of the table: patterns, their cause, and what to do.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     /// Short name.
     pub name: String,
+    /// True if the entry only describes how mappings lie, and explains what no other entry does.
+    #[serde(default)]
+    pub generic: bool,
     /// Finding as a sentence; words in braces are replaced by what was counted.
     pub text: String,
     /// Why the program needs so many mappings.
     pub cause: String,
     /// What to do about it; words in braces are replaced like those of the text.
     pub advice: String,
+    /// What the advice was measured to do, on which program; or `not measured`.
+    pub measured: String,
     /// Addresses of the documents on which cause and advice are based.
     pub references: Vec<String>,
     /// Versions to which the entry applies.
     pub versions: String,
     /// Needed number of mappings, if a document states it.
     pub need: Option<Need>,
-    /// Pattern by which the cause is recognised.
-    pub pattern: Pattern,
+    /// Patterns, each of which shows the cause; their mappings add up.
+    #[serde(rename = "pattern")]
+    pub patterns: Vec<Pattern>,
+}
+
+/// The mappings that an entry explains, by pattern; there is at least one pattern.
+pub struct Explained(Vec<(&'static Pattern, Matches)>);
+
+impl Explained {
+    /// Creates the mappings of a single pattern.
+    #[cfg(test)]
+    pub fn one(pattern: &'static Pattern, matches: Matches) -> Explained {
+        Explained(vec![(pattern, matches)])
+    }
+
+    /// Returns the number of mappings that are explained.
+    pub fn mappings(&self) -> u64 {
+        self.0.iter().map(|(_, matches)| matches.mappings).sum()
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.0.iter().flat_map(|(pattern, matches)| {
+            let len = pattern.sequence.len();
+            matches.starts.iter().map(move |start| *start..start + len)
+        })
+    }
+
+    /// True if no other cause has claimed any of the mappings.
+    pub fn is_free(&self, claimed: &[bool]) -> bool {
+        self.ranges().flatten().all(|n| !claimed[n])
+    }
+
+    /// Claims the mappings.
+    pub fn claim(&self, claimed: &mut [bool]) {
+        self.ranges().for_each(|range| claimed[range].fill(true));
+    }
 }
 
 impl Entry {
-    /// Returns the cause with the counts of `matches`.
-    pub fn cause(&self, matches: &Matches) -> Cause {
+    /// Finds the mappings that the entry explains, among those that are not `claimed`.
+    pub fn explain(&'static self, subject: &Subject<'_>, claimed: &[bool]) -> Option<Explained> {
+        let mut claimed = claimed.to_vec();
+        let mut explained = Explained(Vec::new());
+        for pattern in &self.patterns {
+            let Some(matches) = pattern.find(subject, &claimed) else {
+                continue;
+            };
+            let first = explained.0.first().map(|(_, first)| first.starts.len());
+            if is_beside(pattern, first, matches.starts.len()) {
+                explained.0.push((pattern, matches));
+                explained.claim(&mut claimed);
+            }
+        }
+        (!explained.0.is_empty()).then_some(explained)
+    }
+
+    /// Returns the cause; its words are about the first pattern that was found.
+    pub fn cause(&self, explained: &Explained) -> Cause {
+        let (pattern, matches) = &explained.0[0];
+        let fill = |text: &str| self.fill(text, matches, explained.mappings());
         Cause {
             name: self.name.clone(),
-            mappings: matches.mappings,
-            count: matches.sequences,
-            text: self.fill(&self.text, matches),
-            advice: self.fill(&self.advice, matches),
+            mappings: explained.mappings(),
+            count: matches.starts.len() as u64,
+            text: fill(&self.text),
+            evidence: fill(&pattern.because),
+            advice: fill(&self.advice),
+            measured: self.measured.clone(),
             references: self.references.clone(),
             versions: self.versions.clone(),
         }
     }
 
-    fn fill(&self, text: &str, matches: &Matches) -> String {
+    fn fill(&self, text: &str, matches: &Matches, mappings: u64) -> String {
         let need = self.need.map_or(0, |need| {
             (matches.extent.div_ceil(need.kib << 10) as f64 * need.mappings).ceil() as u64
         });
+        let judged = &matches.judged;
         let words = [
-            ("{mappings}", count(matches.mappings)),
-            ("{count}", count(matches.sequences)),
+            ("{mappings}", count(mappings)),
+            ("{count}", count(matches.starts.len() as u64)),
             ("{files}", count(matches.files)),
             ("{size}", size(matches.usual_size)),
             ("{extent}", size(matches.extent)),
             ("{need}", count(need)),
+            ("{held}", count(judged.held)),
+            ("{known}", count(judged.known)),
+            ("{threads}", plural(judged.threads, "thread")),
+            ("{library}", judged.library.clone()),
+            ("{folder}", folder(&matches.folder)),
+            ("{overcommit}", overcommit(judged.overcommit)),
+            ("{used}", size(judged.space.mapped)),
+            ("{space}", size(judged.space.bytes)),
+            ("{gap}", size(judged.space.largest_gap)),
         ];
         let mut filled = text.to_owned();
         for (word, value) in words {
@@ -71,11 +143,36 @@ impl Entry {
     }
 }
 
+/// Checks whether a pattern may be found in addition to the `first` one.
+fn is_beside(pattern: &Pattern, first: Option<usize>, sequences: usize) -> bool {
+    match (pattern.beside, first) {
+        (None, _) | (Some(Beside::Any), Some(_)) => true,
+        (Some(Beside::AsMany), Some(first)) => first.abs_diff(sequences) * 5 <= first,
+        (Some(_), None) => false,
+    }
+}
+
+fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+fn overcommit(value: Option<u64>) -> String {
+    value.map_or_else(|| "not known here".to_owned(), |value| value.to_string())
+}
+
+fn folder(path: &str) -> String {
+    match path {
+        "" => "several folders".to_owned(),
+        path => path.to_owned(),
+    }
+}
+
 /// Formats a number of bytes in the largest unit that has no fraction of more than one digit.
 fn size(bytes: u64) -> String {
     match bytes {
         b if b < 1 << 20 => format!("{} KiB", b >> 10),
         b if b < 1 << 30 => format!("{} MiB", b >> 20),
-        b => format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64),
+        b if b < 1 << 40 => format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64),
+        b => format!("{:.1} TiB", b as f64 / (1u64 << 40) as f64),
     }
 }

@@ -1,27 +1,36 @@
 //! Causes of many mappings that are known by name.
 //!
-//! A table in a data file, `table.toml`, maps a pattern in the list of mappings to its cause, to
-//! advice, and to the document on which both are based. The table is read once. Most settings that
-//! it names were not tried by this program, so the advice promises no count.
+//! A cause is a hypothesis: mappings that it would explain, and what must be true of the process
+//! besides. Each entry of the table ([`table`](mod@table)) names both, and says what its advice was
+//! measured to do. Of all causes whose conditions hold, the one that explains the most mappings is
+//! told first; the others are weighed again on the mappings that are left.
 //!
-//! # Invariants
-//! C1  each mapping belongs to at most one cause: the first in the table whose pattern it has
+//! # Picture
+//! ```text
+//! rows, mappings ──┐
+//!                  ├─▶ Subject ─▶ Pattern ─▶ Conditions ─▶ Matches ─▶ weigh ─▶ Cause
+//! Evidence (/proc)─┘   (table)    (shape)     (evidence)
+//! ```
 
+mod conditions;
 mod document;
 mod entry;
+pub mod folder;
+mod glob;
 mod pattern;
-mod table;
+mod space;
+mod subject;
+pub mod table;
 mod text;
+mod weigh;
 
-use crate::rows::MappingRow;
 use serde::{Deserialize, Serialize};
 
 pub use document::document;
-pub use entry::{Entry, Need};
-pub use pattern::{Matches, Member, Pattern};
-pub use table::table;
+pub use subject::Subject;
+pub use weigh::causes;
 
-/// A cause that was found in a list of mappings.
+/// A cause of many mappings, and what can be done about it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
@@ -33,24 +42,26 @@ pub struct Cause {
     pub count: u64,
     /// Finding as a sentence.
     pub text: String,
+    /// What the finding rests on.
+    #[serde(default)]
+    pub evidence: String,
     /// What to do about it.
     pub advice: String,
+    /// What the advice was measured to do, or `not measured`.
+    #[serde(default)]
+    pub measured: String,
     /// Addresses of the documents on which the advice is based.
     pub references: Vec<String>,
     /// Versions to which the entry applies.
     pub versions: String,
 }
 
-/// Returns the causes of a list of mappings, most mappings first.
-pub fn causes(rows: &[MappingRow]) -> Vec<Cause> {
-    let mut claimed = vec![false; rows.len()];
-    let mut found: Vec<_> = table()
-        .iter()
-        .filter_map(|entry| {
-            let matches = entry.pattern.find(rows, &mut claimed)?;
-            Some(entry.cause(&matches))
-        })
-        .collect();
-    found.sort_by_key(|cause| std::cmp::Reverse(cause.mappings));
-    found
+impl Cause {
+    /// True if the addresses are used up, which a higher limit on mappings does not change.
+    pub fn is_of_space(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "address-space-full" | "low-addresses-full"
+        )
+    }
 }

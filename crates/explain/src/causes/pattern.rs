@@ -1,19 +1,24 @@
-//! Patterns over a list of mappings.
+//! Patterns over a list of mappings: what a cause would explain.
 //!
 //! A pattern is a sequence of one or more adjoining mappings, each described by name, permissions,
-//! size, flag and the reason for its lower boundary. It is found if the list contains the sequence
-//! often enough. Mappings that an earlier pattern has claimed are not looked at again, so that each
-//! mapping belongs to at most one cause.
+//! size and the reason for its lower boundary. A pattern alone proves nothing: [`super::conditions`]
+//! lists what must be true of the process besides.
 
+use super::conditions::{Conditions, Judged};
+use super::folder;
+use super::glob;
+use super::subject::Subject;
 use crate::rows::MappingRow;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 /// Conditions on one mapping; a list that is empty permits everything.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// Permitted names, with `*` for any text; the empty name is that of anonymous memory.
+    /// Permitted names, with `*` for any text; the empty name is that of anonymous memory, which may
+    /// have a name of its own (`[anon:...]`).
     #[serde(default)]
     pub names: Vec<String>,
     /// Permitted permissions, such as `rw-p`.
@@ -21,16 +26,26 @@ pub struct Member {
     pub perms: Vec<String>,
     /// Smallest and largest size in KiB.
     pub kib: Option<[u64; 2]>,
-    /// Two-letter code of a flag that the mapping has, as in `VmFlags` of smaps.
-    pub flag: Option<String>,
+    /// Two-letter codes of flags, as in `VmFlags` of smaps, one of which the mapping has and the one
+    /// below has not, or the reverse.
+    #[serde(default)]
+    pub differs: Vec<String>,
     /// Reasons, one of which keeps the mapping apart from the one below.
     #[serde(default)]
     pub reasons: Vec<String>,
+    /// The mapping is one of a data file on a disk, neither of a program nor of a shared library.
+    #[serde(default)]
+    pub data: bool,
+    /// The mapping is one of a program or of a shared library.
+    #[serde(default)]
+    pub program: bool,
+    /// Whether the file has been deleted.
+    pub deleted: Option<bool>,
 }
 
 impl Member {
-    fn fits(&self, row: &MappingRow) -> bool {
-        let name = row.mapping.as_str();
+    fn fits(&self, subject: &Subject<'_>, n: usize) -> bool {
+        let row = &subject.rows[n];
         let kib = row.size / 1024;
         // The names come last, because they take the most time.
         self.kib
@@ -40,8 +55,30 @@ impl Member {
                 || row
                     .reason
                     .is_some_and(|reason| self.reasons.iter().any(|wanted| wanted == reason)))
-            && self.flag.as_ref().is_none_or(|flag| has(row, flag))
-            && (self.names.is_empty() || self.names.iter().any(|glob| fits(glob, name)))
+            && self
+                .deleted
+                .is_none_or(|deleted| row.mapping.ends_with(" (deleted)") == deleted)
+            && (self.differs.is_empty() || self.has_other_flags(subject.rows, n))
+            && (!self.data || subject.is_of_data_file(n))
+            && (!self.program || subject.is_of_program(n))
+            && (self.names.is_empty() || self.names.iter().any(|name| is_named(row, name)))
+    }
+
+    fn has_other_flags(&self, rows: &[MappingRow], n: usize) -> bool {
+        let Some(below) = n.checked_sub(1) else {
+            return false;
+        };
+        self.differs
+            .iter()
+            .any(|flag| has(&rows[n], flag) != has(&rows[below], flag))
+    }
+}
+
+fn is_named(row: &MappingRow, name: &str) -> bool {
+    let is_anonymous = || row.mapping.is_empty() || row.mapping.starts_with("[anon:");
+    match name {
+        "" => is_anonymous(),
+        glob => glob::fits(glob, &row.mapping),
     }
 }
 
@@ -50,31 +87,17 @@ fn has(row: &MappingRow, flag: &str) -> bool {
     flags.split(' ').any(|one| one == flag)
 }
 
-/// Checks whether a name has the form of `glob`, in which `*` stands for any text.
-pub fn fits(glob: &str, name: &str) -> bool {
-    if name.is_empty() {
-        return glob.bytes().all(|byte| byte == b'*');
-    }
-    let Some((first, rest)) = glob.split_once('*') else {
-        return glob == name;
-    };
-    let Some(mut name) = name.strip_prefix(first) else {
-        return false;
-    };
-    let mut pieces = rest.split('*').peekable();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return name.ends_with(piece);
-        }
-        match name.find(piece) {
-            Some(at) => name = &name[at + piece.len()..],
-            None => return false,
-        }
-    }
-    true
+/// How many sequences there may be in addition to those of an earlier pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beside {
+    /// About as many as those of the first pattern that was found.
+    AsMany,
+    /// Any number.
+    Any,
 }
 
-/// Conditions on a whole list of mappings.
+/// A sequence of mappings, and what must be true for it to show a cause.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pattern {
@@ -82,22 +105,35 @@ pub struct Pattern {
     pub sequence: Vec<Member>,
     /// Minimum number of mappings in all sequences together.
     pub at_least: u64,
+    /// Size of the whole sequence in KiB.
+    pub whole_kib: Option<u64>,
+    /// Only sequences whose last mapping has one of the usual sizes: those of at least one in twenty.
+    /// At least half of the sequences must have one of them.
+    #[serde(default)]
+    pub usual_sizes: bool,
     /// Minimum number of different files.
     #[serde(default)]
     pub files: u64,
-    /// At least half of the sequences end in a mapping of the same size.
+    /// Only the mappings of the file that has most of them.
     #[serde(default)]
-    pub equal_sizes: bool,
-    /// Names, one of which must occur somewhere in the list.
+    pub one_file: bool,
+    /// Minimum share of all mappings, in percent.
     #[serde(default)]
-    pub needs: Vec<String>,
+    pub percent: u64,
+    /// Only in addition to an earlier pattern of the same entry.
+    pub beside: Option<Beside>,
+    /// What else must be true.
+    #[serde(default, rename = "if")]
+    pub conditions: Conditions,
+    /// The evidence in words; words in braces are replaced by what was counted.
+    pub because: String,
 }
 
 /// Mappings that have a pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Matches {
-    /// Number of sequences.
-    pub sequences: u64,
+    /// Index of the first mapping of each sequence.
+    pub starts: Vec<usize>,
     /// Number of mappings in these sequences.
     pub mappings: u64,
     /// Number of different files.
@@ -106,41 +142,46 @@ pub struct Matches {
     pub usual_size: u64,
     /// Highest end of a mapping in its file, in bytes.
     pub extent: u64,
+    /// Folder that contains most of the files.
+    pub folder: String,
+    /// What the evidence says.
+    pub judged: Judged,
 }
 
 impl Pattern {
-    /// Counts the sequences among mappings that are not `claimed`, and claims them if the pattern
-    /// is found.
-    pub fn find(&self, rows: &[MappingRow], claimed: &mut [bool]) -> Option<Matches> {
-        let exists = |glob: &String| rows.iter().any(|row| fits(glob, &row.mapping));
-        if !self.needs.is_empty() && !self.needs.iter().any(exists) {
+    /// Finds the sequences among mappings that are not `claimed`; `None` if there are too few, or if
+    /// something else speaks against the pattern.
+    pub fn find(&self, subject: &Subject<'_>, claimed: &[bool]) -> Option<Matches> {
+        let library = self.conditions.of_list(subject)?;
+        let mut starts = self.starts(subject, claimed);
+        if (starts.len() * self.sequence.len()) as u64 <= self.at_least / 2 {
             return None;
         }
-        let starts = self.starts(rows, claimed);
-        let found = self.measure(rows, &starts);
-        if found.mappings < self.at_least || found.files < self.files {
-            return None;
+        if self.one_file {
+            starts = self.of_main_file(subject, starts);
         }
-        let usual = |&&start: &&usize| self.last(rows, start).size == found.usual_size;
-        if self.equal_sizes && (starts.iter().filter(usual).count() as u64) * 2 < found.sequences {
-            return None;
+        if self.usual_sizes {
+            starts = self.of_usual_sizes(subject, starts)?;
         }
-        for start in starts {
-            claimed[start..start + self.sequence.len()].fill(true);
-        }
-        Some(found)
+        let (starts, mut judged) = self.conditions.of_process(self, subject, starts)?;
+        judged.library = library;
+        judged.overcommit = self
+            .conditions
+            .overcommit
+            .and(subject.evidence.overcommit());
+        let found = self.measure(subject, starts, judged);
+        let least = self
+            .at_least
+            .max(subject.rows.len() as u64 * self.percent / 100);
+        (found.mappings >= least && found.files >= self.files).then_some(found)
     }
 
-    fn starts(&self, rows: &[MappingRow], claimed: &[bool]) -> Vec<usize> {
+    fn starts(&self, subject: &Subject<'_>, claimed: &[bool]) -> Vec<usize> {
         let len = self.sequence.len();
         let mut starts = Vec::new();
         let mut at = 0;
-        while at + len <= rows.len() {
-            let here = &rows[at..at + len];
-            let adjoin = here[1..].iter().all(|row| row.reason != Some("gap"));
-            let free = claimed[at..at + len].iter().all(|claimed| !claimed);
-            let fits = |(member, row): (&Member, &MappingRow)| member.fits(row);
-            if free && adjoin && self.sequence.iter().zip(here).all(fits) {
+        while at + len <= subject.rows.len() {
+            if self.begins_at(subject, claimed, at) {
                 starts.push(at);
                 at += len;
             } else {
@@ -150,50 +191,74 @@ impl Pattern {
         starts
     }
 
-    fn last<'a>(&self, rows: &'a [MappingRow], start: usize) -> &'a MappingRow {
-        &rows[start + self.sequence.len() - 1]
+    fn begins_at(&self, subject: &Subject<'_>, claimed: &[bool], at: usize) -> bool {
+        let all = at..at + self.sequence.len();
+        let rows = &subject.rows[all.clone()];
+        let free = || claimed[all.clone()].iter().all(|claimed| !claimed);
+        let adjoin = || rows[1..].iter().all(|row| row.reason != Some("gap"));
+        let size = || rows.iter().map(|row| row.size / 1024).sum::<u64>();
+        let mut members = self.sequence.iter().zip(all.clone());
+        members.all(|(member, n)| member.fits(subject, n))
+            && free()
+            && adjoin()
+            && self.whole_kib.is_none_or(|whole| whole == size())
     }
 
-    fn measure(&self, rows: &[MappingRow], starts: &[usize]) -> Matches {
-        let mut sizes: HashMap<u64, u64> = HashMap::new();
-        let mut files = HashSet::new();
-        let mut extent = 0;
-        for &start in starts {
-            let row = self.last(rows, start);
-            *sizes.entry(row.size).or_default() += 1;
-            if row.inode != 0 {
-                files.insert((row.inode, row.mapping.as_str()));
-                extent = extent.max(row.offset.saturating_add(row.size));
-            }
+    /// Returns the index of the last mapping of the sequence that begins at `start`.
+    pub fn last(&self, start: usize) -> usize {
+        start + self.sequence.len() - 1
+    }
+
+    fn of_main_file(&self, subject: &Subject<'_>, mut starts: Vec<usize>) -> Vec<usize> {
+        let file = |start: &usize| {
+            let entry = &subject.mappings[self.last(*start)].entry;
+            (entry.dev, entry.ino)
+        };
+        if let Some(main) = most_frequent(starts.iter().map(file)) {
+            starts.retain(|start| file(start) == main);
         }
-        let usual = sizes.iter().max_by_key(|(size, n)| (**n, **size));
+        starts
+    }
+
+    fn of_usual_sizes(&self, subject: &Subject<'_>, mut starts: Vec<usize>) -> Option<Vec<usize>> {
+        let size = |start: &usize| subject.rows[self.last(*start)].size;
+        let all = starts.len();
+        let counts = counts(starts.iter().map(size));
+        starts.retain(|start| counts[&size(start)] * 20 >= all);
+        (starts.len() * 2 >= all).then_some(starts)
+    }
+
+    fn measure(&self, subject: &Subject<'_>, starts: Vec<usize>, judged: Judged) -> Matches {
+        let lasts = || starts.iter().map(|start| &subject.rows[self.last(*start)]);
+        let of_files = || lasts().filter(|row| row.inode != 0);
+        let files: HashSet<_> = of_files()
+            .map(|row| (row.inode, row.mapping.as_str()))
+            .collect();
+        let ends = of_files().map(|row| row.offset.saturating_add(row.size));
         Matches {
-            sequences: starts.len() as u64,
             mappings: (starts.len() * self.sequence.len()) as u64,
             files: files.len() as u64,
-            usual_size: usual.map_or(0, |(size, _)| *size),
-            extent,
+            usual_size: most_frequent(lasts().map(|row| row.size)).unwrap_or(0),
+            extent: ends.max().unwrap_or(0),
+            folder: folder::common(files.iter().map(|(_, name)| *name)),
+            judged,
+            starts,
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::fits;
-
-    #[test]
-    fn a_star_stands_for_any_text() {
-        for (glob, name) in [
-            ("", ""),
-            ("*", ""),
-            ("*.cfs", "/a/_1.cfs"),
-            ("/memfd:*", "/memfd:x (deleted)"),
-            ("*/_*_Lucene*.dvd*", "/i/_9cu3_38_Lucene90_0.dvd (deleted)"),
-        ] {
-            assert!(fits(glob, name), "{glob} {name}");
-        }
-        for (glob, name) in [("", "x"), ("*.cfs", "/a/_1.cfe"), ("/a*b*c", "/acb")] {
-            assert!(!fits(glob, name), "{glob} {name}");
-        }
+fn counts<T: Eq + Hash>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
+    let mut counts = HashMap::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
     }
+    counts
+}
+
+/// Returns the most frequent of some values, and of several the largest.
+pub(super) fn most_frequent<T: Eq + Ord + Hash>(values: impl Iterator<Item = T>) -> Option<T> {
+    let most = counts(values)
+        .into_iter()
+        .max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+    most.map(|(value, _)| value)
 }

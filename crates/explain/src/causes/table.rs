@@ -29,6 +29,7 @@ fn entries(text: &str) -> Result<Vec<Entry>, toml::de::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::Explained;
     use super::super::pattern::Matches;
     use super::*;
     use std::collections::HashSet;
@@ -43,9 +44,14 @@ mod tests {
             for address in &entry.references {
                 assert!(address.starts_with("https://"), "{name}: {address}");
             }
-            assert!(!entry.pattern.sequence.is_empty(), "{name}");
-            assert!(entry.pattern.at_least >= 100, "{name}");
-            for text in [&entry.text, &entry.cause, &entry.advice, &entry.versions] {
+            assert!(!entry.patterns.is_empty(), "{name}");
+            for text in [
+                &entry.text,
+                &entry.cause,
+                &entry.advice,
+                &entry.versions,
+                &entry.measured,
+            ] {
                 assert!(!text.trim().is_empty(), "{name}");
                 assert!(!text.contains('\n'), "{name}: one line each");
             }
@@ -54,9 +60,13 @@ mod tests {
                 entry.text.contains("{need}") || entry.advice.contains("{need}"),
                 "{name}"
             );
-            let cause = entry.cause(&Matches::default());
-            for text in [&cause.text, &cause.advice] {
-                assert!(!text.contains(['{', '}']), "{name}: {text}");
+            for pattern in &entry.patterns {
+                assert!(!pattern.sequence.is_empty(), "{name}");
+                let one = Explained::one(pattern, Matches::default());
+                let cause = entry.cause(&one);
+                for text in [&cause.text, &cause.advice, &cause.evidence] {
+                    assert!(!text.contains(['{', '}']), "{name}: {text}");
+                }
             }
         }
     }
@@ -72,7 +82,8 @@ mod tests {
             ..Matches::default()
         };
         // The number that HotSpot itself prints for a heap of 49152 MiB.
-        let advice = entry.cause(&matches).advice;
+        let one = Explained::one(&entry.patterns[0], matches);
+        let advice = entry.cause(&one).advice;
         assert!(advice.contains("88,474"), "{advice}");
     }
 
@@ -84,11 +95,15 @@ mod tests {
         };
         assert!(of("name = 1").contains("invalid type: integer `1`, expected a string"));
         assert!(of("text = \"\"").contains("missing field `name`"));
-        let all = "name = ''\ntext = ''\ncause = ''\nadvice = ''\nreferences = []\nversions = ''\n";
-        let of_pattern = |text: &str| of(&format!("{all}[cause.pattern]\nat_least = 1\n{text}"));
+        let all = "name = ''\nmeasured = ''\ntext = ''\ncause = ''\nadvice = ''\nreferences = []\nversions = ''\n";
+        let of_pattern = |text: &str| {
+            of(&format!(
+                "{all}[[cause.pattern]]\nbecause = ''\nat_least = 1\n{text}"
+            ))
+        };
         let one = of_pattern("sequence = [{ kib = [1] }]");
         assert!(
-            one.contains("line 10") && one.contains("array of length 2"),
+            one.contains("line 12") && one.contains("array of length 2"),
             "{one}"
         );
         let unknown = of_pattern("sequence = []\nfile = 2");

@@ -7,8 +7,6 @@ use std::io::{self, Write};
 
 /// Maximum length of a line in characters.
 const WIDTH: usize = 80;
-/// Maximum number of lines that one cause takes.
-const LINES: usize = 4;
 
 impl Report {
     /// Writes which call failed, and which file sets or lowers the limit.
@@ -40,14 +38,17 @@ impl Report {
         let Some((first, others)) = self.causes.split_first() else {
             return Ok(());
         };
-        let mut text = format!("{}: {}", first.text, first.advice);
-        if let Some(address) = first.references.first() {
-            text += &format!(" ({address})");
-        }
-        let lines = folded(&printable(&text), WIDTH - 2);
-        for (n, line) in lines.iter().take(LINES).enumerate() {
+        let finding = format!("{} ({})", first.text, first.evidence);
+        for (n, line) in folded(&printable(&finding), WIDTH - 2).iter().enumerate() {
             let mark = if n == 0 { "\x1b[1m!\x1b[0m" } else { " " };
             writeln!(out, "{mark} {line}")?;
+        }
+        let mut advice = format!("{} ({})", first.advice, first.measured);
+        if let Some(address) = first.references.first() {
+            advice += &format!(" {address}");
+        }
+        for line in folded(&printable(&advice), WIDTH - 2) {
+            writeln!(out, "  {line}")?;
         }
         if !others.is_empty() {
             let names: Vec<_> = others.iter().map(|cause| cause.name.as_str()).collect();

@@ -14,7 +14,6 @@ use std::process::Command;
 use vmarea::policy::kernel::KernelRules;
 use vmarea::types::VmRange;
 use vmarea::vma::merge::Refusal;
-use vmarea_explain::findings::Kind;
 use vmarea_explain::{List, explain};
 use vmarea_process::view::KernelView;
 use vmarea_process::{AskKernel, Boundary, Certainty, Process, Reason, Smaps, Source};
@@ -283,13 +282,17 @@ fn what_depends_on_rules_in_doubt_is_likely() {
 }
 
 #[test]
-fn a_leak_of_deleted_files_is_called_one() {
+fn deleted_files_that_stay_mapped_are_a_cause() {
     let case = Program::compile().start("file_deleted", 1_500).unwrap();
     let process = look(&case, AskKernel::Never, Smaps::Never);
     let report = explain(&process, List::Summary);
-    assert_eq!(report.findings[0].kind, Kind::Leak, "{:?}", report.findings);
-    assert_eq!(report.findings[0].mappings, 1_501);
-    assert!(report.advice.text.contains("leak"), "{:?}", report.advice);
+    let [cause] = &report.causes[..] else {
+        panic!("{:?}", report.causes);
+    };
+    assert_eq!(
+        (cause.name.as_str(), cause.mappings),
+        ("deleted-files", 1_501)
+    );
 }
 
 #[test]

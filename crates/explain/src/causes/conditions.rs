@@ -1,0 +1,210 @@
+//! What must be true of a process for a pattern to show its cause.
+//!
+//! Many causes leave the same list of mappings, so each names what tells it apart: a library that is
+//! loaded, a setting, where the stack pointers of the threads are, which pages have been touched. A
+//! condition on the process is not met if the fact is not known.
+
+use super::glob::fits;
+use super::pattern::Pattern;
+use super::space::{Part, Space};
+use super::subject::Subject;
+use serde::Deserialize;
+use std::collections::HashSet;
+use vmarea::types::PAGE_SIZE;
+
+/// Number of pieces of memory whose pages are looked at.
+const SAMPLE: usize = 200;
+
+/// To whom the stacks of a pattern belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stacks {
+    /// Threads run on them.
+    OfThreads,
+    /// They are as large as those of threads are by default, but there are far fewer threads.
+    OfEndedThreads,
+    /// They are used as stacks, from the top, but there are far fewer threads.
+    OfCoroutines,
+}
+
+impl Stacks {
+    /// Says to whom the stacks belong.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stacks::OfThreads => "on which threads run",
+            Stacks::OfEndedThreads => {
+                "of the default size of threads, of which there are fewer than half"
+            }
+            Stacks::OfCoroutines => "used from the top, and at most one thread for ten of them",
+        }
+    }
+}
+
+/// Conditions besides the mappings of the pattern themselves.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conditions {
+    /// Names, one of which must occur somewhere in the list.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// Names that must not occur.
+    #[serde(default)]
+    pub absent: Vec<String>,
+    /// To whom the stacks belong.
+    pub stacks: Option<Stacks>,
+    /// Only if the threads of the process are not known, as in a list of mappings.
+    #[serde(default)]
+    pub without_threads: bool,
+    /// Value of `vm.overcommit_memory`; in a list of mappings, which does not show it, any.
+    pub overcommit: Option<u64>,
+    /// The pieces and their guards have neither one size nor the form of stacks.
+    #[serde(default)]
+    pub not_stacks: bool,
+    /// A part of the address space that is full.
+    pub space: Option<Part>,
+}
+
+/// What the evidence says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Judged {
+    /// Number of stacks that hold a stack pointer.
+    pub held: u64,
+    /// Number of stack pointers that are known.
+    pub known: u64,
+    /// Number of threads of the process.
+    pub threads: u64,
+    /// Name of the library that is loaded.
+    pub library: String,
+    /// Value of `vm.overcommit_memory`, if known.
+    pub overcommit: Option<u64>,
+    /// How full the address space is.
+    pub space: Space,
+}
+
+impl Conditions {
+    /// Checks the conditions on the list and the settings; returns the library that must be loaded.
+    pub fn of_list(&self, subject: &Subject<'_>) -> Option<String> {
+        let is_there = |glob: &String| subject.rows.iter().any(|row| fits(glob, &row.mapping));
+        if self.without_threads && subject.threads.is_some() {
+            return None;
+        }
+        if let (Some(wanted), Some(found)) = (self.overcommit, subject.evidence.overcommit())
+            && wanted != found
+        {
+            return None;
+        }
+        if self.absent.iter().any(is_there) {
+            return None;
+        }
+        if self.needs.is_empty() {
+            return Some(String::new());
+        }
+        let path = subject.first_named(&self.needs)?;
+        Some(path.rsplit('/').next().unwrap_or(path).to_owned())
+    }
+
+    /// Checks the conditions on the process; returns the sequences that meet them.
+    pub fn of_process(
+        &self,
+        pattern: &Pattern,
+        subject: &Subject<'_>,
+        starts: Vec<usize>,
+    ) -> Option<(Vec<usize>, Judged)> {
+        if self.not_stacks && are_like_stacks(pattern, subject, &starts) {
+            return None;
+        }
+        if let Some(part) = self.space {
+            let space = Space::of(subject.mappings, part)?;
+            let judged = Judged {
+                space,
+                ..Judged::default()
+            };
+            return space.is_full().then_some((starts, judged));
+        }
+        let Some(stacks) = self.stacks else {
+            return Some((starts, Judged::default()));
+        };
+        let lasts = || starts.iter().map(|start| pattern.last(*start));
+        let judged = Judged {
+            held: lasts()
+                .filter(|n| subject.stack_pointers_in(*n) > 0)
+                .count() as u64,
+            known: subject.stack_pointers(),
+            threads: subject.threads?,
+            ..Judged::default()
+        };
+        subject.evidence.stack_pointers()?;
+        let count = starts.len() as u64;
+        let is_met = match stacks {
+            Stacks::OfThreads => return of_threads(pattern, subject, starts, judged),
+            Stacks::OfEndedThreads => {
+                judged.threads * 2 <= count && is_default_size(pattern, subject, &starts)
+            }
+            Stacks::OfCoroutines => {
+                judged.threads * 10 <= count
+                    && !is_default_size(pattern, subject, &starts)
+                    && are_used_from_the_top(pattern, subject, &starts)
+            }
+        };
+        is_met.then_some((starts, judged))
+    }
+}
+
+/// True if most pieces have one size, and a guard of one page.
+fn are_like_stacks(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+    let sizes = |start: &usize| {
+        let all = &subject.rows[*start..=pattern.last(*start)];
+        let guard = all.iter().filter(|row| row.perm.starts_with("---"));
+        let guard: u64 = guard.map(|row| row.size).sum();
+        (guard, all.iter().map(|row| row.size).sum::<u64>())
+    };
+    let Some(usual) = super::pattern::most_frequent(starts.iter().map(sizes)) else {
+        return false;
+    };
+    let alike = starts.iter().filter(|start| sizes(start) == usual).count();
+    usual.0 == PAGE_SIZE && alike * 5 >= starts.len() * 4
+}
+
+/// Returns the sequences that hold the stack pointer of a thread, and those of the same sizes, if
+/// there are not far more of them than threads.
+fn of_threads(
+    pattern: &Pattern,
+    subject: &Subject<'_>,
+    mut starts: Vec<usize>,
+    mut judged: Judged,
+) -> Option<(Vec<usize>, Judged)> {
+    let size = |start: &usize| subject.rows[pattern.last(*start)].size;
+    let holds = |start: &&usize| subject.stack_pointers_in(pattern.last(**start)) > 0;
+    let sizes: HashSet<_> = starts.iter().filter(holds).map(size).collect();
+    starts.retain(|start| sizes.contains(&size(start)));
+    judged.held = starts.iter().filter(holds).count() as u64;
+    let count = starts.len() as u64;
+    let most_hold = judged.held * 2 >= count.min(judged.known);
+    (count > 0 && most_hold && judged.threads * 2 >= count).then_some((starts, judged))
+}
+
+/// True if the stacks and their guards are as large as the limit on the size of a stack.
+fn is_default_size(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+    let whole = |start: &usize| {
+        let all = &subject.rows[*start..=pattern.last(*start)];
+        all.iter().map(|row| row.size).sum::<u64>()
+    };
+    let usual = super::pattern::most_frequent(starts.iter().map(whole));
+    let limit = subject.evidence.stack_limit();
+    // glibc adds the guard to the size if a program asks for the size.
+    let guard = starts.first().map_or(0, |start| subject.rows[*start].size);
+    usual.is_some() && (usual == limit || usual.map(|usual| usual - guard) == limit)
+}
+
+/// True if the last page of nearly every piece has been touched, and its first page has not.
+fn are_used_from_the_top(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+    let step = starts.len().div_ceil(SAMPLE).max(1);
+    let sample: Vec<_> = starts.iter().step_by(step).collect();
+    let is_used = |start: &&&usize| {
+        let entry = &subject.mappings[pattern.last(***start)].entry;
+        let touched = |address| subject.evidence.is_touched(address);
+        touched(entry.end - 1) == Some(true) && touched(entry.start) == Some(false)
+    };
+    let used = sample.iter().filter(is_used).count();
+    used * 10 >= sample.len() * 9
+}

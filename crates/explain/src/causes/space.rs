@@ -1,0 +1,115 @@
+//! How full an address space is, or its low part.
+
+use serde::Deserialize;
+use vmarea_process::Mapping;
+
+/// End of the addresses that a 64-bit program has unless it asks for more.
+const END_64: u64 = 1 << 47;
+/// End of the addresses of a 32-bit program.
+const END_32: u64 = 1 << 32;
+/// End of the addresses of a 32-bit program on a 32-bit kernel.
+const END_3_OF_4: u64 = 3 << 30;
+/// The area of `MAP_32BIT`.
+const LOW: (u64, u64) = (1 << 30, 1 << 31);
+
+/// A part of the address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// All addresses that the program has.
+    All,
+    /// The area of `MAP_32BIT`.
+    Low,
+}
+
+impl Part {
+    /// Names the part.
+    pub fn words(self) -> &'static str {
+        match self {
+            Part::All => "the whole",
+            Part::Low => "the area of `MAP_32BIT`",
+        }
+    }
+}
+
+/// How full a part of the address space is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// Size of the part in bytes.
+    pub bytes: u64,
+    /// Number of bytes that are mapped, accessible or not.
+    pub mapped: u64,
+    /// Size of the largest gap in bytes.
+    pub largest_gap: u64,
+}
+
+impl Space {
+    /// Measures a part; `None` if the program has no such part.
+    pub fn of(mappings: &[Mapping], part: Part) -> Option<Space> {
+        let highest = mappings.last()?.entry.end;
+        let (start, end) = match part {
+            Part::Low if highest <= END_32 => return None,
+            Part::Low => LOW,
+            Part::All if highest <= END_3_OF_4 => (0, END_3_OF_4),
+            Part::All if highest <= END_32 => (0, END_32),
+            Part::All => (0, END_64.max(highest)),
+        };
+        let mut space = Space {
+            bytes: end - start,
+            ..Space::default()
+        };
+        let mut at = start;
+        for mapping in mappings {
+            let from = mapping.entry.start.clamp(start, end);
+            let to = mapping.entry.end.clamp(start, end);
+            space.mapped += to - from;
+            space.largest_gap = space.largest_gap.max(from.saturating_sub(at));
+            at = at.max(to);
+        }
+        space.largest_gap = space.largest_gap.max(end - at);
+        Some(space)
+    }
+
+    /// True if at least nine tenths are mapped, and no gap has more than a twentieth of the size.
+    pub fn is_full(self) -> bool {
+        self.mapped >= self.bytes / 10 * 9 && self.largest_gap <= self.bytes / 20
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmarea_process::Process;
+
+    fn space(ranges: &[(u64, u64)], part: Part) -> Option<Space> {
+        let lines = ranges
+            .iter()
+            .map(|(start, end)| format!("{start:x}-{end:x} ---p 00000000 00:00 0\n"));
+        let text: String = lines.collect();
+        let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+        Space::of(&process.mappings, part)
+    }
+
+    #[test]
+    fn the_highest_mapping_tells_which_program_it_is() {
+        let of = |end| space(&[(0x1000, end)], Part::All).unwrap();
+        assert_eq!(of(0xc000_0000).bytes, 3 << 30);
+        assert_eq!(of(0xffff_0000).bytes, 1 << 32);
+        assert!(of(0xbfff_0000).is_full() && of(0xffff_0000).is_full());
+        let large = of(0x7fff_ffff_f000);
+        assert_eq!((large.bytes, large.is_full()), (1 << 47, true));
+        assert!(!of(0x4000_0000_0000).is_full());
+    }
+
+    #[test]
+    fn the_low_part_is_measured_on_its_own() {
+        let stack = (0x7fff_0000_0000, 0x7fff_0001_0000);
+        let low = |range| space(&[range, stack], Part::Low).unwrap();
+        assert!(low((0x4000_0000, 0x8000_0000)).is_full());
+        assert!(low((0x1000, 0x9000_0000)).is_full());
+        let half = low((0x4000_0000, 0x6000_0000));
+        assert_eq!((half.mapped, half.largest_gap), (1 << 29, 1 << 29));
+        assert!(!half.is_full());
+        assert_eq!(space(&[(0x1000, 0xf000_0000)], Part::Low), None);
+    }
+}

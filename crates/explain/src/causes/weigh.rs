@@ -1,0 +1,116 @@
+//! Weighs the causes against one another: the one that explains the most mappings comes first.
+
+use super::Cause;
+use super::entry::{Entry, Explained};
+use super::subject::Subject;
+use super::table::table;
+
+/// A further cause explains at least this part of the mappings, or it is not worth a word.
+const LEAST_SHARE: u64 = 20;
+
+/// Returns the causes of a process, most mappings first. A mapping has at most one cause.
+///
+/// What the mappings look like is described only of those that have no other cause.
+pub fn causes(subject: &Subject<'_>) -> Vec<Cause> {
+    let mut claimed = vec![false; subject.rows.len()];
+    let mut told = Vec::new();
+    for generic in [false, true] {
+        let entries = table().iter().filter(|entry| entry.generic == generic);
+        told.extend(weighed(subject, entries, &mut claimed));
+    }
+    told.sort_by_key(|cause| std::cmp::Reverse(cause.mappings));
+    let all = subject.rows.len() as u64;
+    let mut n = 0;
+    told.retain(|cause| {
+        n += 1;
+        n == 1 || cause.mappings * LEAST_SHARE >= all
+    });
+    told
+}
+
+/// Claims mappings for the entry that explains the most of them, and weighs the others again.
+fn weighed(
+    subject: &Subject<'_>,
+    entries: impl Iterator<Item = &'static Entry>,
+    claimed: &mut [bool],
+) -> Vec<Cause> {
+    let find = |entry: &'static Entry, claimed: &[bool]| {
+        let explained = entry.explain(subject, claimed)?;
+        Some((entry, explained))
+    };
+    let mut open: Vec<_> = entries.filter_map(|entry| find(entry, claimed)).collect();
+    let mut told = Vec::new();
+    loop {
+        // Of several that explain the same mappings, the first of the table is the most specific.
+        open.sort_by_key(|(_, explained): &(_, Explained)| std::cmp::Reverse(explained.mappings()));
+        if open.is_empty() {
+            return told;
+        }
+        let (entry, explained) = open.remove(0);
+        told.push(entry.cause(&explained));
+        explained.claim(claimed);
+        open = open
+            .into_iter()
+            .filter_map(|(entry, before)| match before.is_free(claimed) {
+                true => Some((entry, before)),
+                false => find(entry, claimed),
+            })
+            .collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::subject::Subject;
+    use super::causes;
+    use crate::rows::rows;
+    use vmarea_process::Process;
+    use vmarea_process::evidence::Evidence;
+
+    /// Stacks with their guards, and the names of the causes that are told of them.
+    fn told(stacks: u64, threads: Option<u64>, library: &str, evidence: &Evidence) -> Vec<String> {
+        let mut text = String::new();
+        for n in 0..stacks {
+            let at = stack(n);
+            text += &format!("{:x}-{at:x} ---p 00000000 00:00 0\n", at - 0x1000);
+            text += &format!("{at:x}-{:x} rw-p 00000000 00:00 0\n", at + SIZE);
+        }
+        text += &format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
+        let mut process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+        process.threads = threads;
+        let rows = rows(&process, &process.boundaries());
+        let subject = Subject::new(&process, &rows, evidence);
+        let names = causes(&subject).into_iter().map(|cause| cause.name);
+        names.collect()
+    }
+
+    const SIZE: u64 = 0xf_f000;
+
+    fn stack(n: u64) -> u64 {
+        0x7000_0000_0000 + n * 0x20_0000
+    }
+
+    #[test]
+    fn the_stack_pointers_tell_whose_the_stacks_are() {
+        let on_stacks = (0..1_000).map(|n| stack(n) + SIZE - 100).collect();
+        let threads = Evidence::with_stack_pointers(on_stacks, 1_001);
+        assert_eq!(told(1_000, Some(1_001), "", &threads), ["thread-stacks"]);
+        // The same list, but the only thread is elsewhere, and the pages are not known.
+        let alone = Evidence::with_stack_pointers(vec![1], 1);
+        assert!(told(1_000, Some(1), "", &alone).is_empty());
+        // As many threads, which run elsewhere.
+        let elsewhere = Evidence::with_stack_pointers(vec![1; 1_000], 1_001);
+        assert!(told(1_000, Some(1_001), "", &elsewhere).is_empty());
+    }
+
+    #[test]
+    fn a_list_tells_a_cause_only_by_what_is_loaded() {
+        let none = Evidence::default();
+        assert!(told(1_000, None, "/usr/lib/libc.so.6", &none).is_empty());
+        assert_eq!(
+            told(1_000, None, "/opt/lib/libjvm.so", &none),
+            ["thread-stacks"]
+        );
+        assert!(told(100, None, "/opt/lib/libjvm.so", &none).is_empty());
+    }
+}

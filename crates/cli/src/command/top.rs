@@ -18,7 +18,7 @@ use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///
 /// Reads the lists of mappings of all processes that you are allowed to inspect, but never smaps.
-/// MERGEABLE? counts the mappings that all repairs of `vmarea merge` together would probably save,
+/// MERGEABLE? counts the mappings that the safe repairs of `vmarea merge` would probably save,
 /// as far as these lists show it; Enter explains the selected process exactly, as
 /// `vmarea explain -p PID` does. Press ? for the other keys. However many processes
 /// there are, the samples take at most 5 % of one core: if need be, the interval becomes longer.

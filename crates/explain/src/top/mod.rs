@@ -18,11 +18,11 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use vmarea::policy::Policy;
-use vmarea_process::boundaries;
 use vmarea_process::identity::{Identity, Users, identity};
 use vmarea_process::kernel::{self, RulesBasis};
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
+use vmarea_process::{Boundary, Remedy, boundaries};
 
 /// Age after which the mappings of a process that has run are listed again.
 ///
@@ -62,8 +62,8 @@ pub struct ProcessRow {
     pub per_minute: Option<f64>,
     /// Minutes until the limit is reached if the growth continues; `None` without growth.
     pub minutes_to_limit: Option<f64>,
-    /// Number of mappings that all repairs together would probably save, as far as the list of
-    /// mappings shows it.
+    /// Number of mappings that the safe repairs would probably save, as far as the list of mappings
+    /// shows it.
     pub joinable: u64,
     /// Size of the address space in bytes.
     pub virtual_bytes: u64,
@@ -214,7 +214,10 @@ impl Sampler {
             return Ok(None);
         }
         let boundaries = boundaries(&self.policy, &mappings);
-        let joinable = boundaries.iter().filter(|b| b.remedy.is_some()).count();
+        // Of guards and flags, a list does not show whether they can be repaired.
+        let is_safe =
+            |boundary: &&Boundary| matches!(boundary.remedy, Some(Remedy::Merge | Remedy::Empties));
+        let joinable = boundaries.iter().filter(is_safe).count();
         let count = mappings.len() as u64;
         let mut growth = growth.unwrap_or_else(|| Growth::begin(now, count));
         growth.continue_to(now, count);

@@ -150,6 +150,25 @@ pub(crate) fn own_function(stack: &[&Frame]) -> usize {
         .unwrap_or(0)
 }
 
+/// Returns the library that made a request for the program, such as an allocator: the innermost one
+/// but the C library and the loader.
+pub(crate) fn library<'a>(stack: &[&'a Frame], own: usize) -> Option<&'a str> {
+    const LOADER: &[&str] = &[
+        "ld-linux",
+        "ld-musl",
+        "libc.",
+        "libc-",
+        "libpthread",
+        "[vdso]",
+    ];
+    let modules = stack.iter().take(own).map(|frame| frame.module.as_deref());
+    let mut libraries = modules.flatten().filter(|module| {
+        let begins = |names: &[&str]| names.iter().any(|name| module.starts_with(name));
+        begins(LIBRARIES) && !begins(LOADER)
+    });
+    libraries.next()
+}
+
 /// Returns true for the functions that call `main` or start a thread.
 pub(crate) fn is_glue(frame: &Frame) -> bool {
     kind(frame) == Kind::Glue

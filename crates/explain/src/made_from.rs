@@ -14,6 +14,9 @@ use vmarea_symbols::Frame;
 pub struct MadeFrom {
     /// The function: the innermost one that belongs to neither a standard library nor an allocator.
     pub code: Frame,
+    /// Library that makes the calls for the function, such as an allocator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub through: Option<String>,
     /// Whether the function belongs to a library that passes requests on, because no other function
     /// was found, such as in the dynamic loader.
     pub library: bool,
@@ -129,7 +132,9 @@ impl Traced<'_> {
                 line,
                 mappings,
             });
+        let frames: Vec<_> = stack.iter().collect();
         MadeFrom {
+            through: glue::library(&frames, own).map(str::to_owned),
             library: stack.get(own).is_none_or(glue::is_glue),
             code: stack.get(own).cloned().unwrap_or_default(),
             mappings: made.len() as u64,

@@ -5,6 +5,7 @@ use super::glue::is_glue;
 use super::made_from::MadeFrom;
 use super::rows::printable;
 use super::text::{PLAIN, STRONG, clip, count, shorten, write_wrapped};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use vmarea_symbols::Frame;
 
@@ -29,7 +30,13 @@ impl Report {
             write_function(out, this, made)?;
         }
         write_rest(out, "Other functions", others)?;
-        write_rest(out, "The dynamic loader and libraries", &libraries)?;
+        let names: BTreeSet<_> = libraries.iter().filter_map(|made| module(made)).collect();
+        let names: Vec<_> = names.into_iter().take(MODULES).collect();
+        let who = match names.is_empty() {
+            true => "The dynamic loader and libraries".to_owned(),
+            false => format!("Libraries ({})", printable(&names.join(", "))),
+        };
+        write_rest(out, &who, &libraries)?;
         self.write_missing_symbols(out)
     }
 
@@ -72,11 +79,14 @@ fn write_rest(out: &mut dyn Write, who: &str, rest: &[&MadeFrom]) -> io::Result<
     let mappings = rest.iter().map(|made| made.mappings).sum();
     let removable = rest.iter().map(|made| made.removable).sum();
     writeln!(out)?;
-    writeln!(
-        out,
-        "{who} made {}",
-        made_and_saved(mappings, removable).join("; ")
-    )
+    let made = made_and_saved(mappings, removable).join("; ");
+    write_wrapped(out, &format!("{who} made {made}"))
+}
+
+/// Returns the file of the library that made mappings: an allocator, if it was one.
+fn module(made: &MadeFrom) -> Option<&str> {
+    let library = made.through.as_deref();
+    library.or(made.code.module.as_deref())
 }
 
 /// Returns the number of mappings, and the number that can be removed, in words.
@@ -98,6 +108,13 @@ fn write_function(out: &mut dyn Write, this: &str, made: &MadeFrom) -> io::Resul
     writeln!(out, "{STRONG}{this} made {mappings}{PLAIN}; {saved}")?;
     writeln!(out, "  {STRONG}{}{PLAIN}", name(&made.code, WIDTH - 2))?;
     writeln!(out, "    {}", place(&made.code, WIDTH - 4))?;
+    if let Some(library) = &made.through {
+        writeln!(
+            out,
+            "    through {}",
+            shorten(&printable(library), WIDTH - 12)
+        )?;
+    }
     for call in made.calls.iter().take(CALLS) {
         let at = call.line.map(|line| format!(" in line {line}"));
         let line = format!(

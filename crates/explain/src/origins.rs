@@ -1,19 +1,24 @@
 //! Traces each boundary back to the call that created it, during a replay.
 //!
 //! After each call, the mappings that the call may have changed are compared with those before the
-//! call. A boundary that is new or has a different reason is attributed to this call. A later page
-//! fault can change the reason (a first touch assigns an anon_vma); the boundary is still
-//! attributed to the call that created it.
+//! call. A boundary is attributed to the call that created or split a mapping, not to the last one
+//! that touched it: a boundary whose reason changes keeps its origin, and so does one that a call
+//! only moves, such as the end of the part that a growing heap has made accessible.
+//!
+//! ```text
+//! before   |rw-|--------|     the boundary of mmap and mprotect
+//! mprotect     |rw-|
+//! after    |rw-----|----|     one boundary has gone and one come: it has moved
+//! ```
 //!
 //! # Invariants
 //! O1  every mapping of a traced address space has an entry at its first byte
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea::Space;
-use vmarea::policy::Policy;
 use vmarea::types::MmId;
 use vmarea::vma::VmaView;
-use vmarea_process::{Boundary, Mapping, Reason};
+use vmarea_process::Mapping;
 use vmarea_trace::event::Call;
 use vmarea_trace::names::{MADV, PROT};
 use vmarea_trace::sysno;
@@ -30,17 +35,11 @@ pub struct Origin {
 /// Index of an [`Origin`] in [`Sites`].
 type Site = u32;
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// End of the mapping below, and reason for the boundary to it; `None` for the first mapping.
-    before: Option<(u64, Reason)>,
-    site: Site,
-}
-
 /// Boundaries of one address space with their origins.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
-    entries: BTreeMap<u64, Entry>,
+    /// Origin of the boundary below each mapping, by the start of the mapping.
+    sites: BTreeMap<u64, Site>,
 }
 
 /// Table of all distinct origins.
@@ -86,14 +85,13 @@ pub enum Extent {
 }
 
 impl Origins {
-    /// Compares the mappings in `extent` with the known boundaries, and attributes every change to
-    /// `site`.
+    /// Compares the starts of the mappings in `extent` with the known ones, and attributes each that
+    /// has come to `site`, unless another has gone for it. Those in `replaced` are not kept.
     pub fn follow(
         &mut self,
         (space, mm): (&Space, MmId),
-        policy: &Policy,
-        show: &dyn Show,
         extent: Extent,
+        replaced: [(u64, u64); 2],
         site: Site,
     ) {
         let Some(guard) = space.mmap_read_lock(mm) else {
@@ -104,70 +102,49 @@ impl Origins {
             Extent::All => [(0, u64::MAX), (0, 0)],
             Extent::Ranges(ranges) => ranges,
         };
+        for (start, end) in replaced {
+            self.sites
+                .extract_if(start..end, |_, _| true)
+                .for_each(drop);
+        }
+        let (mut gone, mut come) = (VecDeque::new(), Vec::new());
         for (low, high) in ranges.into_iter().filter(|(low, high)| low < high) {
-            // Collects the mappings from the one that ends at the start of the range to the first
-            // one after the range.
+            // The mappings from the one that ends at the start of the range to the first one after it.
             let mut found = Vec::new();
             let mut at = guard.find_vma(low.saturating_sub(1));
             while let Some(view) = at {
-                found.push(view);
+                found.push(view.range.start);
                 if view.range.start >= high {
                     break;
                 }
                 at = guard.find_vma(view.range.end);
             }
-            self.forget(low, &found);
-            let below = found.first().and_then(|first| {
-                let mut below = self.entries.range(..first.range.start);
-                guard.vma_lookup(*below.next_back()?.0)
-            });
-            self.compare(policy, show, below.as_ref(), &found, site);
+            gone.extend(self.forget(low, &found));
+            come.extend(
+                found
+                    .into_iter()
+                    .filter(|start| !self.sites.contains_key(start)),
+            );
+        }
+        for start in come {
+            let moved = gone.pop_front();
+            self.sites.insert(start, moved.unwrap_or(site));
         }
     }
 
-    /// Removes entries from `low` to the last of `found` that are no longer the start of a mapping.
-    fn forget(&mut self, low: u64, found: &[VmaView]) {
-        let last = found.last().map_or(u64::MAX, |view| view.range.start);
-        let known = self.entries.range(low.min(last)..=last);
-        let begins = |start: &u64| {
-            let at = found.binary_search_by_key(start, |view| view.range.start);
-            at.is_ok()
-        };
-        let gone = known
-            .map(|(start, _)| *start)
-            .filter(|start| !begins(start));
-        for start in gone.collect::<Vec<_>>() {
-            self.entries.remove(&start);
-        }
-    }
-
-    fn compare(
-        &mut self,
-        policy: &Policy,
-        show: &dyn Show,
-        below: Option<&VmaView>,
-        found: &[VmaView],
-        site: Site,
-    ) {
-        let mut before = below.map(|view| show.mapping(view));
-        for view in found {
-            let mapping = show.mapping(view);
-            let now = before.as_ref().map(|before| {
-                let reason = Boundary::between(policy, before, &mapping).reason;
-                (before.entry.end, reason)
-            });
-            let known = self.entries.get(&view.range.start);
-            if known.is_none_or(|known| known.before != now) {
-                self.entries
-                    .insert(view.range.start, Entry { before: now, site });
-            }
-            before = Some(mapping);
-        }
+    /// Removes the sites from `low` to the last of `found` at which no mapping starts any more, and
+    /// returns them.
+    fn forget(&mut self, low: u64, found: &[u64]) -> Vec<Site> {
+        let last = found.last().copied().unwrap_or(u64::MAX);
+        let range = low.min(last)..=last;
+        let has_gone = |start: &u64, _: &mut Site| found.binary_search(start).is_err();
+        let gone = self.sites.extract_if(range, has_gone);
+        gone.map(|(_, site)| site).collect()
     }
 
     /// Returns the origin of the boundary below the mapping at `start`.
     pub fn site(&self, start: u64) -> Option<Site> {
-        self.entries.get(&start).map(|entry| entry.site)
+        self.sites.get(&start).copied()
     }
 }
 
@@ -195,6 +172,21 @@ pub fn extent(call: &Call, heap: u64) -> Extent {
         sysno::SHMAT => one(range(ret, call.file.map_or(1, |file| file.size))),
         sysno::SHMDT | sysno::MLOCKALL | sysno::MUNLOCKALL => Extent::All,
         _ => Extent::None,
+    }
+}
+
+/// Returns the addresses at which a call has put a mapping in place of others, or taken one away to
+/// put it elsewhere.
+pub fn replaced(call: &Call) -> [(u64, u64); 2] {
+    let [a, b, c, ..] = call.args;
+    let range = |at: u64, len: u64| (at, at.saturating_add(len));
+    let ret = call.ret as u64;
+    match call.nr {
+        _ if (-4095..0).contains(&call.ret) => [(0, 0); 2],
+        sysno::MMAP => [range(ret, b), (0, 0)],
+        sysno::SHMAT => [range(ret, call.file.map_or(1, |file| file.size)), (0, 0)],
+        sysno::MREMAP if ret != a => [range(a, b), range(ret, c)],
+        _ => [(0, 0); 2],
     }
 }
 

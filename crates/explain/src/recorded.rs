@@ -5,7 +5,7 @@
 //! rules of the recorded kernel, so the replay's mappings are the kernel's, with all attributes. If
 //! faults were not recorded, the attributes that depend on faults are treated as unknown.
 
-use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label};
+use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label, replaced};
 pub use super::recording::{CallStacks, RecordedError};
 
 use super::prevention::{self, Prevented};
@@ -197,21 +197,21 @@ impl Walk {
             }
             _ => return,
         };
-        let (world, files) = self.replayer.recorded();
+        let (world, _) = self.replayer.recorded();
         let Some(id) = world.mm(mm) else { return };
-        let policy = *world.space.policy();
         let Some(followed) = self.spaces.get_mut(&mm) else {
             return;
         };
-        let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
-        let extent = what.map_or(Extent::All, |call| extent(call, shown.layout.start_brk));
+        let heap = world.space.mmap_read_lock(id);
+        let heap = heap.map_or(0, |guard| guard.state().layout.start_brk);
+        let extent = what.map_or(Extent::All, |call| extent(call, heap));
         if extent == Extent::None {
             return;
         }
+        let replaced = what.map_or([(0, 0); 2], replaced);
         let site = self.sites.number(origin);
         let space = (&world.space, id);
-        let origins = &mut followed.origins;
-        origins.follow(space, &policy, &shown, extent, site);
+        followed.origins.follow(space, extent, replaced, site);
     }
 
     fn end(

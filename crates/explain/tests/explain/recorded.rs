@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Cursor};
-use vmarea_explain::recorded::at_peak;
+use vmarea_explain::recorded::{Recorded, at_peak};
 use vmarea_explain::stacks::StackTable;
 use vmarea_explain::{List, Report, explain_recorded};
 use vmarea_recorder::{CallStack, Options, Sink, Stacks};
@@ -34,7 +34,24 @@ impl Sink for Kept {
     }
 }
 
-/// Records a case to its end, and explains it at the moment when it had the most mappings.
+/// Records a command of a shell to its end, and replays it up to the moment with the most mappings.
+fn recorded(shell: &str) -> (Recorded, vmarea_explain::stacks::Stacks) {
+    let options = Options {
+        command: ["sh", "-c", shell].map(OsString::from).to_vec(),
+        stacks: Stacks::Copy,
+        ..Options::default()
+    };
+    let mut kept = Kept::default();
+    let outcome = vmarea_recorder::record(&options, &mut kept, &mut |_| {}).unwrap();
+    assert_eq!(outcome.status, 0, "{shell}");
+    let trace = kept.writer.unwrap().finish().unwrap();
+    let (calls, named) = kept.stacks.into_parts();
+    let recorded = at_peak(|| Ok(Cursor::new(&trace)), calls).unwrap();
+    assert_eq!(recorded.differences, 0, "{shell}");
+    (recorded, named)
+}
+
+/// Records a case, and explains it.
 fn explained(program: &Program, case: &str, n: u64) -> Report {
     let folder = tempfile::tempdir().unwrap();
     let shell = format!(
@@ -42,18 +59,7 @@ fn explained(program: &Program, case: &str, n: u64) -> Report {
         program.binary().display(),
         folder.path().display()
     );
-    let options = Options {
-        command: ["sh", "-c", &shell].map(OsString::from).to_vec(),
-        stacks: Stacks::Copy,
-        ..Options::default()
-    };
-    let mut kept = Kept::default();
-    let outcome = vmarea_recorder::record(&options, &mut kept, &mut |_| {}).unwrap();
-    assert_eq!(outcome.status, 0, "{case}");
-    let trace = kept.writer.unwrap().finish().unwrap();
-    let (calls, named) = kept.stacks.into_parts();
-    let recorded = at_peak(|| Ok(Cursor::new(&trace)), calls).unwrap();
-    assert_eq!(recorded.differences, 0, "{case}");
+    let (recorded, named) = recorded(&shell);
     explain_recorded(&recorded, &named, List::Summary)
 }
 
@@ -88,4 +94,49 @@ fn each_boundary_is_traced_to_the_call_that_made_it() {
             "{case}: {functions:?}"
         );
     }
+}
+
+/// Maps reservations and makes their first page writable; then makes one page more of each writable,
+/// which moves the boundaries. The calls of the second loop make no mapping.
+const GROWS: &str = r#"
+#include <sys/mman.h>
+static char *all[200];
+static void make(void)
+{
+	for (int i = 0; i < 200; i++) {
+		all[i] = mmap(0, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		mprotect(all[i], 4096, PROT_READ | PROT_WRITE);
+		*all[i] = 1;
+	}
+}
+static void grow(void)
+{
+	for (int i = 0; i < 200; i++)
+		mprotect(all[i] + 4096, 4096, PROT_READ | PROT_WRITE);
+}
+int main(void)
+{
+	make();
+	grow();
+}
+"#;
+
+#[test]
+fn a_boundary_that_is_moved_keeps_its_maker() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, binary) = (folder.path().join("grows.c"), folder.path().join("grows"));
+    std::fs::write(&source, GROWS).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    let compiled = compiler.args(["-g", "-O0", "-o"]).arg(&binary).arg(&source);
+    assert!(compiled.status().unwrap().success());
+    let (recorded, named) = recorded(&format!("exec {}", binary.display()));
+    let report = explain_recorded(&recorded, &named, List::Summary);
+    let made: Vec<_> = report
+        .made_from
+        .iter()
+        .map(|made| (made.code.function.as_str(), made.mappings))
+        .collect();
+    let of = |name| made.iter().find(|(function, _)| *function == name);
+    assert!(of("make").is_some_and(|(_, made)| *made >= 398), "{made:?}");
+    assert_eq!(of("grow"), None, "{made:?}");
 }

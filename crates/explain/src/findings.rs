@@ -3,11 +3,13 @@
 //! A cause explains a list ([`causes`](crate::causes)); a finding only says what is there, so that a
 //! person can look for the code that makes it.
 
-use super::causes::Cause;
-use super::rows::MappingRow;
+use super::causes::{Cause, Subject};
 use super::text::count;
 use serde::Serialize;
 use std::collections::HashMap;
+use vmarea_process::Reason;
+use vmarea_process::maps::{MapName, MapsEntry};
+use vmarea_trace::event::Perms;
 
 /// Minimum number of mappings in a conspicuous pattern.
 const MANY: u64 = 1_000;
@@ -36,48 +38,52 @@ pub struct Finding {
 }
 
 /// Returns all findings, largest first; none if a cause explains most of the mappings.
-pub fn findings(rows: &[MappingRow], causes: &[Cause]) -> Vec<Finding> {
-    let all = rows.len() as u64;
+pub fn findings(subject: &Subject<'_>, causes: &[Cause]) -> Vec<Finding> {
+    let all = subject.mappings.len() as u64;
     let explained: u64 = causes.iter().map(|cause| cause.mappings).sum();
     if explained * 2 > all || all < MANY {
         return Vec::new();
     }
-    alike(rows).into_iter().chain(gaps(rows)).collect()
+    alike(subject).into_iter().chain(gaps(subject)).collect()
 }
 
 /// What mappings have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Likeness<'a> {
-    perm: &'a str,
+struct Likeness {
+    perms: Perms,
     what: &'static str,
     reason: &'static str,
 }
 
-fn alike(rows: &[MappingRow]) -> Option<Finding> {
-    let mut groups: HashMap<Likeness<'_>, Vec<u64>> = HashMap::new();
-    for row in rows {
+fn alike(subject: &Subject<'_>) -> Option<Finding> {
+    let mut groups: HashMap<Likeness, Vec<u64>> = HashMap::new();
+    for (n, mapping) in subject.mappings.iter().enumerate() {
         let likeness = Likeness {
-            perm: &row.perm,
-            what: what(row),
-            reason: row.reason.unwrap_or("gap"),
+            perms: mapping.entry.perms,
+            what: what(&mapping.entry),
+            reason: subject.reason(n).unwrap_or(Reason::Gap).name(),
         };
-        groups.entry(likeness).or_default().push(row.size);
+        groups.entry(likeness).or_default().push(subject.size(n));
     }
     let (likeness, mut sizes) = groups
         .into_iter()
         .max_by(|a, b| (a.1.len(), &a.0).cmp(&(b.1.len(), &b.0)))?;
     let mappings = sizes.len() as u64;
-    if mappings * 3 < rows.len() as u64 {
+    if mappings * 3 < subject.mappings.len() as u64 {
         return None;
     }
     sizes.sort_unstable();
     let kib = |at: usize| count(sizes[at] >> 10);
-    let Likeness { perm, what, reason } = likeness;
+    let Likeness {
+        perms,
+        what,
+        reason,
+    } = likeness;
     Some(Finding {
         kind: Kind::Alike,
         mappings,
         text: format!(
-            "no cause known: {} mappings are {perm}, {what}, apart because of {reason}, and between \
+            "no cause known: {} mappings are {perms}, {what}, apart because of {reason}, and between \
              {} and {} KiB large (median {} KiB)",
             count(mappings),
             kib(0),
@@ -87,18 +93,22 @@ fn alike(rows: &[MappingRow]) -> Option<Finding> {
     })
 }
 
-fn what(row: &MappingRow) -> &'static str {
-    match row.mapping.as_str() {
-        name if name.starts_with("/dev/") && !name.starts_with("/dev/shm/") => "of a device",
-        name if name.starts_with('/') => "of files",
-        _ if row.inode != 0 => "of files",
+fn what(entry: &MapsEntry) -> &'static str {
+    match &entry.name {
+        MapName::Path(path) => match path.as_encoded_bytes() {
+            path if path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/") => "of a device",
+            _ => "of files",
+        },
+        _ if entry.ino != 0 => "of files",
         _ => "anonymous",
     }
 }
 
-fn gaps(rows: &[MappingRow]) -> Option<Finding> {
-    let gaps = rows.iter().filter(|row| row.reason == Some("gap")).count() as u64;
-    (gaps >= MANY && gaps * 2 > rows.len() as u64).then(|| Finding {
+fn gaps(subject: &Subject<'_>) -> Option<Finding> {
+    let all = subject.mappings.len();
+    let gaps = (1..all).filter(|n| subject.reason(*n) == Some(Reason::Gap));
+    let gaps = gaps.count() as u64;
+    (gaps >= MANY && gaps * 2 > all as u64).then(|| Finding {
         kind: Kind::Gaps,
         mappings: gaps,
         text: format!(
@@ -112,8 +122,8 @@ fn gaps(rows: &[MappingRow]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::rows;
     use vmarea_process::Process;
+    use vmarea_process::evidence::Evidence;
 
     fn found(lines: impl Iterator<Item = String>, explained: u64) -> Vec<Finding> {
         let text: String = lines.collect();
@@ -129,7 +139,9 @@ mod tests {
             references: Vec::new(),
             versions: String::new(),
         };
-        findings(&rows(&process, &process.boundaries()), &[cause])
+        let boundaries = process.boundaries();
+        let evidence = Evidence::default();
+        findings(&Subject::new(&process, &boundaries, &evidence), &[cause])
     }
 
     fn alone(n: u64) -> String {

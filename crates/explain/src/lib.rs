@@ -193,10 +193,10 @@ fn report(
     traced: Option<&Traced<'_>>,
     list: List,
 ) -> Report {
-    let plan = Plan::of(process);
-    let rows = rows::rows(process, boundaries);
+    let plan = Plan::of(process, boundaries);
     let evidence = Evidence::of(process.pid);
-    let causes = causes::causes(&Subject::new(process, &rows, &evidence));
+    let subject = Subject::new(process, boundaries, &evidence);
+    let causes = causes::causes(&subject);
     let situation = Situation {
         mappings: process.total,
         limit: process.limit,
@@ -228,9 +228,9 @@ fn report(
         prevention: traced.map_or_else(Vec::new, Traced::prevented),
         made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
-        findings: findings::findings(&rows, &causes),
+        findings: findings::findings(&subject, &causes),
         causes,
-        rows: (list == List::All).then_some(rows),
+        rows: (list == List::All).then(|| rows::rows(process, boundaries)),
         plan: traced.is_none().then_some(plan),
     }
 }

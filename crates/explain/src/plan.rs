@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 use vmarea_process::pages::{LivePages, Pages, UnknownPages};
 use vmarea_process::plan::{Prediction, predict};
-use vmarea_process::{Process, Remedy};
+use vmarea_process::{Boundary, Process, Remedy};
 
 /// Repairs that the program cannot notice.
 const SAFE: [Remedy; 2] = [Remedy::Empties, Remedy::Merge];
@@ -78,16 +78,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Predicts the repairs of `process`.
-    pub fn of(process: &Process) -> Plan {
+    /// Predicts the repairs of `process`, whose boundaries these are.
+    pub fn of(process: &Process, boundaries: &[Boundary]) -> Plan {
         let live = process.pid.and_then(|pid| LivePages::open(pid).ok());
         let pages = live
             .as_ref()
             .map_or(&UnknownPages as &dyn Pages, |live| live);
         let planner = Planner { process, pages };
         let safe = planner.predict(&process.mappings, &SAFE);
+        // Boundaries that the safe repairs leave have the remedies that they had before.
+        let has = |remedy: &&Remedy| boundaries.iter().any(|b| b.remedy == Some(**remedy));
         let mut stages: Vec<_> = UNSAFE
             .iter()
+            .filter(has)
             .map(|&remedy| planner.unsafe_stage(&safe, &[remedy]))
             .filter(|(stage, _)| stage.saved() > 0)
             .collect();
@@ -261,13 +264,18 @@ mod tests {
         Process::from_text("text".to_owned(), text.as_bytes()).unwrap()
     }
 
+    fn plan(lines: &[(&str, &str)]) -> Plan {
+        let process = process(lines);
+        Plan::of(&process, &process.boundaries())
+    }
+
     const RW: (&str, &str) = ("rw-p", "rd wr mr mw me ac");
     const DONTFORK: (&str, &str) = ("rw-p", "rd wr mr mw me dc ac");
     const GUARD: (&str, &str) = ("---p", "mr mw me ac");
 
     #[test]
     fn safe_repairs_come_first_and_unsafe_ones_continue_from_there() {
-        let plan = Plan::of(&process(&[RW, RW, RW, GUARD, RW, DONTFORK, RW]));
+        let plan = plan(&[RW, RW, RW, GUARD, RW, DONTFORK, RW]);
         assert_eq!((plan.safe.before, plan.safe.after), (7, 5));
         let command = "vmarea merge -p PID --apply";
         assert_eq!(plan.safe.command.as_deref(), Some(command));
@@ -290,7 +298,7 @@ mod tests {
     #[test]
     fn stacks_with_guards_between_keep_their_memory() {
         let stacks: Vec<_> = [GUARD, RW].into_iter().cycle().take(2_001).collect();
-        let plan = Plan::of(&process(&stacks));
+        let plan = plan(&stacks);
         let [guards] = &plan.not_safe[..] else {
             panic!("{plan:?}");
         };
@@ -300,7 +308,7 @@ mod tests {
 
     #[test]
     fn nothing_to_repair_has_no_command() {
-        let plan = Plan::of(&process(&[RW, ("r--p", "rd mr mw me")]));
+        let plan = plan(&[RW, ("r--p", "rd mr mw me")]);
         assert_eq!((plan.safe.command, plan.not_safe.len()), (None, 0));
     }
 

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The four letters of `/proc/PID/maps`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Perms {
     /// `r`
@@ -15,6 +17,24 @@ pub struct Perms {
     pub exec: bool,
     /// `s` rather than `p`
     pub shared: bool,
+}
+
+impl Perms {
+    /// Reads the letters, as in `rw-p`.
+    pub fn parse(letters: [u8; 4]) -> Option<Perms> {
+        let flag = |byte: u8, set: u8, unset: u8| match byte {
+            _ if byte == set => Some(true),
+            _ if byte == unset => Some(false),
+            _ => None,
+        };
+        let [r, w, x, s] = letters;
+        Some(Perms {
+            read: flag(r, b'r', b'-')?,
+            write: flag(w, b'w', b'-')?,
+            exec: flag(x, b'x', b'-')?,
+            shared: flag(s, b's', b'p')?,
+        })
+    }
 }
 
 /// Writes the letters as `/proc/PID/maps` does, such as `rw-p`.

@@ -4,7 +4,6 @@
 //! loaded, a setting, where the stack pointers of the threads are, which pages have been touched. A
 //! condition on the process is not met if the fact is not known.
 
-use super::glob::fits;
 use super::pattern::Pattern;
 use super::space::{Part, Space};
 use super::subject::Subject;
@@ -84,7 +83,6 @@ pub struct Judged {
 impl Conditions {
     /// Checks the conditions on the list and the settings; returns the library that must be loaded.
     pub fn of_list(&self, subject: &Subject<'_>) -> Option<String> {
-        let is_there = |glob: &String| subject.rows.iter().any(|row| fits(glob, &row.mapping));
         if self.without_threads && subject.threads.is_some() {
             return None;
         }
@@ -93,13 +91,13 @@ impl Conditions {
         {
             return None;
         }
-        if self.absent.iter().any(is_there) {
+        if subject.named(&self.absent).is_some() {
             return None;
         }
         if self.needs.is_empty() {
             return Some(String::new());
         }
-        let path = subject.first_named(&self.needs)?;
+        let path = subject.named(&self.needs)?;
         Some(path.rsplit('/').next().unwrap_or(path).to_owned())
     }
 
@@ -153,10 +151,12 @@ impl Conditions {
 /// True if most pieces have one size, and a guard of one page.
 fn are_like_stacks(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
     let sizes = |start: &usize| {
-        let all = &subject.rows[*start..=pattern.last(*start)];
-        let guard = all.iter().filter(|row| row.perm.starts_with("---"));
-        let guard: u64 = guard.map(|row| row.size).sum();
-        (guard, all.iter().map(|row| row.size).sum::<u64>())
+        let all = *start..=pattern.last(*start);
+        let guards = all
+            .clone()
+            .filter(|n| !subject.mappings[*n].is_accessible());
+        let guard: u64 = guards.map(|n| subject.size(n)).sum();
+        (guard, all.map(|n| subject.size(n)).sum::<u64>())
     };
     let Some(usual) = super::pattern::most_frequent(starts.iter().map(sizes)) else {
         return false;
@@ -173,7 +173,7 @@ fn of_threads(
     mut starts: Vec<usize>,
     mut judged: Judged,
 ) -> Option<(Vec<usize>, Judged)> {
-    let size = |start: &usize| subject.rows[pattern.last(*start)].size;
+    let size = |start: &usize| subject.size(pattern.last(*start));
     let holds = |start: &&usize| subject.stack_pointers_in(pattern.last(**start)) > 0;
     let sizes: HashSet<_> = starts.iter().filter(holds).map(size).collect();
     starts.retain(|start| sizes.contains(&size(start)));
@@ -186,13 +186,13 @@ fn of_threads(
 /// True if the stacks and their guards are as large as the limit on the size of a stack.
 fn is_default_size(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
     let whole = |start: &usize| {
-        let all = &subject.rows[*start..=pattern.last(*start)];
-        all.iter().map(|row| row.size).sum::<u64>()
+        let all = *start..=pattern.last(*start);
+        all.map(|n| subject.size(n)).sum::<u64>()
     };
     let usual = super::pattern::most_frequent(starts.iter().map(whole));
     let limit = subject.evidence.stack_limit();
     // glibc adds the guard to the size if a program asks for the size.
-    let guard = starts.first().map_or(0, |start| subject.rows[*start].size);
+    let guard = starts.first().map_or(0, |start| subject.size(*start));
     usual.is_some() && (usual == limit || usual.map(|usual| usual - guard) == limit)
 }
 

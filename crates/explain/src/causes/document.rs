@@ -5,6 +5,7 @@ use super::pattern::{Member, Pattern};
 use super::table::table;
 use crate::text::count;
 use std::fmt::Write;
+use vmarea_process::maps::letters_of;
 
 const HEAD: &str = "\
 # Causes known by name
@@ -112,13 +113,17 @@ fn member(member: &Member) -> String {
         said.push(several(&member.names));
     }
     if !member.perms.is_empty() {
-        said.push(several(&member.perms));
+        let perms: Vec<_> = member.perms.iter().map(ToString::to_string).collect();
+        said.push(several(&perms));
     }
     if let Some([least, most]) = member.kib {
         said.push(format!("{} to {} KiB", count(least), count(most)));
     }
     if !member.differs.is_empty() {
-        said.push(format!("differs in flag {}", several(&member.differs)));
+        said.push(format!(
+            "differs in flag {}",
+            several(&[letters_of(member.differs)])
+        ));
     }
     if !member.reasons.is_empty() {
         said.push(format!("apart because of {}", several(&member.reasons)));

@@ -7,9 +7,9 @@
 //!
 //! # Picture
 //! ```text
-//! rows, mappings ──┐
-//!                  ├─▶ Subject ─▶ Pattern ─▶ Conditions ─▶ Matches ─▶ weigh ─▶ Cause
-//! Evidence (/proc)─┘   (table)    (shape)     (evidence)
+//! mappings, boundaries ──┐
+//!                        ├─▶ Subject ─▶ Pattern ─▶ Conditions ─▶ Matches ─▶ weigh ─▶ Cause
+//! Evidence (/proc) ──────┘   (table)    (shape)     (evidence)
 //! ```
 
 mod conditions;

@@ -8,10 +8,13 @@ use super::conditions::{Conditions, Judged};
 use super::folder;
 use super::glob;
 use super::subject::Subject;
-use crate::rows::MappingRow;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use vmarea::types::VmFlags;
+use vmarea_process::maps::{MapName, flag_named};
+use vmarea_process::{Mapping, Reason};
+use vmarea_trace::event::Perms;
 
 /// Conditions on one mapping; a list that is empty permits everything.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -22,14 +25,14 @@ pub struct Member {
     #[serde(default)]
     pub names: Vec<String>,
     /// Permitted permissions, such as `rw-p`.
-    #[serde(default)]
-    pub perms: Vec<String>,
+    #[serde(default, deserialize_with = "perms")]
+    pub perms: Vec<Perms>,
     /// Smallest and largest size in KiB.
     pub kib: Option<[u64; 2]>,
     /// Two-letter codes of flags, as in `VmFlags` of smaps, one of which the mapping has and the one
     /// below has not, or the reverse.
-    #[serde(default)]
-    pub differs: Vec<String>,
+    #[serde(default, deserialize_with = "flags")]
+    pub differs: VmFlags,
     /// Reasons, one of which keeps the mapping apart from the one below.
     #[serde(default)]
     pub reasons: Vec<String>,
@@ -45,46 +48,65 @@ pub struct Member {
 
 impl Member {
     fn fits(&self, subject: &Subject<'_>, n: usize) -> bool {
-        let row = &subject.rows[n];
-        let kib = row.size / 1024;
+        let mapping = &subject.mappings[n];
         // The names come last, because they take the most time.
-        self.kib
-            .is_none_or(|[least, most]| (least..=most).contains(&kib))
-            && (self.perms.is_empty() || self.perms.contains(&row.perm))
-            && (self.reasons.is_empty()
-                || row
-                    .reason
-                    .is_some_and(|reason| self.reasons.iter().any(|wanted| wanted == reason)))
+        (self.perms.is_empty() || self.perms.contains(&mapping.entry.perms))
+            && self.kib.is_none_or(|[least, most]| {
+                let kib = subject.size(n) / 1024;
+                (least..=most).contains(&kib)
+            })
+            && (self.reasons.is_empty() || self.has_reason(subject.reason(n)))
             && self
                 .deleted
-                .is_none_or(|deleted| row.mapping.ends_with(" (deleted)") == deleted)
-            && (self.differs.is_empty() || self.has_other_flags(subject.rows, n))
+                .is_none_or(|deleted| mapping.entry.name.is_deleted() == deleted)
+            && (self.differs.is_empty() || self.has_other_flags(subject.mappings, n))
             && (!self.data || subject.is_of_data_file(n))
             && (!self.program || subject.is_of_program(n))
-            && (self.names.is_empty() || self.names.iter().any(|name| is_named(row, name)))
+            && (self.names.is_empty() || self.is_named(&mapping.entry.name))
     }
 
-    fn has_other_flags(&self, rows: &[MappingRow], n: usize) -> bool {
-        let Some(below) = n.checked_sub(1) else {
-            return false;
+    fn has_reason(&self, reason: Option<Reason>) -> bool {
+        reason.is_some_and(|reason| self.reasons.iter().any(|name| name == reason.name()))
+    }
+
+    fn has_other_flags(&self, mappings: &[Mapping], n: usize) -> bool {
+        let below = n.checked_sub(1).and_then(|below| mappings[below].flags);
+        let differ = |below: VmFlags| Some(mappings[n].flags? ^ below);
+        below
+            .and_then(differ)
+            .is_some_and(|differ| differ.intersects(self.differs))
+    }
+
+    fn is_named(&self, name: &MapName) -> bool {
+        let is_anonymous = match name {
+            MapName::None => true,
+            MapName::Named(name) => name.starts_with("[anon:"),
+            _ => false,
         };
-        self.differs
-            .iter()
-            .any(|flag| has(&rows[n], flag) != has(&rows[below], flag))
+        let text = name.as_text();
+        self.names.iter().any(|glob| match glob.as_str() {
+            "" => is_anonymous,
+            glob => !text.is_empty() && glob::fits(glob, &text),
+        })
     }
 }
 
-fn is_named(row: &MappingRow, name: &str) -> bool {
-    let is_anonymous = || row.mapping.is_empty() || row.mapping.starts_with("[anon:");
-    match name {
-        "" => is_anonymous(),
-        glob => glob::fits(glob, &row.mapping),
-    }
+fn perms<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Perms>, D::Error> {
+    let words = Vec::<String>::deserialize(from)?;
+    let perms = words.iter().map(|word| {
+        let known = word.as_bytes().try_into().ok().and_then(Perms::parse);
+        known.ok_or_else(|| serde::de::Error::custom(format!("{word:?} are no permissions")))
+    });
+    perms.collect()
 }
 
-fn has(row: &MappingRow, flag: &str) -> bool {
-    let flags = row.flags.as_deref().unwrap_or_default();
-    flags.split(' ').any(|one| one == flag)
+fn flags<'de, D: Deserializer<'de>>(from: D) -> Result<VmFlags, D::Error> {
+    let words = Vec::<String>::deserialize(from)?;
+    let flags = words.iter().map(|word| {
+        let known = flag_named(word);
+        known.ok_or_else(|| serde::de::Error::custom(format!("{word:?} is no flag")))
+    });
+    flags.collect()
 }
 
 /// How many sequences there may be in addition to those of an earlier pattern.
@@ -172,7 +194,7 @@ impl Pattern {
         let found = self.measure(subject, starts, judged);
         let least = self
             .at_least
-            .max(subject.rows.len() as u64 * self.percent / 100);
+            .max(subject.mappings.len() as u64 * self.percent / 100);
         (found.mappings >= least && found.files >= self.files).then_some(found)
     }
 
@@ -180,7 +202,7 @@ impl Pattern {
         let len = self.sequence.len();
         let mut starts = Vec::new();
         let mut at = 0;
-        while at + len <= subject.rows.len() {
+        while at + len <= subject.mappings.len() {
             if self.begins_at(subject, claimed, at) {
                 starts.push(at);
                 at += len;
@@ -193,10 +215,13 @@ impl Pattern {
 
     fn begins_at(&self, subject: &Subject<'_>, claimed: &[bool], at: usize) -> bool {
         let all = at..at + self.sequence.len();
-        let rows = &subject.rows[all.clone()];
         let free = || claimed[all.clone()].iter().all(|claimed| !claimed);
-        let adjoin = || rows[1..].iter().all(|row| row.reason != Some("gap"));
-        let size = || rows.iter().map(|row| row.size / 1024).sum::<u64>();
+        let adjoin = || {
+            all.clone()
+                .skip(1)
+                .all(|n| subject.reason(n) != Some(Reason::Gap))
+        };
+        let size = || all.clone().map(|n| subject.size(n) / 1024).sum::<u64>();
         let mut members = self.sequence.iter().zip(all.clone());
         members.all(|(member, n)| member.fits(subject, n))
             && free()
@@ -221,7 +246,7 @@ impl Pattern {
     }
 
     fn of_usual_sizes(&self, subject: &Subject<'_>, mut starts: Vec<usize>) -> Option<Vec<usize>> {
-        let size = |start: &usize| subject.rows[self.last(*start)].size;
+        let size = |start: &usize| subject.size(self.last(*start));
         let all = starts.len();
         let counts = counts(starts.iter().map(size));
         starts.retain(|start| counts[&size(start)] * 20 >= all);
@@ -229,18 +254,21 @@ impl Pattern {
     }
 
     fn measure(&self, subject: &Subject<'_>, starts: Vec<usize>, judged: Judged) -> Matches {
-        let lasts = || starts.iter().map(|start| &subject.rows[self.last(*start)]);
-        let of_files = || lasts().filter(|row| row.inode != 0);
+        let lasts = || starts.iter().map(|start| self.last(*start));
+        let of_files = || lasts().filter(|n| subject.mappings[*n].entry.ino != 0);
         let files: HashSet<_> = of_files()
-            .map(|row| (row.inode, row.mapping.as_str()))
+            .map(|n| (subject.mappings[n].entry.ino, subject.name(n)))
             .collect();
-        let ends = of_files().map(|row| row.offset.saturating_add(row.size));
+        let ends = of_files().map(|n| {
+            let offset = subject.mappings[n].entry.offset;
+            offset.saturating_add(subject.size(n))
+        });
         Matches {
             mappings: (starts.len() * self.sequence.len()) as u64,
             files: files.len() as u64,
-            usual_size: most_frequent(lasts().map(|row| row.size)).unwrap_or(0),
+            usual_size: most_frequent(lasts().map(|n| subject.size(n))).unwrap_or(0),
             extent: ends.max().unwrap_or(0),
-            folder: folder::common(files.iter().map(|(_, name)| *name)),
+            folder: folder::common(files.iter().map(|(_, name)| name.as_ref())),
             judged,
             starts,
         }

@@ -1,35 +1,52 @@
-//! The process that is being diagnosed: its rows, and what is known about it besides.
+//! The process that is being diagnosed: its mappings, and what is known about it besides.
 
-use super::folder;
-use crate::rows::MappingRow;
-use std::collections::HashSet;
+use super::{folder, glob};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::OnceLock;
 use vmarea_process::evidence::{Evidence, FileKey};
-use vmarea_process::{Mapping, Process};
+use vmarea_process::{Boundary, Mapping, Process, Reason};
 
 /// A process with the evidence on which a diagnosis rests.
 pub struct Subject<'a> {
-    /// Rows that describe the mappings, ordered by address.
-    pub rows: &'a [MappingRow],
-    /// The mappings of these rows.
+    /// Mappings, ordered by address.
     pub mappings: &'a [Mapping],
+    boundaries: &'a [Boundary],
     /// Number of threads, if known.
     pub threads: Option<u64>,
     /// Facts that are read when they are first needed.
     pub evidence: &'a Evidence,
     programs: OnceLock<HashSet<FileKey>>,
+    names: OnceLock<BTreeSet<Cow<'a, str>>>,
 }
 
 impl<'a> Subject<'a> {
-    /// Creates a subject; `rows` are those of the process.
-    pub fn new(process: &'a Process, rows: &'a [MappingRow], evidence: &'a Evidence) -> Self {
+    /// Creates a subject; `boundaries` are those of the process.
+    pub fn new(process: &'a Process, boundaries: &'a [Boundary], evidence: &'a Evidence) -> Self {
         Subject {
-            rows,
             mappings: &process.mappings,
+            boundaries,
             threads: process.threads,
             evidence,
             programs: OnceLock::new(),
+            names: OnceLock::new(),
         }
+    }
+
+    /// Returns the last column of the list for mapping `n`; empty for anonymous memory.
+    pub fn name(&self, n: usize) -> Cow<'a, str> {
+        self.mappings[n].entry.name.as_text()
+    }
+
+    /// Returns the size of mapping `n` in bytes.
+    pub fn size(&self, n: usize) -> u64 {
+        self.mappings[n].range().len_bytes()
+    }
+
+    /// Returns the reason why mapping `n` is apart from the one below; `None` for the first one.
+    pub fn reason(&self, n: usize) -> Option<Reason> {
+        // Boundary n is between the mappings n and n + 1.
+        Some(self.boundaries[n.checked_sub(1)?].reason)
     }
 
     /// True if the mapping is one of a program or a shared library, not of a data file.
@@ -41,15 +58,15 @@ impl<'a> Subject<'a> {
                 .collect()
         });
         let entry = &self.mappings[n].entry;
-        programs.contains(&(entry.dev, entry.ino)) || is_library(&self.rows[n].mapping)
+        programs.contains(&(entry.dev, entry.ino)) || is_library(&self.name(n))
     }
 
     /// True if the mapping is one of a data file on a disk.
     pub fn is_of_data_file(&self, n: usize) -> bool {
         const ELSEWHERE: [&str; 5] = ["/dev/", "/run/shm/", "/sys/", "/proc/", "/drm"];
-        let name = &self.rows[n].mapping;
-        self.rows[n].inode != 0
-            && folder::is_path(name)
+        let name = self.name(n);
+        self.mappings[n].entry.ino != 0
+            && folder::is_path(&name)
             && !ELSEWHERE.iter().any(|prefix| name.starts_with(prefix))
             && !self.is_of_program(n)
     }
@@ -67,23 +84,14 @@ impl<'a> Subject<'a> {
         pointers.map_or(0, |pointers| pointers.all.len() as u64)
     }
 
-    /// Returns true if a descriptor of the process leads to the file of mapping `n`; `None` if the
-    /// descriptors are not known.
-    pub fn is_held(&self, n: usize) -> Option<bool> {
-        let entry = &self.mappings[n].entry;
-        let open = self.evidence.open_files()?;
-        Some(open.contains(&(entry.dev, entry.ino)))
-    }
-
-    /// Returns the name of the first mapping that has one of the forms.
-    pub fn first_named(&self, globs: &[String]) -> Option<&'a str> {
-        let is_one = |row: &&MappingRow| {
-            globs
-                .iter()
-                .any(|glob| super::glob::fits(glob, &row.mapping))
-        };
-        let row = self.rows.iter().find(is_one)?;
-        Some(&row.mapping)
+    /// Returns the first name, in alphabetical order, that has one of the forms.
+    pub fn named(&self, globs: &[String]) -> Option<&str> {
+        let names = self.names.get_or_init(|| {
+            let all = self.mappings.iter().map(|one| one.entry.name.as_text());
+            all.filter(|name| !name.is_empty()).collect()
+        });
+        let is_one = |name: &&Cow<'_, str>| globs.iter().any(|glob| glob::fits(glob, name));
+        names.iter().find(is_one).map(AsRef::as_ref)
     }
 }
 

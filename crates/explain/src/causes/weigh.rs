@@ -12,14 +12,14 @@ const LEAST_SHARE: u64 = 20;
 ///
 /// What the mappings look like is described only of those that have no other cause.
 pub fn causes(subject: &Subject<'_>) -> Vec<Cause> {
-    let mut claimed = vec![false; subject.rows.len()];
+    let mut claimed = vec![false; subject.mappings.len()];
     let mut told = Vec::new();
     for generic in [false, true] {
         let entries = table().iter().filter(|entry| entry.generic == generic);
         told.extend(weighed(subject, entries, &mut claimed));
     }
     told.sort_by_key(|cause| std::cmp::Reverse(cause.mappings));
-    let all = subject.rows.len() as u64;
+    let all = subject.mappings.len() as u64;
     let mut n = 0;
     told.retain(|cause| {
         n += 1;
@@ -63,7 +63,6 @@ fn weighed(
 mod tests {
     use super::super::subject::Subject;
     use super::causes;
-    use crate::rows::rows;
     use vmarea_process::Process;
     use vmarea_process::evidence::Evidence;
 
@@ -78,8 +77,8 @@ mod tests {
         text += &format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
         let mut process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
         process.threads = threads;
-        let rows = rows(&process, &process.boundaries());
-        let subject = Subject::new(&process, &rows, evidence);
+        let boundaries = process.boundaries();
+        let subject = Subject::new(&process, &boundaries, evidence);
         let names = causes(&subject).into_iter().map(|cause| cause.name);
         names.collect()
     }

@@ -72,6 +72,14 @@ pub fn flags_of(letters: &[VmFlag]) -> VmFlags {
     letters.iter().map(flag).collect()
 }
 
+/// Returns the flag that has these two letters; `None` if there is no such flag.
+pub fn flag_named(letters: &str) -> Option<VmFlags> {
+    let mut known = LETTERS
+        .iter()
+        .filter(|(_, two)| two.as_slice() == letters.as_bytes());
+    known.next().map(|(flag, _)| *flag)
+}
+
 /// Returns the letters of the flags, separated by spaces and in the order used by `smaps`.
 ///
 /// A flag without letters is printed as its bit number.

@@ -22,7 +22,7 @@ use std::io;
 
 use vmarea_trace::event::Perms;
 
-pub use letters::{UNKNOWN, flags_of, flags_of_kernel, letters_of};
+pub use letters::{UNKNOWN, flag_named, flags_of, flags_of_kernel, letters_of};
 pub use name::MapName;
 pub use query::{Query, QueryError};
 pub use smaps::{SmapsEntry, VmFlag, parse_smaps};
@@ -197,18 +197,8 @@ impl Cursor<'_> {
         let (&[r, w, x, s, b' '], rest) = self.rest.split_first_chunk()? else {
             return None;
         };
-        let flag = |byte: u8, set: u8, unset: u8| match byte {
-            _ if byte == set => Some(true),
-            _ if byte == unset => Some(false),
-            _ => None,
-        };
         self.rest = rest;
-        Some(Perms {
-            read: flag(r, b'r', b'-')?,
-            write: flag(w, b'w', b'-')?,
-            exec: flag(x, b'x', b'-')?,
-            shared: flag(s, b's', b'p')?,
-        })
+        Perms::parse([r, w, x, s])
     }
 }
 

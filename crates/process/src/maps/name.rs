@@ -1,5 +1,6 @@
 //! The last column of `/proc/PID/maps`.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
@@ -69,12 +70,17 @@ impl MapName {
 
     /// Returns the text of the column, with invalid UTF-8 replaced.
     pub fn text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// Returns the text of the column, as [`MapName::text`] does, without a copy if possible.
+    pub fn as_text(&self) -> Cow<'_, str> {
         match self {
-            MapName::None => String::new(),
-            MapName::Path(path) => path.to_string_lossy().into_owned(),
-            MapName::Heap => "[heap]".to_owned(),
-            MapName::Stack => "[stack]".to_owned(),
-            MapName::Named(name) | MapName::Special(name) => name.clone(),
+            MapName::None => Cow::Borrowed(""),
+            MapName::Path(path) => path.to_string_lossy(),
+            MapName::Heap => Cow::Borrowed("[heap]"),
+            MapName::Stack => Cow::Borrowed("[stack]"),
+            MapName::Named(name) | MapName::Special(name) => Cow::Borrowed(name),
         }
     }
 

@@ -84,7 +84,9 @@ pub fn predict(
             let changes = changes(remedy, policy, &now.mappings, pages);
             now.may_remain += changes.uncertain;
             now.changed += changes.list.len() as u64;
-            now.change(policy, &changes.list);
+            if !changes.list.is_empty() {
+                now.change(policy, &changes.list);
+            }
         }
     }
     now
@@ -145,17 +147,21 @@ impl Prediction {
 
     /// Merges each run of neighbours that only their pages keep separate.
     fn merge(&mut self, policy: &Policy, copies: u64, pages: &dyn Pages) {
+        let boundaries = boundaries(policy, &self.mappings);
+        let takes_pages = |n: usize| {
+            let remedy = boundaries.get(n).and_then(|boundary| boundary.remedy);
+            remedy.is_some_and(Remedy::takes_pages)
+        };
+        // Most processes have nothing to merge, and some of them a hundred thousand mappings.
+        if !(0..boundaries.len()).any(takes_pages) {
+            return;
+        }
         let before = std::mem::take(&mut self.mappings);
-        let boundaries = boundaries(policy, &before);
         let mut copies = copies;
         let mut run: Vec<&Mapping> = Vec::new();
         // Reason why the pages of the last mapping cannot be moved.
         let mut last = None;
         for (n, mapping) in before.iter().enumerate() {
-            let takes_pages = |n: usize| {
-                let remedy = boundaries.get(n).and_then(|boundary| boundary.remedy);
-                remedy.is_some_and(Remedy::takes_pages)
-            };
             let below = n.checked_sub(1).filter(|&n| takes_pages(n));
             if below.is_none() {
                 self.join(&mut run);

@@ -185,7 +185,6 @@ mod tests {
     use super::*;
     use crate::estimate::Cost;
     use crate::plan::Stopgap;
-    use std::collections::HashSet;
 
     fn stage(fixes: &[&'static str], before: u64, after: u64) -> Stage {
         Stage {
@@ -205,7 +204,7 @@ mod tests {
             safe: stages[0].clone(),
             not_safe: stages[1..].to_vec(),
             stopgap: Stopgap::of(mappings, 65_530),
-            left: HashSet::new(),
+            left: None,
         };
         let situation = Situation {
             mappings,

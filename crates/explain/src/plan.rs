@@ -72,9 +72,9 @@ pub struct Plan {
     pub not_safe: Vec<Stage>,
     /// A higher limit.
     pub stopgap: Stopgap,
-    /// Start addresses of the mappings that remain after all repairs together.
+    /// Start addresses of the mappings that remain after all repairs together; `None` if all do.
     #[serde(skip)]
-    pub(crate) left: HashSet<u64>,
+    pub(crate) left: Option<HashSet<u64>>,
 }
 
 impl Plan {
@@ -85,6 +85,15 @@ impl Plan {
             .as_ref()
             .map_or(&UnknownPages as &dyn Pages, |live| live);
         let planner = Planner { process, pages };
+        let all = process.mappings.len();
+        if boundaries.iter().all(|boundary| boundary.remedy.is_none()) {
+            return Plan {
+                left: None,
+                safe: planner.stage(&Prediction::default(), (all, all), &SAFE, None),
+                not_safe: Vec::new(),
+                stopgap: Stopgap::of(process.total, process.limit),
+            };
+        }
         let safe = planner.predict(&process.mappings, &SAFE);
         // Boundaries that the safe repairs leave have the remedies that they had before.
         let has = |remedy: &&Remedy| boundaries.iter().any(|b| b.remedy == Some(**remedy));
@@ -107,8 +116,8 @@ impl Plan {
         let least = stages.iter().min_by_key(|(stage, _)| stage.after);
         let left = least.map_or(&safe, |(_, then)| then).mappings.iter();
         Plan {
-            left: left.map(|mapping| mapping.entry.start).collect(),
-            safe: planner.stage(&safe, process.mappings.len(), &SAFE, None),
+            left: Some(left.map(|mapping| mapping.entry.start).collect()),
+            safe: planner.stage(&safe, (all, safe.mappings.len()), &SAFE, None),
             not_safe: stages.into_iter().map(|(stage, _)| stage).collect(),
             stopgap: Stopgap::of(process.total, process.limit),
         }
@@ -116,7 +125,8 @@ impl Plan {
 
     /// Returns true if the repairs together remove the boundary below the mapping at `start`.
     pub(crate) fn removes(&self, start: u64) -> bool {
-        !self.left.contains(&start)
+        let left = self.left.as_ref();
+        left.is_some_and(|left| !left.contains(&start))
     }
 
     /// Returns the number of mappings that all repairs together save.
@@ -172,20 +182,21 @@ impl Planner<'_> {
             1 => risk,
             _ => Some("all of these together"),
         };
-        let stage = self.stage(&then, safe.mappings.len(), remedies, risk);
+        let counts = (safe.mappings.len(), then.mappings.len());
+        let stage = self.stage(&then, counts, remedies, risk);
         (stage, then)
     }
 
     fn stage(
         &self,
         then: &Prediction,
-        before: usize,
+        (before, after): (usize, usize),
         remedies: &[Remedy],
         risk: Option<&'static str>,
     ) -> Stage {
         let looked_at = self.process.mappings.len() as u64;
         let elsewhere = self.process.total.saturating_sub(looked_at);
-        let (before, after) = (before as u64 + elsewhere, then.after() + elsewhere);
+        let (before, after) = (before as u64 + elsewhere, after as u64 + elsewhere);
         let used = remedies
             .iter()
             .filter(|remedy| **remedy != Remedy::Empties || then.changed > 0);

@@ -174,6 +174,9 @@ impl Pattern {
     /// Finds the sequences among mappings that are not `claimed`; `None` if there are too few, or if
     /// something else speaks against the pattern.
     pub fn find(&self, subject: &Subject<'_>, claimed: &[bool]) -> Option<Matches> {
+        if !self.can_occur(subject) {
+            return None;
+        }
         let library = self.conditions.of_list(subject)?;
         let mut starts = self.starts(subject, claimed);
         if (starts.len() * self.sequence.len()) as u64 <= self.at_least / 2 {
@@ -196,6 +199,20 @@ impl Pattern {
             .at_least
             .max(subject.mappings.len() as u64 * self.percent / 100);
         (found.mappings >= least && found.files >= self.files).then_some(found)
+    }
+
+    /// False if the list has too few mappings with the permissions of a member, or no such name. This
+    /// is quick, and true for few of the patterns.
+    fn can_occur(&self, subject: &Subject<'_>) -> bool {
+        let least = self.at_least.div_ceil(self.sequence.len() as u64);
+        self.sequence.iter().all(|member| {
+            let enough = || subject.count(&member.perms) as u64 >= least;
+            let is_anonymous = || member.names.iter().any(String::is_empty);
+            (member.perms.is_empty() || enough())
+                && (member.names.is_empty()
+                    || is_anonymous()
+                    || subject.named(&member.names).is_some())
+        })
     }
 
     fn starts(&self, subject: &Subject<'_>, claimed: &[bool]) -> Vec<usize> {

@@ -2,10 +2,11 @@
 
 use super::{folder, glob};
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::OnceLock;
 use vmarea_process::evidence::{Evidence, FileKey};
 use vmarea_process::{Boundary, Mapping, Process, Reason};
+use vmarea_trace::event::Perms;
 
 /// A process with the evidence on which a diagnosis rests.
 pub struct Subject<'a> {
@@ -18,12 +19,18 @@ pub struct Subject<'a> {
     pub evidence: &'a Evidence,
     programs: OnceLock<HashSet<FileKey>>,
     names: OnceLock<BTreeSet<Cow<'a, str>>>,
+    counts: HashMap<Perms, usize>,
 }
 
 impl<'a> Subject<'a> {
     /// Creates a subject; `boundaries` are those of the process.
     pub fn new(process: &'a Process, boundaries: &'a [Boundary], evidence: &'a Evidence) -> Self {
+        let mut counts = HashMap::new();
+        for mapping in &process.mappings {
+            *counts.entry(mapping.entry.perms).or_default() += 1;
+        }
         Subject {
+            counts,
             mappings: &process.mappings,
             boundaries,
             threads: process.threads,
@@ -31,6 +38,14 @@ impl<'a> Subject<'a> {
             programs: OnceLock::new(),
             names: OnceLock::new(),
         }
+    }
+
+    /// Returns the number of mappings with any of these permissions.
+    pub fn count(&self, perms: &[Perms]) -> usize {
+        perms
+            .iter()
+            .filter_map(|perms| self.counts.get(perms))
+            .sum()
     }
 
     /// Returns the last column of the list for mapping `n`; empty for anonymous memory.

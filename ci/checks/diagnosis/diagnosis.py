@@ -1,6 +1,6 @@
 """Runs the cases, and prints a table of verdicts and the totals. See main.sh.
 
-usage: diagnosis.py --vmarea FILE [--share] [--lists] [--programs] [--healthy] [--held] [--only CASE,...]
+usage: diagnosis.py --vmarea FILE --venv FOLDER [--share] [--lists] [--programs] [--healthy] [--held] [--only CASE,...]
 """
 
 import argparse
@@ -12,9 +12,11 @@ import sys
 import tempfile
 
 import lists
+import programs
 import verdicts
 
 KINDS = {"list": "lists", "program": "programs", "healthy": "healthy"}
+TABLES = {"program": programs.PROGRAMS}
 ENOUGH, ENOUGH_HELD = 0.85, 0.75
 
 
@@ -24,6 +26,13 @@ def explain(vmarea, *what):
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"vmarea ended with status {done.returncode}")
     return json.loads(done.stdout)
+
+
+def install(cases):
+    """Installs the packages of Debian that the programs of these cases need."""
+    wanted = {name for kind, table in TABLES.items() for name in programs.missing(table, [c.name for c in cases if c.kind == kind])}
+    if wanted:
+        subprocess.run(["ci/lib/install.sh", *sorted(wanted)], check=True, stdout=sys.stderr)
 
 
 def list_report(vmarea, case, folder):
@@ -36,11 +45,24 @@ def list_report(vmarea, case, folder):
     return explain(vmarea, "--from", path)
 
 
-def run(vmarea, case, folder):
+def live_report(vmarea, case, table, venv):
+    """Starts a program, and returns the report on it when it is ready."""
+    program = table[case.name]
+    with tempfile.TemporaryDirectory() as folder:
+        room = programs.Room(folder, programs.environment(program.pip, venv))
+        with programs.running(program.start(room), room) as pid:
+            return explain(vmarea, "-p", str(pid))
+
+
+def run(arguments, case, folder):
     """Runs a case; returns its verdict."""
     try:
-        return verdicts.judge(case, list_report(vmarea, case, folder))
-    except (RuntimeError, subprocess.TimeoutExpired) as failure:
+        if case.kind == "list":
+            report = list_report(arguments.vmarea, case, folder)
+        else:
+            report = live_report(arguments.vmarea, case, TABLES[case.kind], arguments.venv)
+        return verdicts.judge(case, report)
+    except (RuntimeError, OSError, subprocess.SubprocessError) as failure:
         return verdicts.Verdict(case, "wrong", f"no report: {failure}")
 
 
@@ -60,6 +82,7 @@ def parse():
     parser.add_argument("--vmarea", required=True)
     for option in ("share", "held", *KINDS.values()):
         parser.add_argument(f"--{option}", action="store_true")
+    parser.add_argument("--venv", type=pathlib.Path, required=True)
     parser.add_argument("--only", type=lambda text: text.split(","))
     arguments = parser.parse_args()
     arguments.kinds = [kind for kind, option in KINDS.items() if getattr(arguments, option)] or list(KINDS)
@@ -73,9 +96,9 @@ def parse():
 def chosen(arguments):
     """Returns the cases to run."""
     cases = verdicts.cases()
-    listed = {case.name for case in cases if case.kind == "list"}
-    if wrong := listed ^ set(lists.CASES):
-        sys.exit(f"diagnosis: not both in key.tsv and in lists: {', '.join(sorted(wrong))}")
+    for kind, made in [("list", lists.CASES), *TABLES.items()]:
+        if wrong := {case.name for case in cases if case.kind == kind} ^ set(made):
+            sys.exit(f"diagnosis: not both in key.tsv and made by a {kind}: {', '.join(sorted(wrong))}")
     if arguments.only:
         if unknown := set(arguments.only) - {case.name for case in cases}:
             sys.exit(f"diagnosis: no case {', '.join(sorted(unknown))}")
@@ -86,9 +109,11 @@ def chosen(arguments):
 def main():
     arguments = parse()
     found = []
+    cases = chosen(arguments)
+    install(cases)
     with tempfile.TemporaryDirectory() as folder:
-        for case in chosen(arguments):
-            verdict = run(arguments.vmarea, case, folder)
+        for case in cases:
+            verdict = run(arguments, case, folder)
             held = " (held)" if case.held and case.kind != "healthy" else ""
             print(f"{case.name + held:40} {verdict.word:6} {verdict.told:40} {'|'.join(case.accepted)}", flush=True)
             found.append(verdict)

@@ -29,4 +29,4 @@ while (($#)); do
 done
 vmarea=$(program vmarea "${PROFILE-debug}")
 export PYTHONDONTWRITEBYTECODE=1
-ci/lib/leash.py 3600 python3 ci/checks/diagnosis/diagnosis.py --vmarea "$vmarea" "${rest[@]}"
+ci/lib/leash.py 3600 python3 ci/checks/diagnosis/diagnosis.py --vmarea "$vmarea" --venv "${CARGO_TARGET_DIR:-target}/diagnosis" "${rest[@]}"

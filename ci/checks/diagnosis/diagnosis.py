@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 
+import healthy
 import lists
 import programs
 import verdicts
 
 KINDS = {"list": "lists", "program": "programs", "healthy": "healthy"}
-TABLES = {"program": programs.PROGRAMS}
+TABLES = {"program": programs.PROGRAMS, "healthy": healthy.HEALTHY}
 ENOUGH, ENOUGH_HELD = 0.85, 0.75
 
 
@@ -95,7 +96,7 @@ def parse():
 
 def chosen(arguments):
     """Returns the cases to run."""
-    cases = verdicts.cases()
+    cases = verdicts.cases() + [verdicts.Case(name, "healthy", [verdicts.NONE]) for name in healthy.HEALTHY]
     for kind, made in [("list", lists.CASES), *TABLES.items()]:
         if wrong := {case.name for case in cases if case.kind == kind} ^ set(made):
             sys.exit(f"diagnosis: not both in key.tsv and made by a {kind}: {', '.join(sorted(wrong))}")

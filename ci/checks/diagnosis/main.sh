@@ -2,7 +2,8 @@
 # Judges the cause that `vmarea explain` tells first, against cases with known answers (key.tsv, in the words of
 # vocabulary.tsv): lists of mappings in the shape of public reports (lists), real programs that are started and
 # looked at (programs), and healthy processes, about which no cause may be told (healthy). A case is right if the told cause
-# is an accepted one and accounts for the number of mappings in the key, within 5 %. The key was written by somebody who
+# is an accepted one and accounts for the number of mappings in the key, within 5 %: those that would not be there without the
+# cause, so a stack and its guard are two. The key was written by somebody who
 # had not seen the causes that vmarea knows; an answer in it changes only with a reason in the commit.
 #
 # Every third case, by the hash of its name, is held out: it runs only with --held, and has totals of its own.

@@ -12,6 +12,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,12 +26,15 @@ PROGRAMS = {}
 @dataclasses.dataclass
 class Start:
     """How to start a program. `ready` is searched in what it prints; `inside` names the process to look at, if it is a
-    descendant; `until` is asked again and again if it prints nothing; `feed` is written to its standard input, which stays open."""
+    descendant, or `holds` is part of its command line, and `grown` is the memory in bytes that it must have; `until` is asked
+    again and again if it prints nothing; `feed` is written to its standard input, which stays open."""
 
     command: list
     ready: str = "^ready"
     env: dict = dataclasses.field(default_factory=dict)
     inside: str = ""
+    holds: str = ""
+    grown: int = 0
     until: object = None
     feed: str = ""
 
@@ -84,21 +88,44 @@ class Room:
         return ["-cp", path, source.partition(".")[0]]
 
 
+    def answers(self, address):
+        """Returns a condition: whether something listens at a socket's path in the room, or at a port of this machine."""
+        def ask():
+            family = socket.AF_INET if isinstance(address, int) else socket.AF_UNIX
+            with socket.socket(family) as asking:
+                asking.settimeout(1)
+                return asking.connect_ex(("127.0.0.1", address) if isinstance(address, int) else str(self.path / address)) == 0
+        return ask
+
+
+def free_port():
+    """Returns a port of this machine at which nothing listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
 def children(pid):
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             yield from map(int, pathlib.Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
 
 
-def find(pid, name):
-    """Returns the first process with this name among a process and its descendants, or None."""
-    with contextlib.suppress(OSError):
-        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == name[:15]:
-            return pid
-        for child in children(pid):
-            if found := find(child, name):
-                return found
-    return None
+def read(pid, name):
+    """Returns a file of a process's folder in /proc; empty if the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def find(pid, start):
+    """Returns the first process that `start` asks for among a process and its descendants, or None."""
+    resident = read(pid, "statm").split()[1:2]
+    named = not start.inside or read(pid, "comm").strip() == start.inside[:15]
+    if named and start.holds in read(pid, "cmdline") and resident and int(resident[0]) * 4096 >= start.grown:
+        return pid
+    return next(filter(None, (find(child, start) for child in children(pid))), None)
 
 
 def wait_for_line(process, pattern, deadline):
@@ -139,9 +166,8 @@ def running(start, room):
             wait_until(process, start.until, deadline)
         else:
             wait_for_line(process, start.ready, deadline)
-        if start.inside:
-            wait_until(process, lambda: find(process.pid, start.inside), deadline)
-        yield find(process.pid, start.inside) if start.inside else process.pid
+        wait_until(process, lambda: find(process.pid, start), deadline)
+        yield find(process.pid, start)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,6 @@
+"""Healthy processes, by kind."""
+
+from . import compilers, desktop, interpreters, servers
+from .table import HEALTHY
+
+__all__ = ["HEALTHY", "compilers", "desktop", "interpreters", "servers"]

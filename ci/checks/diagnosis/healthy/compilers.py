@@ -29,7 +29,7 @@ def _(room):
 
 @healthy("clang-at-work", "clang", "g++")
 def _(room):
-    return compiling(["clang++", "-O2", "-ftemplate-depth=2000", "-c", room.write("a.cpp", TEMPLATES), "-o", "a.o"], "clang")
+    return compiling(["clang++", "-O2", "-ftemplate-depth=4000", "-c", room.write("a.cpp", TEMPLATES), "-o", "a.o"], "clang++")
 
 
 @healthy("rustc-at-work")

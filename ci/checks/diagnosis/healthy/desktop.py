@@ -97,7 +97,7 @@ def _(room):
 @healthy("browser-other-page", "firefox-esr")
 def _(room):
     return Start(["firefox-esr", "--headless", "--no-remote", "--profile", room.path, "--remote-debugging-port", "0", "about:blank"],
-                 "WebDriver BiDi listening", env=home(room), holds="-contentproc")
+                 "WebDriver BiDi listening", env=home(room), inside="Web Content")
 
 
 @healthy("emacs", "emacs-nox")
@@ -108,8 +108,3 @@ def _(room):
 @healthy("vim", "vim-nox")
 def _(room):
     return Start(["vim", "-u", "NONE", "-es"], "ready", feed=":set verbose=0\n:echo 'x'\n:!echo ready\n", env=home(room))
-
-
-@healthy("terminal-multiplexer", "tmux", "less")
-def _(room):
-    return Start(["tmux", "-C", "-S", "here", "new", "less", "/etc/passwd"], "%window|%begin", env=home(room), inside="tmux: server")

@@ -117,12 +117,6 @@ def _(room):
                  until=room.answers(port))
 
 
-@healthy("mosquitto", "mosquitto")
-def _(room):
-    port = free_port()
-    return Start(["mosquitto", "-c", room.write("conf", f"listener {port} 127.0.0.1\nuser root\n")], until=room.answers(port))
-
-
 @healthy("slapd", "slapd")
 def _(room):
     (room.path / "data").mkdir()

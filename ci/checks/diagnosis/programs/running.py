@@ -128,6 +128,11 @@ def find(pid, start):
     return next(filter(None, (find(child, start) for child in children(pid))), None)
 
 
+def family(pid):
+    """Returns a process and its descendants."""
+    return [pid, *(one for child in children(pid) for one in family(child))]
+
+
 def wait_for_line(process, pattern, deadline):
     """Reads what the program prints until a line matches."""
     text = b""
@@ -169,6 +174,10 @@ def running(start, room):
         wait_until(process, lambda: find(process.pid, start), deadline)
         yield find(process.pid, start)
     finally:
+        # Some are in a session of their own, and some have a parent that has ended.
+        for pid in family(process.pid)[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -61,7 +61,7 @@ def run(arguments, case, folder):
         if case.kind == "list":
             report = list_report(arguments.vmarea, case, folder)
         else:
-            report = live_report(arguments.vmarea, case, TABLES[case.kind], arguments.venv)
+            report = live_report(arguments.vmarea, case, TABLES[case.kind], arguments.venv.resolve())
         return verdicts.judge(case, report)
     except (RuntimeError, OSError, subprocess.SubprocessError) as failure:
         return verdicts.Verdict(case, "wrong", f"no report: {failure}")

@@ -41,6 +41,8 @@ pub struct Space {
     pub mapped: u64,
     /// Size of the largest gap in bytes.
     pub largest_gap: u64,
+    /// Size of the largest mapping in bytes, as far as it is in the part.
+    pub largest_mapping: u64,
 }
 
 impl Space {
@@ -63,6 +65,7 @@ impl Space {
             let from = mapping.entry.start.clamp(start, end);
             let to = mapping.entry.end.clamp(start, end);
             space.mapped += to - from;
+            space.largest_mapping = space.largest_mapping.max(to - from);
             space.largest_gap = space.largest_gap.max(from.saturating_sub(at));
             at = at.max(to);
         }
@@ -71,8 +74,13 @@ impl Space {
     }
 
     /// True if at least nine tenths are mapped, and no gap has more than a twentieth of the size.
+    ///
+    /// A program that has reserved a quarter at once, such as a browser or a sanitizer, means to use
+    /// it for what it maps later.
     pub fn is_full(self) -> bool {
-        self.mapped >= self.bytes / 10 * 9 && self.largest_gap <= self.bytes / 20
+        self.mapped >= self.bytes / 10 * 9
+            && self.largest_gap <= self.bytes / 20
+            && self.largest_mapping <= self.bytes / 4
     }
 }
 
@@ -90,13 +98,20 @@ mod tests {
         Space::of(&process.mappings, part)
     }
 
+    /// Divides a range into eight mappings.
+    fn pieces((start, end): (u64, u64)) -> Vec<(u64, u64)> {
+        let size = (end - start) / 8;
+        let at = (0..8).map(|n| start + n * size);
+        at.map(|at| (at, at + size)).collect()
+    }
+
     #[test]
     fn the_highest_mapping_tells_which_program_it_is() {
-        let of = |end| space(&[(0x1000, end)], Part::All).unwrap();
+        let of = |end| space(&pieces((0x8000, end)), Part::All).unwrap();
         assert_eq!(of(0xc000_0000).bytes, 3 << 30);
-        assert_eq!(of(0xffff_0000).bytes, 1 << 32);
-        assert!(of(0xbfff_0000).is_full() && of(0xffff_0000).is_full());
-        let large = of(0x7fff_ffff_f000);
+        assert_eq!(of(0xffff_8000).bytes, 1 << 32);
+        assert!(of(0xbfff_8000).is_full() && of(0xffff_8000).is_full());
+        let large = of(0x7fff_ffff_8000);
         assert_eq!((large.bytes, large.is_full()), (1 << 47, true));
         assert!(!of(0x4000_0000_0000).is_full());
     }
@@ -104,12 +119,18 @@ mod tests {
     #[test]
     fn the_low_part_is_measured_on_its_own() {
         let stack = (0x7fff_0000_0000, 0x7fff_0001_0000);
-        let low = |range| space(&[range, stack], Part::Low).unwrap();
+        let low = |range| {
+            let all: Vec<_> = pieces(range).into_iter().chain([stack]).collect();
+            space(&all, Part::Low).unwrap()
+        };
         assert!(low((0x4000_0000, 0x8000_0000)).is_full());
-        assert!(low((0x1000, 0x9000_0000)).is_full());
+        assert!(low((0x1000_0000, 0x9000_0000)).is_full());
         let half = low((0x4000_0000, 0x6000_0000));
         assert_eq!((half.mapped, half.largest_gap), (1 << 29, 1 << 29));
         assert!(!half.is_full());
         assert_eq!(space(&[(0x1000, 0xf000_0000)], Part::Low), None);
+        // One reservation is not many mappings.
+        let whole = space(&[(0x4000_0000, 0x8000_0000), stack], Part::Low).unwrap();
+        assert!(!whole.is_full());
     }
 }

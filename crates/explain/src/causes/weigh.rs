@@ -8,6 +8,9 @@ use super::table::table;
 /// A further cause explains at least this part of the mappings, or it is not worth a word.
 const LEAST_SHARE: u64 = 20;
 
+/// A cause with evidence outweighs a generic one that explains up to four times as many mappings.
+const GENERIC: u64 = 4;
+
 /// Returns the causes of a process, most mappings first. A mapping has at most one cause.
 ///
 /// What the mappings look like is described only of those that have no other cause.
@@ -16,16 +19,15 @@ pub fn causes(subject: &Subject<'_>) -> Vec<Cause> {
     let mut told = Vec::new();
     for generic in [false, true] {
         let entries = table().iter().filter(|entry| entry.generic == generic);
-        told.extend(weighed(subject, entries, &mut claimed));
+        let weight = if generic { 1 } else { GENERIC };
+        let causes = weighed(subject, entries, &mut claimed).into_iter();
+        told.extend(causes.map(|cause| (cause.mappings * weight, cause)));
     }
-    told.sort_by_key(|cause| std::cmp::Reverse(cause.mappings));
-    let all = subject.mappings.len() as u64;
-    let mut n = 0;
-    told.retain(|cause| {
-        n += 1;
-        n == 1 || cause.mappings * LEAST_SHARE >= all
-    });
-    told
+    told.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+    let least = subject.mappings.len() as u64 / LEAST_SHARE;
+    let causes = told.into_iter().map(|(_, cause)| cause).enumerate();
+    let told = causes.filter(|(n, cause)| *n == 0 || cause.mappings >= least);
+    told.map(|(_, cause)| cause).collect()
 }
 
 /// Claims mappings for the entry that explains the most of them, and weighs the others again.

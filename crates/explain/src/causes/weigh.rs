@@ -17,10 +17,13 @@ const GENERIC: u64 = 4;
 pub fn causes(subject: &Subject<'_>) -> Vec<Cause> {
     let mut claimed = vec![false; subject.mappings.len()];
     let mut told = Vec::new();
+    // A description of less would not say why the list is long.
+    let half = subject.mappings.len() as u64 / 2;
     for generic in [false, true] {
         let entries = table().iter().filter(|entry| entry.generic == generic);
-        let weight = if generic { 1 } else { GENERIC };
+        let (weight, least) = if generic { (1, half) } else { (GENERIC, 0) };
         let causes = weighed(subject, entries, &mut claimed).into_iter();
+        let causes = causes.filter(|cause| cause.mappings >= least);
         told.extend(causes.map(|cause| (cause.mappings * weight, cause)));
     }
     told.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));

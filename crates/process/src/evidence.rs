@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Number of threads whose stack pointers are read at most.
@@ -79,13 +80,10 @@ impl Evidence {
 
     /// Returns `vm.overcommit_memory`, as the process itself sees the file.
     pub fn overcommit(&self) -> Option<u64> {
-        let path = |pid| format!("/proc/{pid}/root/proc/sys/vm/overcommit_memory");
         let read = || {
-            fs::read_to_string(path(self.pid?))
-                .ok()?
-                .trim()
-                .parse()
-                .ok()
+            let own = Path::new("/proc").join(self.pid?.to_string()).join("root");
+            let text = fs::read_to_string(own.join("proc/sys/vm/overcommit_memory")).ok()?;
+            text.trim().parse().ok()
         };
         *self.overcommit.get_or_init(read)
     }

@@ -4,7 +4,7 @@
 //! loaded, a setting, where the stack pointers of the threads are, which pages have been touched. A
 //! condition on the process is not met if the fact is not known.
 
-use super::pattern::Pattern;
+use super::counts::most_frequent;
 use super::space::{Part, Space};
 use super::subject::Subject;
 use serde::Deserialize;
@@ -19,22 +19,22 @@ const SAMPLE: usize = 200;
 #[serde(rename_all = "kebab-case")]
 pub enum Stacks {
     /// Threads run on them.
-    OfThreads,
+    Threads,
     /// They are as large as those of threads are by default, but there are far fewer threads.
-    OfEndedThreads,
+    EndedThreads,
     /// They are used as stacks, from the top, but there are far fewer threads.
-    OfCoroutines,
+    Coroutines,
 }
 
 impl Stacks {
     /// Says to whom the stacks belong.
     pub fn words(self) -> &'static str {
         match self {
-            Stacks::OfThreads => "on which threads run",
-            Stacks::OfEndedThreads => {
+            Stacks::Threads => "on which threads run",
+            Stacks::EndedThreads => {
                 "of the default size of threads, of which there are fewer than half"
             }
-            Stacks::OfCoroutines => "used from the top, and at most one thread for ten of them",
+            Stacks::Coroutines => "used from the top, and at most one thread for ten of them",
         }
     }
 }
@@ -101,14 +101,15 @@ impl Conditions {
         Some(path.rsplit('/').next().unwrap_or(path).to_owned())
     }
 
-    /// Checks the conditions on the process; returns the sequences that meet them.
+    /// Checks the conditions on the process, and returns the sequences that meet them; each has `len`
+    /// mappings.
     pub fn of_process(
         &self,
-        pattern: &Pattern,
+        len: usize,
         subject: &Subject<'_>,
         starts: Vec<usize>,
     ) -> Option<(Vec<usize>, Judged)> {
-        if self.not_stacks && are_like_stacks(pattern, subject, &starts) {
+        if self.not_stacks && are_like_stacks(len, subject, &starts) {
             return None;
         }
         if let Some(part) = self.space {
@@ -122,7 +123,7 @@ impl Conditions {
         let Some(stacks) = self.stacks else {
             return Some((starts, Judged::default()));
         };
-        let lasts = || starts.iter().map(|start| pattern.last(*start));
+        let lasts = || starts.iter().map(|start| *start + len - 1);
         let judged = Judged {
             held: lasts()
                 .filter(|n| subject.stack_pointers_in(*n) > 0)
@@ -134,14 +135,14 @@ impl Conditions {
         subject.evidence.stack_pointers()?;
         let count = starts.len() as u64;
         let is_met = match stacks {
-            Stacks::OfThreads => return of_threads(pattern, subject, starts, judged),
-            Stacks::OfEndedThreads => {
-                judged.threads * 2 <= count && is_default_size(pattern, subject, &starts)
+            Stacks::Threads => return of_threads(len, subject, starts, judged),
+            Stacks::EndedThreads => {
+                judged.threads * 2 <= count && is_default_size(len, subject, &starts)
             }
-            Stacks::OfCoroutines => {
+            Stacks::Coroutines => {
                 judged.threads * 10 <= count
-                    && !is_default_size(pattern, subject, &starts)
-                    && are_used_from_the_top(pattern, subject, &starts)
+                    && !is_default_size(len, subject, &starts)
+                    && are_used_from_the_top(len, subject, &starts)
             }
         };
         is_met.then_some((starts, judged))
@@ -149,16 +150,16 @@ impl Conditions {
 }
 
 /// True if most pieces have one size, and a guard of one page.
-fn are_like_stacks(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+fn are_like_stacks(len: usize, subject: &Subject<'_>, starts: &[usize]) -> bool {
     let sizes = |start: &usize| {
-        let all = *start..=pattern.last(*start);
+        let all = *start..*start + len;
         let guards = all
             .clone()
             .filter(|n| !subject.mappings[*n].is_accessible());
         let guard: u64 = guards.map(|n| subject.size(n)).sum();
         (guard, all.map(|n| subject.size(n)).sum::<u64>())
     };
-    let Some(usual) = super::pattern::most_frequent(starts.iter().map(sizes)) else {
+    let Some(usual) = most_frequent(starts.iter().map(sizes)) else {
         return false;
     };
     let alike = starts.iter().filter(|start| sizes(start) == usual).count();
@@ -168,13 +169,13 @@ fn are_like_stacks(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -
 /// Returns the sequences that hold the stack pointer of a thread, and those of the same sizes, if
 /// there are not far more of them than threads.
 fn of_threads(
-    pattern: &Pattern,
+    len: usize,
     subject: &Subject<'_>,
     mut starts: Vec<usize>,
     mut judged: Judged,
 ) -> Option<(Vec<usize>, Judged)> {
-    let size = |start: &usize| subject.size(pattern.last(*start));
-    let holds = |start: &&usize| subject.stack_pointers_in(pattern.last(**start)) > 0;
+    let size = |start: &usize| subject.size(*start + len - 1);
+    let holds = |start: &&usize| subject.stack_pointers_in(**start + len - 1) > 0;
     let sizes: HashSet<_> = starts.iter().filter(holds).map(size).collect();
     starts.retain(|start| sizes.contains(&size(start)));
     judged.held = starts.iter().filter(holds).count() as u64;
@@ -184,12 +185,12 @@ fn of_threads(
 }
 
 /// True if the stacks and their guards are as large as the limit on the size of a stack.
-fn is_default_size(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+fn is_default_size(len: usize, subject: &Subject<'_>, starts: &[usize]) -> bool {
     let whole = |start: &usize| {
-        let all = *start..=pattern.last(*start);
+        let all = *start..*start + len;
         all.map(|n| subject.size(n)).sum::<u64>()
     };
-    let usual = super::pattern::most_frequent(starts.iter().map(whole));
+    let usual = most_frequent(starts.iter().map(whole));
     let limit = subject.evidence.stack_limit();
     // glibc adds the guard to the size if a program asks for the size.
     let guard = starts.first().map_or(0, |start| subject.size(*start));
@@ -197,11 +198,11 @@ fn is_default_size(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -
 }
 
 /// True if the last page of nearly every piece has been touched, and its first page has not.
-fn are_used_from_the_top(pattern: &Pattern, subject: &Subject<'_>, starts: &[usize]) -> bool {
+fn are_used_from_the_top(len: usize, subject: &Subject<'_>, starts: &[usize]) -> bool {
     let step = starts.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<_> = starts.iter().step_by(step).collect();
     let is_used = |start: &&&usize| {
-        let entry = &subject.mappings[pattern.last(***start)].entry;
+        let entry = &subject.mappings[***start + len - 1].entry;
         let touched = |address| subject.evidence.is_touched(address);
         touched(entry.end - 1) == Some(true) && touched(entry.start) == Some(false)
     };

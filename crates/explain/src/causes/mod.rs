@@ -13,6 +13,7 @@
 //! ```
 
 mod conditions;
+mod counts;
 mod document;
 mod entry;
 pub mod folder;

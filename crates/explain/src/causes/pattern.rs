@@ -5,12 +5,12 @@
 //! lists what must be true of the process besides.
 
 use super::conditions::{Conditions, Judged};
+use super::counts::{counts, most_frequent};
 use super::folder;
 use super::glob;
 use super::subject::Subject;
 use serde::{Deserialize, Deserializer};
-use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::HashSet;
 use vmarea::types::VmFlags;
 use vmarea_process::maps::{MapName, flag_named};
 use vmarea_process::{Mapping, Reason};
@@ -188,7 +188,9 @@ impl Pattern {
         if self.usual_sizes {
             starts = self.of_usual_sizes(subject, starts)?;
         }
-        let (starts, mut judged) = self.conditions.of_process(self, subject, starts)?;
+        let (starts, mut judged) =
+            self.conditions
+                .of_process(self.sequence.len(), subject, starts)?;
         judged.library = library;
         judged.overcommit = self
             .conditions
@@ -290,20 +292,4 @@ impl Pattern {
             starts,
         }
     }
-}
-
-fn counts<T: Eq + Hash>(values: impl Iterator<Item = T>) -> HashMap<T, usize> {
-    let mut counts = HashMap::new();
-    for value in values {
-        *counts.entry(value).or_default() += 1;
-    }
-    counts
-}
-
-/// Returns the most frequent of some values, and of several the largest.
-pub(super) fn most_frequent<T: Eq + Ord + Hash>(values: impl Iterator<Item = T>) -> Option<T> {
-    let most = counts(values)
-        .into_iter()
-        .max_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
-    most.map(|(value, _)| value)
 }

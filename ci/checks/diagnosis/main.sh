@@ -9,6 +9,7 @@
 # Every third case, by the hash of its name, is held out: it runs only with --held, and has totals of its own.
 # Fails if a cause is wrong, if less than 85 % (held out: 75 %) are right, or if a healthy process has a cause.
 # usage: ci/run diagnosis [--share] [--lists] [--programs] [--healthy] [--held] [--vmarea FILE] [--only CASE,...]
+#        ci/run diagnosis --advised [--vmarea FILE] [CAUSE,...]   follows the advice: counts without and with it
 #   --lists, --programs, --healthy   only these; by default all three
 #   --share    lists that are not held out: without packages and network, in a minute
 #   --held     the third that is held out as well; to be used at the end, not while causes are written
@@ -17,7 +18,7 @@
 # names.tsv has the causes of vmarea whose names differ from those of vocabulary.tsv.
 . "$(dirname "$0")/../../lib/prepare.sh"
 
-rest=()
+rest=() advised=
 while (($#)); do
     case $1 in
         --vmarea)
@@ -25,9 +26,13 @@ while (($#)); do
             VMAREA=$2
             shift 2
             ;;
+        --advised) advised=1 && shift ;;
         *) rest+=("$1") && shift ;;
     esac
 done
 vmarea=$(program vmarea "${PROFILE-debug}")
 export PYTHONDONTWRITEBYTECODE=1
+if [[ $advised ]]; then
+    exec ci/lib/leash.py 900 python3 ci/checks/diagnosis/advised.py --vmarea "$vmarea" "${rest[@]}"
+fi
 ci/lib/leash.py 3600 python3 ci/checks/diagnosis/diagnosis.py --vmarea "$vmarea" --venv "${CARGO_TARGET_DIR:-target}/diagnosis" "${rest[@]}"

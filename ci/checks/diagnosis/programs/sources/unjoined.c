@@ -1,4 +1,4 @@
-// Threads that end at once, and that nobody joins: their stacks stay.
+// Threads that end at once, and that nobody joins: their stacks stay, unless they are detached.   usage: unjoined COUNT [detached]
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,12 +6,12 @@
 static pthread_barrier_t all;
 static void *end(void *nothing) { pthread_barrier_wait(&all); return nothing; }
 int main(int count, char **words) {
-    (void)count;
     int number = atoi(words[1]);
     pthread_barrier_init(&all, NULL, number + 1);
     for (int i = 0; i < number; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, end, NULL)) return perror("pthread_create"), 1;
+        if (count > 2) pthread_detach(thread);
     }
     pthread_barrier_wait(&all);
     // Until the last one has ended, which /proc shows.

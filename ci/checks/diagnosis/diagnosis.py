@@ -50,7 +50,7 @@ def live_report(vmarea, case, table, venv):
     """Starts a program, and returns the report on it when it is ready."""
     program = table[case.name]
     with tempfile.TemporaryDirectory() as folder:
-        room = programs.Room(folder, programs.environment(program.pip, venv))
+        room = programs.Room(folder, programs.environment(program.pip, venv.resolve()))
         with programs.running(program.start(room), room) as pid:
             return explain(vmarea, "-p", str(pid))
 

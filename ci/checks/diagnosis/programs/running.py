@@ -151,7 +151,9 @@ def wait_until(process, condition, deadline):
     """Asks until the answer is true."""
     while not condition():
         if process.poll() is not None:
-            raise RuntimeError(f"it ended: {process.stdout.read().decode(errors='replace')[-600:]}")
+            # What it has started may still hold the pipe.
+            os.set_blocking(process.stdout.fileno(), False)
+            raise RuntimeError(f"it ended: {(process.stdout.read() or b'').decode(errors='replace')[-600:]}")
         if time.monotonic() > deadline:
             raise RuntimeError(f"it is not ready after {SECONDS} s")
         time.sleep(0.05)

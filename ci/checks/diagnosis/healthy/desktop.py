@@ -66,7 +66,7 @@ def _(room):
 
 @healthy("video-player", "mpv", *DISPLAY)
 def _(room):
-    return on_display(room, "mpv", "--no-config", "--vo=x11", "--ao=null", "av://lavfi:testsrc=size=1280x720", inside="mpv")
+    return on_display(room, "mpv", "--no-config", "--vo=x11", "--ao=null", "--msg-level=all=error", "av://lavfi:testsrc=size=1280x720", inside="mpv")
 
 
 @healthy("office", "libreoffice-calc", *DISPLAY)

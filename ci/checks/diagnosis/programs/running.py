@@ -194,12 +194,15 @@ def missing(table, names):
 
 
 def environment(names, folder):
-    """Returns a Python with these packages of the Python package index, in a venv that is kept in `folder`."""
+    """Returns a Python with these packages of the Python package index, as NAME==VERSION, in a venv that is kept in `folder`,
+    with an empty file for each that is installed."""
     python = folder / "bin/python"
     if not names:
         return sys.executable
     if not python.exists():
         subprocess.run(["/usr/bin/python3", "-m", "venv", folder], check=True)
-    if subprocess.run([python, "-m", "pip", "show", "-q", *names], capture_output=True).returncode:
-        subprocess.run([python, "-m", "pip", "install", "-q", *names], check=True)
+    for name in names:
+        if not (folder / name).exists():
+            subprocess.run([python, "-m", "pip", "install", "-q", name], check=True)
+            (folder / name).touch()
     return str(python)

@@ -84,7 +84,7 @@ def _(room):
     return Start(["node", "-e", "m=[];for(i=0;i<1200;i++)m.push(new WebAssembly.Memory({initial:1,maximum:10}));" + NODE])
 
 
-@program("run-wasmtime", pip=("wasmtime",))
+@program("run-wasmtime", pip=("wasmtime==50.0.1",))
 def _(room):
     text = """import wasmtime
 engine = wasmtime.Engine()
@@ -162,7 +162,7 @@ input()
     return Start([PYTHON, room.write("tenants.py", text)])
 
 
-@program("run-greenlets", pip=("greenlet",))
+@program("run-greenlets", pip=("greenlet==3.5.6",))
 def _(room):
     text = """import greenlet
 main = greenlet.getcurrent()
@@ -268,7 +268,6 @@ func main() {
 		}()
 	}
 	all.Wait()
-	go func() { select {} }()
 	fmt.Println("ready")
 	var line string
 	fmt.Scanln(&line)

@@ -30,6 +30,7 @@ while (($#)); do
         *) rest+=("$1") && shift ;;
     esac
 done
+[[ " ${rest[*]} " == *' --share '* || " ${rest[*]} " == *' --lists '* ]] || needs_root
 vmarea=$(program vmarea "${PROFILE-debug}")
 export PYTHONDONTWRITEBYTECODE=1
 if [[ $advised ]]; then

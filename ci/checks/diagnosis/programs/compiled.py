@@ -2,7 +2,6 @@
 
 from .running import LIB, Start, program
 
-SMALL = "MALLOC_CONF"
 DECAY = "dirty_decay_ms:0,muzzy_decay_ms:0"
 # Shows jemalloc that overcommit is forbidden, without a change of the machine's setting.
 NO_OVERCOMMIT = 'mount --bind forbidden /proc/sys/vm/overcommit_memory && exec "$@"'
@@ -71,13 +70,13 @@ def _(room):
 @program("run-jemalloc-no-overcommit", "gcc", "libjemalloc2")
 def _(room):
     room.write("forbidden", "2")
-    return Start(["unshare", "-m", "sh", "-c", NO_OVERCOMMIT, "sh", "env", f"LD_PRELOAD={LIB}libjemalloc.so.2", f"{SMALL}={DECAY}",
+    return Start(["unshare", "-m", "sh", "-c", NO_OVERCOMMIT, "sh", "env", f"LD_PRELOAD={LIB}libjemalloc.so.2", f"MALLOC_CONF={DECAY}",
                   room.compiled("blocks.c"), 12000])
 
 
 @program("run-jemalloc-usual", "gcc", "libjemalloc2")
 def _(room):
-    return Start([room.compiled("blocks.c"), 12000], env={"LD_PRELOAD": LIB + "libjemalloc.so.2", SMALL: DECAY})
+    return Start([room.compiled("blocks.c"), 12000], env={"LD_PRELOAD": LIB + "libjemalloc.so.2", "MALLOC_CONF": DECAY})
 
 
 @program("run-holes", "gcc")

@@ -43,8 +43,8 @@ pub struct Evidence {
     stack_pointers: OnceLock<Option<StackPointers>>,
     open_files: OnceLock<Option<HashSet<FileKey>>>,
     overcommit: OnceLock<Option<u64>>,
-    stack_limit: OnceLock<Option<u64>>,
     pagemap: OnceLock<Option<File>>,
+    memory: OnceLock<Option<File>>,
 }
 
 impl Evidence {
@@ -88,12 +88,6 @@ impl Evidence {
         *self.overcommit.get_or_init(read)
     }
 
-    /// Returns the soft limit on the size of a stack, which is the size of a thread's stack by default.
-    pub fn stack_limit(&self) -> Option<u64> {
-        let read = || crate::system::mm_info(self.pid?).rlimit_stack;
-        *self.stack_limit.get_or_init(read)
-    }
-
     /// Returns true if the page at `address` exists, in memory or in swap.
     pub fn is_touched(&self, address: u64) -> Option<bool> {
         let open = || File::open(format!("/proc/{}/pagemap", self.pid?)).ok();
@@ -103,6 +97,20 @@ impl Evidence {
         let at = page * entry.len() as u64;
         pagemap.read_exact_at(&mut entry, at).ok()?;
         Some(u64::from_ne_bytes(entry) & pagemap::FILLED != 0)
+    }
+
+    /// Returns true if the page before `end` holds the descriptor of a thread, as it does at the top of
+    /// each stack that glibc has made. A page that has not been touched is not read.
+    pub fn has_thread_descriptor(&self, end: u64) -> Option<bool> {
+        let open = || File::open(format!("/proc/{}/mem", self.pid?)).ok();
+        let mut page = vec![0; rustix::param::page_size()];
+        let start = end.checked_sub(page.len() as u64)?;
+        if !self.is_touched(start)? {
+            return Some(false);
+        }
+        let memory = self.memory.get_or_init(open).as_ref()?;
+        memory.read_exact_at(&mut page, start).ok()?;
+        Some(contains_descriptor(&page, start))
     }
 }
 
@@ -129,6 +137,20 @@ fn stack_pointers(pid: i32) -> Option<StackPointers> {
 fn stack_pointer(line: &str) -> Option<u64> {
     let word = line.split_ascii_whitespace().rev().nth(1)?;
     u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+}
+
+/// Checks whether a page contains a structure whose first and third words are its own address, but not
+/// the second one, as in an empty list. The ABI of x86-64 wants the first one, to which the thread
+/// register leads; glibc has the third one (`struct pthread`), musl has not.
+fn contains_descriptor(page: &[u8], start: u64) -> bool {
+    let (words, _) = page.as_chunks::<{ size_of::<u64>() }>();
+    let word = |n: usize| words.get(n).map(|word| u64::from_ne_bytes(*word));
+    let mut addresses = (start..).step_by(size_of::<u64>()).enumerate();
+    let all = addresses.by_ref().take(words.len());
+    all.into_iter().any(|(n, address)| {
+        let own = Some(address);
+        word(n) == own && word(n + 1) != own && word(n + 2) == own
+    })
 }
 
 fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
@@ -205,6 +227,32 @@ mod tests {
     }
 
     #[test]
+    fn the_stack_of_a_thread_has_its_descriptor_at_the_top() {
+        let (send, receive) = mpsc::channel::<u64>();
+        let (end, wait) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let here = 0u8;
+            send.send(std::ptr::from_ref(&here).addr() as u64).unwrap();
+            // The thread waits until the test drops the other end.
+            let _ = wait.recv();
+        });
+        let address = receive.recv().unwrap();
+        let pid = std::process::id() as i32;
+        let mappings = crate::maps::read(pid).unwrap();
+        let contains =
+            |entry: &&crate::maps::MapsEntry| (entry.start..entry.end).contains(&address);
+        let stack = mappings.iter().find(contains).unwrap();
+        let evidence = Evidence::of(Some(pid));
+        assert_eq!(evidence.has_thread_descriptor(stack.end), Some(true));
+        let middle = stack.start + (stack.end - stack.start) / 2;
+        let middle = middle & !(rustix::param::page_size() as u64 - 1);
+        assert_eq!(evidence.has_thread_descriptor(middle), Some(false));
+        assert_eq!(Evidence::of(None).has_thread_descriptor(stack.end), None);
+        drop(end);
+        thread.join().unwrap();
+    }
+
+    #[test]
     fn an_open_file_has_the_key_of_its_mapping() {
         let file = File::open("/proc/self/exe").unwrap();
         let pid = std::process::id() as i32;
@@ -220,7 +268,6 @@ mod tests {
             Evidence::of(Some(pid)).overcommit().map(|n| n <= 2),
             Some(true)
         );
-        assert!(Evidence::of(Some(pid)).stack_limit() > Some(0));
         let none = Evidence::of(None);
         assert!(none.open_files().is_none() && none.stack_pointers().is_none());
     }

@@ -20,9 +20,9 @@ const SAMPLE: usize = 200;
 pub enum Stacks {
     /// Threads run on them.
     Threads,
-    /// They are as large as those of threads are by default, but there are far fewer threads.
+    /// They hold descriptors of threads, but there are far fewer threads.
     EndedThreads,
-    /// They are used as stacks, from the top, but there are far fewer threads.
+    /// They are used as stacks, from the top, and hold no descriptors of threads.
     Coroutines,
 }
 
@@ -32,9 +32,11 @@ impl Stacks {
         match self {
             Stacks::Threads => "on which threads run",
             Stacks::EndedThreads => {
-                "of the default size of threads, of which there are fewer than half"
+                "with descriptors of threads, of which there are fewer than half"
             }
-            Stacks::Coroutines => "used from the top, and at most one thread for ten of them",
+            Stacks::Coroutines => {
+                "used from the top, without descriptors of threads, and at most one thread for ten of them"
+            }
         }
     }
 }
@@ -137,11 +139,11 @@ impl Conditions {
         let is_met = match stacks {
             Stacks::Threads => return of_threads(len, subject, starts, judged),
             Stacks::EndedThreads => {
-                judged.threads * 2 <= count && is_default_size(len, subject, &starts)
+                judged.threads * 2 <= count && hold_descriptors(len, subject, &starts) == Some(true)
             }
             Stacks::Coroutines => {
                 judged.threads * 10 <= count
-                    && !is_default_size(len, subject, &starts)
+                    && hold_descriptors(len, subject, &starts) == Some(false)
                     && are_used_from_the_top(len, subject, &starts)
             }
         };
@@ -184,28 +186,35 @@ fn of_threads(
     (count > 0 && most_hold && judged.threads * 2 >= count).then_some((starts, judged))
 }
 
-/// True if the stacks and their guards are as large as the limit on the size of a stack.
-fn is_default_size(len: usize, subject: &Subject<'_>, starts: &[usize]) -> bool {
-    let whole = |start: &usize| {
-        let all = *start..*start + len;
-        all.map(|n| subject.size(n)).sum::<u64>()
-    };
-    let usual = most_frequent(starts.iter().map(whole));
-    let limit = subject.evidence.stack_limit();
-    // glibc adds the guard to the size if a program asks for the size.
-    let guard = starts.first().map_or(0, |start| subject.size(*start));
-    usual.is_some() && (usual == limit || usual.map(|usual| usual - guard) == limit)
+/// Returns some of the pieces, spread over all of them.
+fn sample(starts: &[usize]) -> impl ExactSizeIterator<Item = usize> {
+    let step = starts.len().div_ceil(SAMPLE).max(1);
+    starts.iter().copied().step_by(step)
+}
+
+/// Checks whether the pieces hold descriptors of threads; `None` if only some do, or if their memory
+/// cannot be read.
+fn hold_descriptors(len: usize, subject: &Subject<'_>, starts: &[usize]) -> Option<bool> {
+    let all = sample(starts).len();
+    let mut held = 0;
+    for start in sample(starts) {
+        let end = subject.mappings[start + len - 1].entry.end;
+        held += usize::from(subject.evidence.has_thread_descriptor(end)?);
+    }
+    match held * 10 {
+        few if few <= all => Some(false),
+        many if many >= all * 9 => Some(true),
+        _ => None,
+    }
 }
 
 /// True if the last page of nearly every piece has been touched, and its first page has not.
 fn are_used_from_the_top(len: usize, subject: &Subject<'_>, starts: &[usize]) -> bool {
-    let step = starts.len().div_ceil(SAMPLE).max(1);
-    let sample: Vec<_> = starts.iter().step_by(step).collect();
-    let is_used = |start: &&&usize| {
-        let entry = &subject.mappings[***start + len - 1].entry;
+    let is_used = |start: &usize| {
+        let entry = &subject.mappings[start + len - 1].entry;
         let touched = |address| subject.evidence.is_touched(address);
         touched(entry.end - 1) == Some(true) && touched(entry.start) == Some(false)
     };
-    let used = sample.iter().filter(is_used).count();
-    used * 10 >= sample.len() * 9
+    let all = sample(starts).len();
+    sample(starts).filter(is_used).count() * 10 >= all * 9
 }

@@ -443,6 +443,25 @@ fn what_cannot_be_joined_is_refused_in_one_line() {
 }
 
 #[test]
+fn too_few_files_for_all_threads_are_named_with_the_limit() {
+    let target = Target::start();
+    let shell = format!(
+        "ulimit -n 70; exec {VMAREA} record -p {} --for 1s --by tracing -o {}",
+        target.pid(),
+        target.file("a.vmtrace")
+    );
+    let output = leash::output(Command::new("sh").args(["-c", &shell])).unwrap();
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    let limit = "and 70 are permitted (ulimit -n ";
+    assert!(
+        said.contains("too many open files: ") && said.contains(limit),
+        "{said}"
+    );
+    target.is_not_traced();
+}
+
+#[test]
 fn a_traced_process_can_only_be_observed() {
     let idle = Idle::cat();
     let pid = idle.pid();

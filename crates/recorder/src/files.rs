@@ -13,6 +13,7 @@
 
 use super::creation::{BirthTime, KnownInode, Mapped, birth_time, may_be_same};
 use super::mapped_files::{MappedFiles, Range};
+use crate::RecordError;
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
@@ -116,6 +117,21 @@ pub(crate) struct Files {
     most: usize,
     /// Whether a record of the call identifies the description, instead of a duplicate.
     identified: Identified,
+}
+
+/// True if a recording can still open the files that it needs besides its rings.
+pub(crate) fn are_left() -> bool {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(u64::MAX, |files| files.count() as u64);
+    open.saturating_add(SPARE) <= limit
+}
+
+/// Returns the error for a process whose rings need `descriptors`.
+pub(crate) fn too_many(descriptors: usize) -> RecordError {
+    RecordError::TooManyFiles {
+        needed: descriptors as u64 + 2 * SPARE,
+        limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+    }
 }
 
 impl Files {

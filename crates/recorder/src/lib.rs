@@ -363,6 +363,17 @@ pub enum RecordError {
         /// The thread.
         tid: i32,
     },
+    /// The rings of all threads need more descriptors than this process may have.
+    #[error(
+        "too many open files: the threads of the process need about {needed}, and {limit} are \
+         permitted (ulimit -n {needed})"
+    )]
+    TooManyFiles {
+        /// Number of descriptors that are needed.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The recorder itself failed.
     #[error("cannot follow the command: {0}")]
     Follow(io::Error),
@@ -375,6 +386,9 @@ pub enum RecordError {
 fn of_sink(error: &io::Error) -> String {
     match error.get_ref() {
         Some(inner) if inner.is::<vmarea_trace::Error>() => inner.to_string(),
+        _ if error.raw_os_error() == Some(libc::EMFILE) => {
+            format!("cannot write the trace: {error}: raise the limit (ulimit -n)")
+        }
         _ => format!("cannot write the trace: {error}"),
     }
 }

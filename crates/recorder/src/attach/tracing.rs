@@ -22,9 +22,10 @@ use crate::attachment::Attachment;
 use crate::clock::clock;
 use crate::command::{SYS_PTRACE, has_capability};
 use crate::emitter::Emitter;
+use crate::files;
 use crate::lifecycle::task_start;
 use crate::residence::Place;
-use crate::samples::Start;
+use crate::samples::{SamplesError, Start};
 use crate::signals::Signals;
 use crate::snapshot::Snapshotter;
 use crate::sources::{command_line, header, open_samples, open_view};
@@ -83,7 +84,7 @@ impl<'a> Tracer<'a> {
             ..Attachment::default()
         });
         tracer.seize_all()?;
-        tracer.open_rings(options.faults, &mut notes);
+        tracer.open_rings(options.faults, &mut notes)?;
         let command = command_line(options.pid);
         let header = header(command, tracer.samples.as_ref(), has_view);
         tracer.emitter.header(&header)?;
@@ -205,21 +206,34 @@ impl<'a> Tracer<'a> {
     }
 
     /// Opens the rings for all threads, which are stopped.
-    fn open_rings(&mut self, faults: Faults, notes: &mut Vec<String>) {
+    ///
+    /// # Errors
+    /// [`RecordError::TooManyFiles`] if that leaves no descriptors for the recording itself.
+    fn open_rings(&mut self, faults: Faults, notes: &mut Vec<String>) -> Result<(), RecordError> {
         let mut tids: Vec<i32> = self.tasks.keys().copied().collect();
         tids.sort_unstable();
         let Some((first, others)) = tids.split_first() else {
-            return;
+            return Ok(());
         };
         let mut samples = open_samples(faults, *first, Start::Now, notes);
         if let Some(samples) = &mut samples {
             for tid in others {
-                if let Err(error) = samples.add(*tid) {
-                    notes.push(format!("page faults of thread {tid} are missing: {error}"));
+                match samples.add(*tid) {
+                    Ok(()) => {}
+                    Err(SamplesError::TooManyFiles { needed, .. }) => {
+                        return Err(files::too_many(needed * tids.len()));
+                    }
+                    Err(error) => {
+                        notes.push(format!("page faults of thread {tid} are missing: {error}"));
+                    }
                 }
+            }
+            if !files::are_left() {
+                return Err(files::too_many(samples.descriptors()));
             }
         }
         self.sample_with(samples);
+        Ok(())
     }
 
     /// Takes over the mappings of the stopped process.

@@ -288,6 +288,11 @@ impl Samples {
         Ok(())
     }
 
+    /// Returns the number of descriptors that the rings hold open.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.cpus.iter().map(|cpu| cpu.events.len()).sum()
+    }
+
     /// Returns the source of the samples.
     pub fn source(&self) -> FaultSource {
         match self.source {

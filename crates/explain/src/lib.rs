@@ -36,6 +36,7 @@ mod prevention_text;
 pub mod profile;
 pub mod recorded;
 mod recording;
+pub mod room;
 pub mod rows;
 pub mod since;
 pub mod spaces;
@@ -52,6 +53,7 @@ use made_from::MadeFrom;
 use plan::Plan;
 use prevention::Prevented;
 use recorded::Recorded;
+use room::Room;
 use rows::MappingRow;
 use serde::Serialize;
 use since::Growth;
@@ -116,6 +118,9 @@ pub struct Report {
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
+    /// What the process has left before a call is refused; absent if only a part of its list is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
     /// Files that set the limit when the system starts, if this was a running process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_files: Option<LimitFiles>,
@@ -210,6 +215,7 @@ fn report(
         rules: process.kernel.as_ref().map(RulesBasis::from),
         mappings: process.total,
         limit: process.limit,
+        room: Room::of(process),
         limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),
         taken_unix_ms: process.pid.and_then(|_| unix_ms(SystemTime::now())),
         failure: failure::failure(process),

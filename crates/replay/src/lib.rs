@@ -23,6 +23,7 @@ pub mod counterfactual;
 mod decode;
 mod doubt;
 pub mod failed;
+mod failures;
 pub mod files;
 pub mod import;
 mod known;
@@ -50,7 +51,7 @@ pub use report::{Difference, Group, MostShown, PolicyReport, Report, Unsettled, 
 
 use action::{Action, Files};
 use doubt::Doubt;
-use failed::Failures;
+use failures::Failures;
 use known::Known;
 use prevention::{Changed, Prevention};
 use rights::Rights;

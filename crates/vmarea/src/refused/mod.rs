@@ -44,7 +44,6 @@
 //! # Ok::<(), Errno>(())
 //! ```
 
-mod numbers;
 mod rule;
 mod words;
 

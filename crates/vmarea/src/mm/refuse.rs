@@ -1,9 +1,9 @@
-//! The reasons whose numbers are in the state of the address space.
+//! The reasons to refuse a call whose numbers are in the state of the address space.
 //!
 //! Each function belongs to a check that has failed and is out of the way of calls that succeed.
 
-use super::{Growing, Refused};
-use crate::mm::{MmState, MmapGuard};
+use super::{MmState, MmapGuard};
+use crate::refused::{Growing, Refused};
 use crate::types::platform::Environment;
 use crate::types::writers::Token;
 use crate::types::{Errno, PAGE_SHIFT, VmRange};

@@ -2,10 +2,36 @@
 
 use std::io::{self, Write};
 use vmarea_explain::text::count;
-use vmarea_replay::{FailedCall, FailedCalls};
+use vmarea_replay::{FailedCall, FailedCalls, Options, Replayer};
+use vmarea_trace::event::{Event, Header};
 
 /// Number of kinds of failed calls that are listed.
 const LISTED: usize = 10;
+
+/// A replay for the failed calls only; ends at the first event that cannot be replayed.
+pub struct Collector(Option<Replayer>);
+
+impl Collector {
+    /// Begins a replay of the trace with this header.
+    pub fn new(header: &Header) -> Collector {
+        Collector(Replayer::new(header, &Options::default()).ok())
+    }
+
+    /// Replays the next event.
+    pub fn event(&mut self, event: &Event) {
+        if let Some(replayer) = &mut self.0
+            && replayer.event(event).is_err()
+        {
+            self.0 = None;
+        }
+    }
+
+    /// Returns the failed calls; none if the trace could not be replayed.
+    pub fn finish(self) -> Vec<FailedCalls> {
+        let report = self.0.map(Replayer::finish);
+        report.map_or_else(Vec::new, |report| report.failed_calls)
+    }
+}
 
 /// Writes the failed calls, most frequent first; nothing if there are none.
 ///

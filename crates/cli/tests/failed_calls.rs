@@ -150,3 +150,55 @@ fn replay_tells_what_run_told() {
     let report: Value = serde_json::from_slice(&replayed.stdout).unwrap();
     assert_eq!(report["failed_calls"], failed);
 }
+
+#[test]
+fn explain_of_a_command_names_the_function_whose_call_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let json = format!("--json={}", report.display());
+    let done = vmarea(&["explain", "--stacks", &json, "--", program(), "moves"]);
+    assert!(done.status.success(), "{done:?}");
+    let report: Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let failed = &report["failed_calls"];
+    let group = find(failed, "mremap", "EFAULT", "mremap across 3 mappings: ");
+    let place = group["first"]["function"].as_str().unwrap();
+    assert!(place.contains("refused.c:"), "{place}");
+    let said = text(&done.stdout);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains("failed with E") && said.contains(" in moves ("),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_log_of_strace_is_said_to_have_failed_calls_and_info_lists_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let log = "\
+100 10.000000 mmap(NULL, 12288, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000
+100 10.100000 mprotect(0x7f0000000000, 16384, PROT_NONE) = -1 ENOMEM (Cannot allocate memory)
+100 10.200000 munmap(0x7f0000000001, 4096) = -1 EINVAL (Invalid argument)
+";
+    fs::write(path("log"), log).unwrap();
+    let import = [
+        "trace",
+        "import",
+        "--from=strace",
+        &path("log"),
+        "-o",
+        &path("trace"),
+    ];
+    let imported = vmarea(&import);
+    assert!(imported.status.success(), "{imported:?}");
+    let note = format!("2 memory calls failed: vmarea trace info {}", path("trace"));
+    assert!(text(&imported.stderr).contains(&note), "{imported:?}");
+    let info = text(&vmarea(&["trace", "info", &path("trace")]).stdout);
+    assert!(info.contains("mprotect: ENOMEM, once"), "{info}");
+    assert!(
+        info.contains("because  nothing is mapped at 0x7f0000003000\n"),
+        "{info}"
+    );
+    let misaligned = "because  the address is not a multiple of the page size\n";
+    assert!(info.contains(misaligned), "{info}");
+}

@@ -23,6 +23,7 @@ pub mod advice;
 pub mod causes;
 pub mod detail;
 pub mod estimate;
+mod failed;
 pub mod failure;
 pub mod findings;
 mod glue;
@@ -30,6 +31,7 @@ pub mod made_by;
 pub mod made_from;
 mod made_from_text;
 pub mod origins;
+pub mod places;
 pub mod plan;
 pub mod prevention;
 mod prevention_text;
@@ -64,6 +66,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vmarea_process::kernel::RulesBasis;
 use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source};
+use vmarea_replay::FailedCalls;
 
 /// Whether a report lists every mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -153,6 +156,9 @@ pub struct Report {
     /// Changes to the recorded program that would have prevented mappings, each replayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prevention: Vec<Prevented>,
+    /// Memory calls of the recorded program that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_calls: Vec<FailedCalls>,
     /// Functions of the program that made the mappings, most mappings first, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
@@ -229,6 +235,7 @@ fn report(
             None => situation.advice(),
         },
         prevention: traced.map_or_else(Vec::new, Traced::prevented),
+        failed_calls: traced.map_or_else(Vec::new, Traced::failed_calls),
         made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
         causes: causes::causes(&rows),

@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 45 lines of 80 columns.
+//! Text summary of a report, at most 53 lines of 80 columns.
 
 use super::plan::Stage;
 use super::recorded::OLDER;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 45;
+pub const MAX_LINES: usize = 53;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
 const FINDINGS: usize = 2;
@@ -102,6 +102,7 @@ impl Report {
         if let Some(room) = &self.room {
             room.write_text(out, size)?;
         }
+        self.write_failed(out)?;
         writeln!(out)?;
         self.write_reasons(out)?;
         self.write_flags(out)?;

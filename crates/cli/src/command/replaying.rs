@@ -4,14 +4,14 @@ use crate::policy_table::{self, Without};
 use anyhow::anyhow;
 use clap::Args;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
+use vmarea_explain::places::Places;
 use vmarea_explain::recorded::CallStacks;
 use vmarea_explain::stacks::Stacks;
 use vmarea_explain::text::count;
-use vmarea_replay::{FailedCalls, MostShown, Options, PolicyName, Replayer, Report};
+use vmarea_replay::{MostShown, Options, PolicyName, Replayer, Report};
 use vmarea_report::page::{self, Names};
 use vmarea_report::timeline::Collector;
 use vmarea_terminal::console::Console;
@@ -19,8 +19,7 @@ use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 use vmarea_terminal::progress::Meter;
-use vmarea_trace::event::{Event, Tid};
-use vmarea_trace::{Error as TraceError, Reader, sysno};
+use vmarea_trace::{Error as TraceError, Reader};
 
 /// The policies of a replay, the number of differences to show, and the destination of the result.
 #[derive(Debug, Args)]
@@ -63,44 +62,6 @@ pub struct Replayed {
     page: Option<String>,
 }
 
-/// The stacks of the calls that failed, by thread and time.
-struct Places {
-    calls: CallStacks,
-    stacks: HashMap<(Tid, u64), u32>,
-}
-
-impl Places {
-    fn new(calls: &CallStacks) -> Places {
-        Places {
-            calls: calls.clone(),
-            stacks: HashMap::new(),
-        }
-    }
-
-    /// Keeps the stack of a call that may have failed.
-    fn follow(&mut self, event: &Event) {
-        let Event::Call(call) = event else {
-            return;
-        };
-        let may_fail = call.ret < 0 || call.nr == sysno::BRK;
-        if let Some(stack) = self.calls.next(call.tid).filter(|_| may_fail) {
-            self.stacks.insert((call.tid, call.t), stack);
-        }
-    }
-
-    /// Names the functions that made the first and the last call of each kind.
-    fn name(&self, failed: &mut [FailedCalls], stacks: &Stacks) {
-        for call in failed.iter_mut().flat_map(|f| [&mut f.first, &mut f.last]) {
-            let stack = self.stacks.get(&call.key()).copied();
-            let own = stacks.own_function(stack);
-            call.function = own.map(|frame| match (&frame.file, frame.line) {
-                (Some(file), Some(line)) => format!("{} ({file}:{line})", frame.function),
-                _ => frame.function.clone(),
-            });
-        }
-    }
-}
-
 /// Stacks of the calls in a trace; empty if they were not recorded.
 #[derive(Default)]
 pub struct RecordedStacks {
@@ -134,7 +95,7 @@ impl ReplayingArgs {
         let header = reader.header().clone();
         let mut replayer = Replayer::new(&header, &self.options())?;
         let RecordedStacks { calls, stacks } = recorded;
-        let mut places = Places::new(&calls);
+        let mut places = Places::new(calls.clone());
         let mut collector = (self.wants_page()).then(|| Collector::new(&header, calls));
         let mut torn = None;
         let mut meter = Meter::of_bytes(console, "replaying", total);

@@ -6,6 +6,8 @@ use super::text::{count, write_wrapped};
 use std::io::{self, Write};
 use vmarea_replay::FailedCalls;
 
+/// Errors of calls by which programs try what a kernel or a processor may not have.
+const TRIED: [&str; 4] = ["EINVAL", "ENOSPC", "ENOSYS", "EOPNOTSUPP"];
 /// Number of kinds of failed calls that a summary names.
 const NAMED: usize = 2;
 
@@ -22,11 +24,11 @@ impl Report {
     /// Writes the failed calls whose reason is known, most frequent first and as many as a summary
     /// has room for.
     pub(super) fn write_failed(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut known: Vec<_> = self
-            .failed_calls
-            .iter()
-            .filter(|f| f.reason.is_some())
-            .collect();
+        let is_told = |group: &&FailedCalls| {
+            let errno = group.errno.as_deref();
+            group.reason.is_some() && !errno.is_some_and(|errno| TRIED.contains(&errno))
+        };
+        let mut known: Vec<_> = self.failed_calls.iter().filter(is_told).collect();
         known.sort_by_key(|group| std::cmp::Reverse(group.count));
         for group in known.iter().take(NAMED) {
             let times = match group.count {

@@ -104,6 +104,8 @@ rules! {
         "map it without PROT_WRITE, or pass MAP_PRIVATE";
     FileMaps: "the file, or the driver behind it, refused the mapping",
         "see what its file system or driver demands";
+    HugePagesLeft: "no huge page of this size is left in the pool",
+        "raise vm.nr_hugepages, or leave out MAP_HUGETLB";
     NamelessFile: "shared memory could not be created",
         "see the limits of tmpfs and of the machine's memory";
     SharedSecret: "memfd_secret memory can only be mapped shared",

@@ -274,6 +274,15 @@ fn mapping_files() -> Vec<Case> {
             |_| of(file(FileKind::Device), |r| r.refused = Some(ENODEV)),
         ),
         Case::new(
+            ENOMEM,
+            "no huge page of this size is left in the pool",
+            |_| {
+                of(file(FileKind::Hugetlb), |r| {
+                    (r.addr, r.refused) = (0, Some(ENOMEM))
+                })
+            },
+        ),
+        Case::new(
             EINVAL,
             "memfd_secret memory can only be mapped shared",
             |_| of(file(FileKind::Secret), |r| r.flags = MapFlags::PRIVATE),

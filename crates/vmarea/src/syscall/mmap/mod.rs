@@ -391,7 +391,14 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
             _ => match request.refused {
                 None => Ok(()),
-                Some(errno) => Err(self.space.refuse(errno, Rule::FileMaps)),
+                Some(errno) => {
+                    let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+                    let rule = match hugetlb {
+                        true => Rule::HugePagesLeft,
+                        false => Rule::FileMaps,
+                    };
+                    Err(self.space.refuse(errno, rule))
+                }
             },
         }
     }

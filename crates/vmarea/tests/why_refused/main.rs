@@ -25,6 +25,15 @@ const BASE: u64 = 0x10_0000_0000;
 const RW: Prot = Prot::READ.union(Prot::WRITE);
 const ANON: MapFlags = MapFlags::PRIVATE.union(MapFlags::ANONYMOUS);
 
+/// The policies under which random calls are made: some of Linux, and one that moves more.
+const POLICIES: [Policy; 5] = [
+    Policy::LINUX,
+    Policy::LINUX_6_12,
+    Policy::LINUX_6_1,
+    Policy::LINUX_5_10,
+    Policy::VMAREA,
+];
+
 /// Returns the address of page `n` in the area of the tests.
 fn at(n: u64) -> u64 {
     BASE + n * PAGE
@@ -237,7 +246,7 @@ fn no_call_fails_without_a_reason_or_with_an_errno_that_the_table_lacks() {
         known.extend(case.errno.map(|errno| (name(&call), errno)));
     }
     let mut met = BTreeSet::new();
-    for policy in [Policy::LINUX, Policy::LINUX_6_1, Policy::LINUX_5_10] {
+    for policy in POLICIES {
         for seed in 0..100 {
             random::run(policy, seed, &mut |call, errno, why| {
                 assert!(why.is_some(), "{}: {call:?}: {errno:?}", policy.name);

@@ -20,8 +20,8 @@ pub fn run(policy: Policy, seed: u64, failed: &mut dyn FnMut(&Syscall, Errno, Op
         system.max_map_count = rng.pick(&[8, 16, 65_530]);
         system.overcommit = rng.pick(&[
             Overcommit::Always,
-            Overcommit::Guess(40),
-            Overcommit::Never(60),
+            Overcommit::Guess(4),
+            Overcommit::Never(12),
         ]);
         system.protection_keys = rng.below(2) == 0;
     });

@@ -9,6 +9,7 @@ mod book;
 mod command;
 mod dashboard;
 mod duration;
+mod failed_calls;
 mod interrupt;
 mod pid;
 mod policy_table;

@@ -1,5 +1,6 @@
 //! The result of `run` and `replay` as text: a table of policies, and the counts of the comparison.
 
+use crate::failed_calls;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -77,6 +78,7 @@ pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::R
     if !verify.reasons.is_empty() {
         writeln!(out, "{}", reasons(&verify.reasons))?;
     }
+    failed_calls::write(out, &report.failed_calls)?;
     if verify.vmas_compared + verify.results_compared == 0 {
         writeln!(
             out,

@@ -23,6 +23,7 @@ pub mod advice;
 pub mod causes;
 pub mod detail;
 pub mod estimate;
+mod failed;
 pub mod failure;
 pub mod findings;
 mod glue;
@@ -30,12 +31,14 @@ pub mod made_by;
 pub mod made_from;
 mod made_from_text;
 pub mod origins;
+pub mod places;
 pub mod plan;
 pub mod prevention;
 mod prevention_text;
 pub mod profile;
 pub mod recorded;
 mod recording;
+pub mod room;
 pub mod rows;
 pub mod since;
 pub mod spaces;
@@ -52,6 +55,7 @@ use made_from::MadeFrom;
 use plan::Plan;
 use prevention::Prevented;
 use recorded::Recorded;
+use room::Room;
 use rows::MappingRow;
 use serde::Serialize;
 use since::Growth;
@@ -63,6 +67,7 @@ use vmarea_process::evidence::Evidence;
 use vmarea_process::kernel::RulesBasis;
 use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source};
+use vmarea_replay::FailedCalls;
 
 /// Whether a report lists every mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,6 +122,9 @@ pub struct Report {
     pub mappings: u64,
     /// Maximum number of mappings that the process may have.
     pub limit: u64,
+    /// What the process has left before a call is refused; absent if only a part of its list is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room: Option<Room>,
     /// Files that set the limit when the system starts, if this was a running process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_files: Option<LimitFiles>,
@@ -149,6 +157,9 @@ pub struct Report {
     /// Changes to the recorded program that would have prevented mappings, each replayed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prevention: Vec<Prevented>,
+    /// Memory calls of the recorded program that failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_calls: Vec<FailedCalls>,
     /// Functions of the program that made the mappings, most mappings first, if stacks were recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made_from: Vec<MadeFrom>,
@@ -213,6 +224,7 @@ fn report(
         rules: process.kernel.as_ref().map(RulesBasis::from),
         mappings: process.total,
         limit: process.limit,
+        room: Room::of(process),
         limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),
         taken_unix_ms: process.pid.and_then(|_| unix_ms(SystemTime::now())),
         failure: failure::failure(process),
@@ -226,6 +238,7 @@ fn report(
             None => situation.advice(),
         },
         prevention: traced.map_or_else(Vec::new, Traced::prevented),
+        failed_calls: traced.map_or_else(Vec::new, Traced::failed_calls),
         made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
         findings: findings::findings(&subject, &causes),

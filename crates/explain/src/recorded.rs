@@ -8,6 +8,7 @@
 use super::origins::{Extent, Origin, Origins, Show, Sites, extent, label, replaced};
 pub use super::recording::{CallStacks, RecordedError};
 
+use super::places::Places;
 use super::prevention::{self, Prevented};
 use super::spaces::Spaces;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +23,7 @@ use vmarea_process::view::ViewVma;
 use vmarea_process::{Mapping, Mappings, Process, Source};
 use vmarea_replay::action::Files;
 use vmarea_replay::machine;
-use vmarea_replay::{Error, Options, Replayer};
+use vmarea_replay::{Error, FailedCalls, Options, Replayer};
 use vmarea_trace::event::{
     Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot,
 };
@@ -48,6 +49,10 @@ pub struct Recorded {
     pub differences: u64,
     /// Changes to the program that would have prevented mappings.
     pub prevented: Vec<Prevented>,
+    /// The memory calls that failed in the whole recording.
+    pub failed_calls: Vec<FailedCalls>,
+    /// The stacks of these calls.
+    pub(crate) places: Places,
 }
 
 /// The moment when an address space has the most mappings.
@@ -72,7 +77,9 @@ pub fn at_peak<R: Read>(
     let reader = Reader::new(open()?)?;
     let header = reader.header().clone();
     let mut spaces = Spaces::default();
-    let peak = find_peak(reader, &header, &mut spaces)?.ok_or(RecordedError::Empty)?;
+    let mut places = Places::new(stacks.clone());
+    let (peak, failed_calls) = find_peak(reader, &header, &mut spaces, &mut places)?;
+    let peak = peak.ok_or(RecordedError::Empty)?;
     let prevented = prevention::replay(&header, whole(Reader::new(open()?)?), stacks.clone())?;
     let mut walk = Walk::new(&header)?;
     for event in whole(Reader::new(open()?)?).take(peak.event as usize) {
@@ -82,6 +89,7 @@ pub fn at_peak<R: Read>(
     }
     let mut recorded = walk.end(&header, peak, spaces)?;
     recorded.prevented = prevented;
+    (recorded.failed_calls, recorded.places) = (failed_calls, places);
     Ok(recorded)
 }
 
@@ -100,13 +108,15 @@ fn find_peak<R: Read>(
     reader: Reader<R>,
     header: &Header,
     spaces: &mut Spaces,
-) -> Result<Option<Peak>, RecordedError> {
+    places: &mut Places,
+) -> Result<(Option<Peak>, Vec<FailedCalls>), RecordedError> {
     let mut replayer = Replayer::new(header, &Options::default())?;
     let mut peak: Option<Peak> = None;
     for (n, event) in whole(reader).enumerate() {
         let event = event?;
         replayer.event(&event)?;
         spaces.follow(&event);
+        places.follow(&event);
         let mm = match &event {
             Event::Call(call) => call.mm,
             Event::Snapshot(snapshot) => snapshot.mm,
@@ -128,7 +138,7 @@ fn find_peak<R: Read>(
             });
         }
     }
-    Ok(peak)
+    Ok((peak, replayer.finish().failed_calls))
 }
 
 /// State of the second replay.
@@ -254,6 +264,8 @@ impl Walk {
             older,
             differences: self.replayer.finish().verify.differences,
             prevented: Vec::new(),
+            failed_calls: Vec::new(),
+            places: Places::default(),
         })
     }
 }

@@ -4,7 +4,7 @@
 //! distinct stack a number.
 
 use super::glue;
-use super::recorded::CallStacks;
+use super::recording::CallStacks;
 use std::collections::HashMap;
 use vmarea_recorder::CallStack;
 use vmarea_symbols::{Frame, LocationId, StackCopy, Symbols, Table, Target};

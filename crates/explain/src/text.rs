@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 42 lines of 80 columns.
+//! Text summary of a report, at most 53 lines of 80 columns.
 
 use super::plan::{Plan, Stage};
 use super::recorded::OLDER;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 42;
+pub const MAX_LINES: usize = 53;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
 /// Maximum length of a name in characters.
@@ -96,6 +96,10 @@ impl Report {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
         }
         self.write_limit(out)?;
+        if let Some(room) = &self.room {
+            room.write_text(out, size)?;
+        }
+        self.write_failed(out)?;
         writeln!(out)?;
         self.write_reasons(out)?;
         self.write_flags(out)?;
@@ -404,6 +408,7 @@ mod tests {
     use super::super::{List, explain};
     use super::{MAX_LINES, count};
     use crate::plan::Stage;
+    use crate::room;
     use vmarea_process::Process;
 
     #[test]
@@ -468,6 +473,10 @@ mod tests {
             })
             .collect();
         report.mappings = report.limit;
+        // Everything is scarce.
+        report.room = Some(room::room(&process.mappings, process.mappings.len() as u64));
+        let room = report.room.as_mut().unwrap();
+        (room.mapped_bytes, room.low_2g_free) = (room.address_space_bytes, 0);
         report.pid = Some(1_234_567);
         let mut out = Vec::new();
         let size = |bytes: u64| bytes.to_string();

@@ -22,6 +22,8 @@ pub mod compare;
 pub mod counterfactual;
 mod decode;
 mod doubt;
+pub mod failed;
+mod failures;
 pub mod files;
 pub mod import;
 mod known;
@@ -42,12 +44,14 @@ mod uncertain;
 pub mod verify;
 pub mod world;
 
+pub use failed::{FailedCall, FailedCalls};
 pub use own_policies::register;
 pub use policy_name::PolicyName;
 pub use report::{Difference, Group, MostShown, PolicyReport, Report, Unsettled, Verify};
 
 use action::{Action, Files};
 use doubt::Doubt;
+use failures::Failures;
 use known::Known;
 use prevention::{Changed, Prevention};
 use rights::Rights;
@@ -110,6 +114,7 @@ pub struct Replayer {
     tasks: Tasks,
     header: Header,
     report: Report,
+    failures: Failures,
     held: Held,
     validate: bool,
     shown: MostShown,
@@ -147,6 +152,8 @@ impl Replayer {
         worlds[0]
             .space
             .set_observer(counterfactual.observer(others, logged));
+        let failures = Failures::default();
+        worlds[0].space.set_refused_observer(failures.observer());
         let report = Report {
             notes: remarks,
             log: options.log.then(Vec::new),
@@ -159,6 +166,7 @@ impl Replayer {
             tasks: Tasks::default(),
             header: header.clone(),
             report,
+            failures,
             held: Held::default(),
             validate: options.validate,
             shown: options.shown,
@@ -178,6 +186,7 @@ impl Replayer {
     /// invariant does not hold.
     pub fn event(&mut self, event: &Event) -> Result<(), Error> {
         self.report.events += 1;
+        self.failures.follow(event);
         match event {
             Event::Fault(fault) => {
                 self.report.faults += 1;
@@ -283,6 +292,7 @@ impl Replayer {
                 .insert(world.name.to_owned(), world.report.clone());
         }
         self.report.counterfactual = self.counterfactual.get();
+        self.report.failed_calls = self.failures.take();
         self.report
     }
 
@@ -366,6 +376,7 @@ impl Replayer {
         known.call_before = known.last_call.replace(call.clone());
         let action = self.files.action(call);
         if let Action::Opaque(_) | Action::Userfault { .. } = action {
+            self.failures.after(&action, call, None);
             return self.unseen(&action, call.mm);
         }
         match action {
@@ -403,6 +414,8 @@ impl Replayer {
             watch.before(call, &self.worlds);
         }
         let mut ours = None;
+        let mut result = None;
+        self.failures.before();
         let base_known = known.mmap_base;
         for (nr, world) in self.worlds.iter_mut().enumerate() {
             let done = world.act(action, call, base_known);
@@ -412,6 +425,7 @@ impl Replayer {
                 }
                 continue;
             }
+            result = done.result;
             if done.learnt_base {
                 known.mmap_base = true;
                 self.report.verify.undecided(Doubt::Base);
@@ -419,6 +433,7 @@ impl Replayer {
             }
             ours = done.result.filter(|_| compare);
         }
+        self.failures.after(action, call, result);
         if let Some(watch) = &mut self.watch {
             let numbers = (self.report.calls, self.report.events);
             watch.after((action, call), numbers, &self.worlds);

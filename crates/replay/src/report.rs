@@ -2,6 +2,7 @@
 
 use super::counterfactual::Counterfactual;
 use super::doubt::Doubt;
+use super::failed::FailedCalls;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,6 +29,8 @@ pub struct Report {
     /// Number of userfaultfd commands that changed pages; results that depend on them are
     /// undecided.
     pub userfault: u64,
+    /// The memory calls that failed, by call, error and reason.
+    pub failed_calls: Vec<FailedCalls>,
     /// Comparison with the kernel.
     pub verify: Verify,
     /// Result of each policy.
@@ -221,6 +224,7 @@ impl Default for Report {
             opaque: 0,
             opaque_by_kind: BTreeMap::new(),
             userfault: 0,
+            failed_calls: Vec::new(),
             verify: Verify::default(),
             policies: BTreeMap::new(),
             counterfactual: Counterfactual::default(),

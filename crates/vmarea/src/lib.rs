@@ -43,6 +43,7 @@ pub mod lookup;
 pub mod mm;
 pub mod page;
 pub mod prelude;
+pub mod refused;
 pub mod rmap;
 pub mod syscall;
 pub mod types;
@@ -89,6 +90,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
+    pub(crate) refused_observer: Option<Box<dyn refused::Observer>>,
     pub(crate) count_lookups: bool,
     /// All memory policies. A policy's id is its index in this vector plus one.
     pub(crate) policies: SpinLock<Vec<MemPolicy>>,
@@ -140,6 +142,7 @@ impl<E: Environment> Space<E> {
             system,
             observer: None,
             lookup_observer: None,
+            refused_observer: None,
             count_lookups: false,
             policies: SpinLock::default(),
             nameless: AtomicU64::new(0),

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::rc::Rc;
+use vmarea_explain::places::Places;
 use vmarea_explain::recorded::CallStacks;
 use vmarea_explain::stacks::Stacks;
 use vmarea_explain::text::count;
@@ -94,6 +95,7 @@ impl ReplayingArgs {
         let header = reader.header().clone();
         let mut replayer = Replayer::new(&header, &self.options())?;
         let RecordedStacks { calls, stacks } = recorded;
+        let mut places = Places::new(calls.clone());
         let mut collector = (self.wants_page()).then(|| Collector::new(&header, calls));
         let mut torn = None;
         let mut meter = Meter::of_bytes(console, "replaying", total);
@@ -111,6 +113,7 @@ impl ReplayingArgs {
                 Err(error) => return Err(error.into()),
             };
             replayer.event(&event)?;
+            places.follow(&event);
             if let Some(collector) = &mut collector {
                 collector.event(&event, &mut replayer);
             }
@@ -126,7 +129,8 @@ impl ReplayingArgs {
             ));
         }
         let timeline = collector.map(|collector| collector.finish(&replayer));
-        let report = replayer.finish();
+        let mut report = replayer.finish();
+        places.name(&mut report.failed_calls, &stacks);
         for note in &report.notes {
             console.note(note);
         }

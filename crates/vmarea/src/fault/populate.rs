@@ -8,6 +8,7 @@ use super::{Access, FaultContext};
 use crate::Space;
 use crate::mm::MmapGuard;
 use crate::policy::Rules;
+use crate::refused::Rule;
 use crate::types::platform::Environment;
 use crate::types::writers::Token;
 use crate::types::{Errno, MmId, PAGE_SIZE, PkeyRights, VmFlags, VmRange};
@@ -48,8 +49,8 @@ impl<E: Environment> Space<E> {
             at = vma.range.end;
             if !vma.body.flags.intersects(VmFlags::IO | VmFlags::PFNMAP) {
                 r.populate_vma(&vma, part).map_err(|error| match error {
-                    Errno::ENOMEM | Errno::EAGAIN => Errno::EAGAIN,
-                    _ => Errno::ENOMEM,
+                    Errno::ENOMEM | Errno::EAGAIN => self.refuse(Errno::EAGAIN, Rule::PagesLeft),
+                    _ => self.refuse(Errno::ENOMEM, Rule::Accessible),
                 })?;
             }
         }
@@ -68,9 +69,11 @@ impl<E: Environment> Space<E> {
         let mut hole = Ok(());
         let skips = self.policy.rules.advice.populate_skips_holes;
         while at < range.end {
-            let vma = r.find_vma(at).ok_or(Errno::ENOMEM)?;
+            let Some(vma) = r.find_vma(at) else {
+                return Err(r.refuse_unmapped(Errno::ENOMEM, at));
+            };
             if vma.range.start > at {
-                hole = Err(Errno::ENOMEM);
+                hole = Err(r.refuse_unmapped(Errno::ENOMEM, at));
                 if !skips {
                     return hole;
                 }
@@ -86,10 +89,11 @@ impl<E: Environment> Space<E> {
             };
             let permitted = key_permits(r.state().pkey_rights, flags, access);
             if special || !flags.contains(allowed) || !permitted {
-                return Err(Errno::EINVAL);
+                return Err(self.refuse(Errno::EINVAL, Rule::Populated));
             }
             let part = VmRange::new(at, vma.range.end.min(range.end));
-            r.touch_pages(&vma, part, access)?;
+            r.touch_pages(&vma, part, access)
+                .map_err(|error| self.refuse(error, Rule::PagesLeft))?;
             at = part.end;
         }
         hole

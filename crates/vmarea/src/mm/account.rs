@@ -5,9 +5,10 @@
 //! `__vm_enough_memory`; 6.18. Limits are soft limits in bytes; `u64::MAX` means no limit.
 
 use super::MmapGuard;
+use crate::refused::Refused;
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
-use crate::types::{Errno, Overcommit, PAGE_SHIFT, VmFlags};
+use crate::types::{Errno, Overcommit, PAGE_SHIFT, PAGE_SIZE, VmFlags};
 
 /// Resource limits and capabilities of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,16 @@ pub struct Limits {
     pub sys_nice: bool,
     /// Hard limit of `RLIMIT_DATA`; applies if the soft limit is 0.
     pub data_hard: u64,
+}
+
+impl Limits {
+    /// Returns the limit of `RLIMIT_DATA` that applies.
+    fn data_in_force(&self) -> u64 {
+        match self.data {
+            0 => self.data_hard,
+            soft => soft,
+        }
+    }
 }
 
 impl Default for Limits {
@@ -56,11 +67,29 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if state.total_vm.saturating_add(pages) > state.limits.address_space >> PAGE_SHIFT {
             return false;
         }
-        let limit = match state.limits.data {
-            0 => state.limits.data_hard,
-            soft => soft,
-        };
+        let limit = state.limits.data_in_force();
         !flags.is_data() || state.data_vm.saturating_add(pages) <= limit >> PAGE_SHIFT
+    }
+
+    /// Names the limit because of which [`may_expand`](Self::may_expand) is false.
+    #[cold]
+    pub(crate) fn refuse_expansion(&self, flags: VmFlags, pages: u64) -> Errno {
+        self.space.refuse_with(Errno::ENOMEM, || {
+            let state = self.state();
+            let asked = pages.saturating_mul(PAGE_SIZE);
+            match self.may_expand(flags - VmFlags::WRITE, pages) {
+                true => Refused::Data {
+                    asked,
+                    used: state.data_vm << PAGE_SHIFT,
+                    limit: state.limits.data_in_force(),
+                },
+                false => Refused::AddressSpace {
+                    asked,
+                    used: state.total_vm << PAGE_SHIFT,
+                    limit: state.limits.address_space,
+                },
+            }
+        })
     }
 
     /// Adds `pages`, which may be negative, to the counters selected by `flags`.
@@ -118,10 +147,33 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Overcommit::Never(all) => self.state().committed.saturating_add(pages) <= all,
         };
         if !fits {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_charge(pages));
         }
         self.state_mut().committed += pages;
         Ok(())
+    }
+
+    #[cold]
+    fn refuse_charge(&self, pages: u64) -> Errno {
+        self.space.refuse_with(Errno::ENOMEM, || {
+            let bytes = |pages: u64| pages.saturating_mul(PAGE_SIZE);
+            let asked = bytes(pages);
+            match self.space.system.overcommit {
+                Overcommit::Never(all) => Refused::Commit {
+                    asked,
+                    used: bytes(self.state().committed),
+                    limit: bytes(all),
+                },
+                Overcommit::Guess(all) => Refused::Overcommit {
+                    asked,
+                    limit: bytes(all),
+                },
+                Overcommit::Always => Refused::Overcommit {
+                    asked,
+                    limit: u64::MAX,
+                },
+            }
+        })
     }
 
     /// Charges `pages` if given, runs `work`, and releases the charge if `work` fails.

@@ -25,6 +25,7 @@ pub mod mapped;
 pub mod modify;
 mod parts;
 mod reclaim;
+mod refuse;
 pub mod split;
 pub mod stats;
 pub mod validate;

@@ -5,6 +5,7 @@
 //! does not, so that `munmap` can release resources at the limit.
 
 use super::MmapGuard;
+use crate::refused::{Growing, Rule};
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
@@ -36,7 +37,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[doc(alias = "split_vma")]
     pub(crate) fn split(&mut self, id: VmaId, addr: u64, new: NewHalf) -> Result<VmaId, Errno> {
         if self.state().map_count >= self.space.system.max_map_count {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_mappings(Errno::ENOMEM, Growing::Part));
         }
         self.split_unlimited(id, addr, new, Upper::Stays)
     }
@@ -56,7 +57,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let old = self.view(id);
         debug_assert!(old.range.start < addr && addr < old.range.end);
         if !self.space.policy.rules.may_split(&old.body, addr) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::Splits));
         }
         let old = self.prepared_early(old)?;
         let low = VmRange::new(old.range.start, addr);

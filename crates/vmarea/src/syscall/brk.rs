@@ -11,6 +11,7 @@
 use super::unmapped_area::fits_fixed;
 use crate::Space;
 use crate::mm::{Growth, Layout, MmapGuard, PartWriteGuard};
+use crate::refused::{Growing, Refused, Rule};
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_SIZE, PageOffsets, VmFlags, VmRange, page_align};
@@ -67,7 +68,12 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn brk(&mut self, brk: u64) -> (u64, Option<VmRange>) {
         let layout = self.state().layout;
         let same = (layout.brk, None);
-        if brk < layout.start_brk || self.data_limit_exceeded(&layout, brk) {
+        if brk < layout.start_brk {
+            self.space.refuse(Errno::ENOMEM, Rule::AboveHeap);
+            return same;
+        }
+        if self.data_limit_exceeded(&layout, brk) {
+            self.refuse_heap(&layout, brk);
             return same;
         }
         // Linux compares the unrounded breaks: a break in the last page of the 64-bit space is
@@ -75,12 +81,17 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let old = page_align(layout.brk);
         let new = page_align(brk);
         let (Some(new), Some(old)) = (new, old) else {
+            self.space.refuse(Errno::ENOMEM, Rule::EndFits);
             return same;
         };
         if new < old {
             let heap = VmRange::new(new, old);
             let finds = self.space.policy.rules.brk_finds_heap;
-            if finds && self.intersection(heap).is_none() || self.unmap_range(heap).is_err() {
+            if finds && self.intersection(heap).is_none() {
+                self.refuse_unmapped(Errno::ENOMEM, new);
+                return same;
+            }
+            if self.unmap_range(heap).is_err() {
                 return same;
             }
         } else if new > old {
@@ -106,13 +117,26 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 > limit
     }
 
+    #[cold]
+    fn refuse_heap(&self, layout: &Layout, brk: u64) -> Errno {
+        self.space.refuse_with(Errno::ENOMEM, || {
+            let data = layout.end_data.wrapping_sub(layout.start_data);
+            Refused::Data {
+                asked: brk.saturating_sub(layout.brk),
+                used: data.saturating_add(layout.brk.wrapping_sub(layout.start_brk)),
+                limit: self.state().limits.data,
+            }
+        })
+    }
+
     fn grow_heap(&mut self, added: VmRange) -> Result<(), Errno> {
         if !fits_fixed(self, added) {
+            // The search has named the reason.
             return Err(Errno::ENOMEM);
         }
         let def_flags = self.state().def_flags;
         if !self.mlock_future_ok(def_flags, added.len_bytes()) {
-            return Err(Errno::EAGAIN);
+            return Err(self.refuse_memlock(Errno::EAGAIN, added.len_bytes()));
         }
         let gap = self.space.system.stack_guard_gap;
         // Nothing is mapped above the address space, so the sums may saturate.
@@ -122,7 +146,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             .intersection(watched)
             .is_some_and(|next| free > next.start_gap(gap))
         {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_growth(added.start, added.len_bytes()));
         }
         self.brk_flags(added)
     }
@@ -143,10 +167,11 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             flags |= VmFlags::MERGEABLE;
         }
         let pages = range.pages();
-        if !self.may_expand(flags, pages)
-            || self.state().map_count > self.space.system.max_map_count
-        {
-            return Err(Errno::ENOMEM);
+        if !self.may_expand(flags, pages) {
+            return Err(self.refuse_expansion(flags, pages));
+        }
+        if self.state().map_count > self.space.system.max_map_count {
+            return Err(self.refuse_mappings(Errno::ENOMEM, Growing::New));
         }
         self.charge(pages)?;
         let body = VmaBody {

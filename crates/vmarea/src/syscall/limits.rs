@@ -17,6 +17,7 @@
 
 use crate::Space;
 use crate::mm::{Layout, Limits, MmapGuard, MmapWriteGuard};
+use crate::refused::Rule;
 use crate::types::platform::Environment;
 use crate::types::writers::Token;
 use crate::types::{Errno, MmId, PAGE_MASK, VmFlags, VmRange};
@@ -73,12 +74,16 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "do_mseal")]
     pub fn mseal(&self, mm: MmId, addr: u64, len: u64, flags: u64) -> Result<(), Errno> {
         if !self.policy.rules.mseal {
-            return Err(Errno::ENOSYS);
+            return Err(self.refuse(Errno::ENOSYS, Rule::KernelHasCall));
         }
-        if flags != 0 || addr & !PAGE_MASK != 0 {
-            return Err(Errno::EINVAL);
+        if flags != 0 {
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
-        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if addr & !PAGE_MASK != 0 {
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
+        }
+        let range = VmRange::of_pages(addr, len)
+            .ok_or_else(|| self.refuse(Errno::EINVAL, Rule::EndFits))?;
         if range.is_empty() {
             return Ok(());
         }
@@ -104,7 +109,7 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
 impl<E: Environment> MmapWriteGuard<'_, E> {
     fn mseal(&mut self, range: VmRange) -> Result<(), Errno> {
         if !self.is_covered(range) {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_unmapped(Errno::ENOMEM, range.start));
         }
         let mut at = range.start;
         while let Some(vma) = self.find(at).filter(|v| v.range.start < range.end) {

@@ -31,6 +31,7 @@
 
 use crate::Space;
 use crate::mm::MmapWriteGuard;
+use crate::refused::Rule;
 use crate::types::call_flags::MbindFlags;
 use crate::types::mempolicy::{MemPolicy, MpolMode};
 use crate::types::platform::Environment;
@@ -53,24 +54,27 @@ impl<E: Environment> Space<E> {
         (mode, nodes): (MpolMode, u64),
         flags: MbindFlags,
     ) -> Result<(), Errno> {
-        MemPolicy::check_mode(mode, &self.policy.rules)?;
+        MemPolicy::check_mode(mode, &self.policy.rules)
+            .map_err(|errno| self.refuse(errno, Rule::MemoryPolicy))?;
         let known = MbindFlags::STRICT | MbindFlags::MOVE | MbindFlags::MOVE_ALL;
         if !(flags - known).is_empty() {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if flags.contains(MbindFlags::MOVE_ALL) && !w.state().limits.sys_nice {
-            return Err(Errno::EPERM);
+            return Err(self.refuse(Errno::EPERM, Rule::SysNice));
         }
         if addr & !PAGE_MASK != 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
         }
         // Linux treats a length that wraps as 0, which is no error.
-        let range = VmRange::of_len(addr, page_align(len).unwrap_or(0)).ok_or(Errno::EINVAL)?;
+        let range = VmRange::of_len(addr, page_align(len).unwrap_or(0))
+            .ok_or_else(|| self.refuse(Errno::EINVAL, Rule::EndFits))?;
         if range.is_empty() {
             return Ok(());
         }
-        let policy = MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes))?;
+        let policy = MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes))
+            .map_err(|errno| self.refuse(errno, Rule::MemoryPolicy))?;
         let policy = policy.map_or(Ok(0), |p| self.intern(p))?;
         w.mbind(range, policy)
     }
@@ -80,7 +84,9 @@ impl<E: Environment> Space<E> {
     /// # Errors
     /// See the [module](crate::syscall::mempolicy), which also has an example.
     pub fn set_mempolicy(&self, mode: MpolMode, nodes: u64) -> Result<(), Errno> {
-        MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes)).map(|_| ())
+        MemPolicy::new(mode, nodes, (&self.policy.rules, self.system.nodes))
+            .map_err(|errno| self.refuse(errno, Rule::MemoryPolicy))
+            .map(drop)
     }
 
     /// Returns the number of a policy, which is the same for equal policies.
@@ -99,10 +105,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn mbind(&mut self, range: VmRange, policy: u32) -> Result<(), Errno> {
         self.call = CallKind::Mbind;
         let Some(first) = self.intersection(range) else {
-            return Err(Errno::EFAULT);
+            return Err(self.refuse_unmapped(Errno::EFAULT, range.start));
         };
         if policy != 0 && (first.range.start > range.start || !self.is_covered(range)) {
-            return Err(Errno::EFAULT);
+            return Err(self.refuse_unmapped(Errno::EFAULT, range.start));
         }
         let mut at = range.start;
         while at < range.end

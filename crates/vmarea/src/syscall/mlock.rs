@@ -11,6 +11,7 @@
 
 use crate::Space;
 use crate::mm::MmapWriteGuard;
+use crate::refused::Rule;
 use crate::types::call_flags::{MclFlags, MlockFlags};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PAGE_SIZE, VmFlags, VmRange, page_align};
@@ -41,7 +42,7 @@ impl<E: Environment> Space<E> {
     #[doc(alias = "do_mlock")]
     pub fn mlock(&self, mm: MmId, addr: u64, len: u64, how: MlockFlags) -> Result<(), Errno> {
         if !(how - MlockFlags::ONFAULT).is_empty() {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let mut flags = VmFlags::LOCKED;
         if how.contains(MlockFlags::ONFAULT) {
@@ -49,7 +50,7 @@ impl<E: Environment> Space<E> {
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.can_mlock() {
-            return Err(Errno::EPERM);
+            return Err(self.refuse(Errno::EPERM, Rule::MayLock));
         }
         let (start, len) = whole_pages(addr, len);
         let limits = w.state().limits;
@@ -63,7 +64,7 @@ impl<E: Environment> Space<E> {
                 locked = locked.wrapping_sub(w.locked_pages_in(VmRange::new(start, end)));
             }
             if locked > limit {
-                return Err(Errno::ENOMEM);
+                return Err(w.refuse_memlock(Errno::ENOMEM, len));
             }
         }
         let range = w.apply_lock_flags(start, len, flags)?;
@@ -116,16 +117,17 @@ impl<E: Environment> Space<E> {
     pub fn mlockall(&self, mm: MmId, flags: MclFlags) -> Result<(), Errno> {
         let known = MclFlags::CURRENT | MclFlags::FUTURE | MclFlags::ONFAULT;
         if flags.is_empty() || !(flags - known).is_empty() || flags == MclFlags::ONFAULT {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.can_mlock() {
-            return Err(Errno::EPERM);
+            return Err(self.refuse(Errno::EPERM, Rule::MayLock));
         }
         let state = w.state();
         let fits = state.total_vm <= state.limits.memlock >> PAGE_SHIFT || state.limits.ipc_lock;
         if flags.contains(MclFlags::CURRENT) && !fits {
-            return Err(Errno::ENOMEM);
+            let all = w.state().total_vm << PAGE_SHIFT;
+            return Err(w.refuse_memlock(Errno::ENOMEM, all));
         }
         w.apply_mlockall(flags);
         drop(w);
@@ -182,16 +184,19 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Sets the lock flags of the VMAs in a range, and returns the range.
     #[doc(alias = "apply_vma_lock_flags")]
     fn apply_lock_flags(&mut self, start: u64, len: u64, flags: VmFlags) -> Result<VmRange, Errno> {
-        let range = VmRange::of_len(start, len).ok_or(Errno::EINVAL)?;
+        let range = VmRange::of_len(start, len)
+            .ok_or_else(|| self.space.refuse(Errno::EINVAL, Rule::EndFits))?;
         if range.is_empty() {
             return Ok(range);
         }
         let end = range.end;
-        self.vma_lookup(start).ok_or(Errno::ENOMEM)?;
+        if self.vma_lookup(start).is_none() {
+            return Err(self.refuse_unmapped(Errno::ENOMEM, start));
+        }
         let mut at = start;
         while at < end {
             let Some(vma) = self.find(at).filter(|v| v.range.start <= at) else {
-                return Err(Errno::ENOMEM);
+                return Err(self.refuse_unmapped(Errno::ENOMEM, at));
             };
             let upto = vma.range.end.min(end);
             self.mlock_fixup(

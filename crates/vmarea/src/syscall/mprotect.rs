@@ -11,6 +11,7 @@
 
 use crate::Space;
 use crate::mm::{Growth, MmapGuard};
+use crate::refused::Rule;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
@@ -52,15 +53,19 @@ impl<E: Environment> Space<E> {
     ) -> Result<(), Errno> {
         let both = Prot::GROWSDOWN | Prot::GROWSUP;
         let (grows, prot) = (prot & both, prot - both);
-        if grows == both || addr & !PAGE_MASK != 0 {
-            return Err(Errno::EINVAL);
+        if grows == both {
+            return Err(self.refuse(Errno::EINVAL, Rule::OneDirection));
+        }
+        if addr & !PAGE_MASK != 0 {
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
         }
         if len == 0 {
             return Ok(());
         }
-        let range = VmRange::of_pages(addr, len).ok_or(Errno::ENOMEM)?;
+        let range = VmRange::of_pages(addr, len)
+            .ok_or_else(|| self.refuse(Errno::ENOMEM, Rule::EndFits))?;
         if !(prot - (Prot::READ | Prot::WRITE | Prot::EXEC | Prot::SEM)).is_empty() {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownProtection));
         }
         // These protections read a stack's start, or change the state of the protection keys.
         let needs_all = !grows.is_empty() || prot == Prot::EXEC || pkey.is_some();
@@ -73,7 +78,7 @@ impl<E: Environment> Space<E> {
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if pkey.is_some_and(|key| !w.state().pkey_is_allocated(key)) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AllocatedKey));
         }
         w.mprotect(range, prot, grows, pkey)
     }
@@ -87,26 +92,28 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         grows: Prot,
         pkey: Option<Pkey>,
     ) -> Result<(), Errno> {
-        let first = self.intersection(range).ok_or(Errno::ENOMEM)?;
+        let Some(first) = self.intersection(range) else {
+            return Err(self.refuse_unmapped(Errno::ENOMEM, range.start));
+        };
         if grows == Prot::GROWSDOWN {
             if first.range.start >= range.end {
-                return Err(Errno::ENOMEM);
+                return Err(self.refuse_unmapped(Errno::ENOMEM, range.start));
             }
             range.start = first.range.start;
             if !first.body.flags.contains(VmFlags::GROWSDOWN) {
-                return Err(Errno::EINVAL);
+                return Err(self.space.refuse(Errno::EINVAL, Rule::GrowsDown));
             }
         } else if first.range.start > range.start {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_unmapped(Errno::ENOMEM, range.start));
         } else if grows == Prot::GROWSUP {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::GrowsUp));
         }
         let rier = self.state().layout.read_implies_exec && prot.contains(Prot::READ);
         let mut at = range.start;
         let mut vma = first;
         loop {
             if at < vma.range.start {
-                return Err(Errno::ENOMEM);
+                return Err(self.refuse_unmapped(Errno::ENOMEM, at));
             }
             let mut wanted = prot;
             if rier && vma.body.flags.contains(VmFlags::MAYEXEC) {
@@ -117,10 +124,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 | (vma.body.flags - VmFlags::ACCESS - VmFlags::PKEY);
             let may = VmFlags::from_bits_retain(flags.bits() >> 4);
             if (flags - may).intersects(VmFlags::ACCESS) {
-                return Err(Errno::EACCES);
+                return Err(self.space.refuse(Errno::EACCES, Rule::FileAllowsAccess));
             }
             if self.state().layout.mdwe.denies(vma.body.flags, flags) {
-                return Err(Errno::EACCES);
+                return Err(self.space.refuse(Errno::EACCES, Rule::WriteOrExecute));
             }
             let end = vma.range.end.min(range.end);
             // The changed part may have merged with the next VMA: continue after the resulting VMA.
@@ -128,7 +135,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             if at >= range.end {
                 return Ok(());
             }
-            vma = self.find(at).ok_or(Errno::ENOMEM)?;
+            match self.find(at) {
+                Some(next) => vma = next,
+                None => return Err(self.refuse_unmapped(Errno::ENOMEM, at)),
+            }
         }
     }
 
@@ -142,7 +152,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     ) -> Result<u64, Errno> {
         let old = vma.body.flags;
         if old.contains(VmFlags::SEALED) {
-            return Err(Errno::EPERM);
+            return Err(self.refuse_sealed(vma));
         }
         if flags == old {
             return Ok(vma.range.end);
@@ -151,7 +161,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let mut charge = None;
         if flags.contains(VmFlags::WRITE) {
             if !self.may_expand(flags, pages) && self.may_expand(old, pages) {
-                return Err(Errno::ENOMEM);
+                return Err(self.refuse_expansion(flags, pages));
             }
             if !old.intersects(NEW_WRITE_CHARGE) {
                 charge = Some(pages);

@@ -13,6 +13,7 @@ use crate::lookup::Change;
 use crate::mm::split::{NewHalf, Upper};
 use crate::mm::{Growth, MmapGuard};
 use crate::page::range::Zap;
+use crate::refused::{Growing, Refused, Rule};
 use crate::types::mmu::Mmu;
 use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
@@ -79,10 +80,26 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     pub(crate) fn munmap(&mut self, addr: u64, len: u64) -> Result<bool, Errno> {
         let task_size = self.space.system.task_size;
         if addr & !PAGE_MASK != 0 || addr > task_size || len > task_size - addr {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse_munmap(addr, len));
         }
-        let range = VmRange::of_pages(addr, len).filter(|r| !r.is_empty());
-        self.unmap_range(range.ok_or(Errno::EINVAL)?)
+        match VmRange::of_pages(addr, len).filter(|r| !r.is_empty()) {
+            Some(range) => self.unmap_range(range),
+            None => Err(self.refuse_munmap(addr, len)),
+        }
+    }
+
+    #[cold]
+    fn refuse_munmap(&self, addr: u64, len: u64) -> Errno {
+        self.space
+            .refuse_with(Errno::EINVAL, || match (addr & !PAGE_MASK, len) {
+                (0, 0) => Rule::SomeLength.into(),
+                (0, _) => Refused::Outside {
+                    start: addr,
+                    len,
+                    end: self.space.system.task_size,
+                },
+                _ => Rule::AlignedAddress.into(),
+            })
     }
 
     /// Unmaps `range`; returns true if anything was mapped there.
@@ -110,7 +127,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         range: VmRange,
     ) -> Result<(), Errno> {
         if vma.body.flags.contains(VmFlags::SEALED) {
-            return Err(Errno::EPERM);
+            return Err(self.refuse_sealed(vma));
         }
         if vma.range.end > range.end {
             self.split_unlimited(vma.id, range.end, NewHalf::Above, Upper::Stays)?;
@@ -138,10 +155,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if first.range.start < range.start {
             let at_limit = self.state().map_count >= self.space.system.max_map_count;
             if range.end < first.range.end && at_limit {
-                return Err(Errno::ENOMEM);
+                return Err(self.refuse_mappings(Errno::ENOMEM, Growing::Hole));
             }
             if first.body.flags.contains(VmFlags::SEALED) {
-                return Err(Errno::EPERM);
+                return Err(self.refuse_sealed(&first));
             }
             let upper = if first.range.end <= range.end {
                 Upper::Goes

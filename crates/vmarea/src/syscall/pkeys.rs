@@ -31,6 +31,7 @@
 
 use crate::Space;
 use crate::mm::{MmState, MmapGuard};
+use crate::refused::Rule;
 use crate::types::call_flags::{Pkey, Prot};
 use crate::types::pkeys::{PKEY_DISABLE_ACCESS, PKEY_DISABLE_WRITE, PKEYS};
 use crate::types::platform::Environment;
@@ -46,7 +47,7 @@ impl<E: Environment> Space<E> {
     pub fn pkey_alloc(&self, mm: MmId, flags: u64, denied: u64) -> Result<Pkey, Errno> {
         let known = PKEY_DISABLE_ACCESS | PKEY_DISABLE_WRITE;
         if flags != 0 || denied & !u64::from(known) != 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !self.system.protection_keys
@@ -56,9 +57,11 @@ impl<E: Environment> Space<E> {
             // Key 0 is allocated, the call fails, and the key is not freed, because the program
             // cannot own it.
             w.state_mut().pkeys = 1;
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KeysLeft));
         }
-        let key = w.take_pkey().ok_or(Errno::ENOSPC)?;
+        let key = w
+            .take_pkey()
+            .ok_or_else(|| self.refuse(Errno::ENOSPC, Rule::KeysLeft))?;
         let state = w.state_mut();
         state.pkey_rights = state.pkey_rights.with(key, denied as u32);
         Ok(Pkey(key as i32))
@@ -71,7 +74,7 @@ impl<E: Environment> Space<E> {
     pub fn pkey_free(&self, mm: MmId, key: Pkey) -> Result<(), Errno> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if !w.state().pkey_is_allocated(key) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AllocatedKey));
         }
         w.state_mut().pkeys &= !(1 << key.0);
         Ok(())

@@ -38,6 +38,7 @@
 use super::mmap::is_ksm_compatible;
 use crate::Space;
 use crate::mm::{Mdwe, MmapWriteGuard, ThpDisabled};
+use crate::refused::{Refused, Rule};
 use crate::types::platform::Environment;
 use crate::types::prctl::PrctlOption;
 use crate::types::{Errno, MmId, VmFlags};
@@ -83,7 +84,7 @@ impl<E: Environment> Space<E> {
                     false => 0,
                 };
                 if b & !known != 0 || c != 0 || d != 0 {
-                    return Err(Errno::EINVAL);
+                    return Err(self.refuse(Errno::EINVAL, Rule::KnownOption));
                 }
                 w.state_mut().layout.thp_disabled = match (a, b) {
                     (0, _) => ThpDisabled::No,
@@ -93,7 +94,7 @@ impl<E: Environment> Space<E> {
             }
             PrctlOption::SET_MEMORY_MERGE => {
                 if !self.policy.rules.memory_merge || b != 0 || c != 0 || d != 0 {
-                    return Err(Errno::EINVAL);
+                    return Err(self.refuse(Errno::EINVAL, Rule::KnownOption));
                 }
                 w.merge_any(a != 0)?;
             }
@@ -102,21 +103,21 @@ impl<E: Environment> Space<E> {
                     [0, 0, 0, 0] => Mdwe::Allowed,
                     [1, 0, 0, 0] => Mdwe::Refused,
                     [3, 0, 0, 0] => Mdwe::RefusedHere,
-                    _ => return Err(Errno::EINVAL),
+                    _ => return Err(self.refuse(Errno::EINVAL, Rule::KnownOption)),
                 };
                 let mdwe = &mut w.state_mut().layout.mdwe;
                 if *mdwe != Mdwe::Allowed && *mdwe != wanted {
-                    return Err(Errno::EPERM);
+                    return Err(self.refuse(Errno::EPERM, Rule::MdweStays));
                 }
                 *mdwe = wanted;
             }
             PrctlOption::GET_MDWE if self.policy.rules.mdwe => {
                 return match args {
                     [0, 0, 0, 0] => Ok(w.state().layout.mdwe.bits()),
-                    _ => Err(Errno::EINVAL),
+                    _ => Err(self.refuse(Errno::EINVAL, Rule::KnownOption)),
                 };
             }
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(self.refuse(Errno::EINVAL, Rule::KnownOption)),
         }
         Ok(0)
     }
@@ -147,10 +148,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     #[doc(alias = "prctl_set_mm")]
     fn set_part(&mut self, which: u64, addr: u64, c: u64, d: u64) -> Result<(), Errno> {
         if c != 0 || d != 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::KnownOption));
         }
         if !self.state().limits.sys_resource {
-            return Err(Errno::EPERM);
+            return Err(self.space.refuse(Errno::EPERM, Rule::SysResource));
         }
         if which == part::AUXV {
             // The length `c` is 0, so the auxiliary vector does not change.
@@ -159,7 +160,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let system = &self.space.system;
         let allowed = system.lowest_addr()..system.task_size;
         if !allowed.contains(&addr) {
-            return Err(Errno::EINVAL);
+            let (start, len, end) = (addr, 0, allowed.end);
+            let why = Refused::Outside { start, len, end };
+            return Err(self.space.refuse(Errno::EINVAL, why));
         }
         let mut layout = self.state().layout;
         match which {
@@ -174,7 +177,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             part::ARG_END => layout.args[1] = addr,
             part::ENV_START => layout.env[0] = addr,
             part::ENV_END => layout.env[1] = addr,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(self.space.refuse(Errno::EINVAL, Rule::KnownOption)),
         }
         let [code, code_end] = layout.code;
         let ordered = layout.start_data <= layout.end_data
@@ -184,11 +187,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 .iter()
                 .all(|[a, b]| a <= b || *b == 0);
         if !ordered || self.data_limit_exceeded(&layout, layout.brk) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::PartsInOrder));
         }
         let lies_in_memory = matches!(which, part::START_STACK | part::ARG_START..=part::ENV_END);
         if lies_in_memory && self.find(addr).is_none() {
-            return Err(Errno::EFAULT);
+            return Err(self.refuse_unmapped(Errno::EFAULT, addr));
         }
         self.state_mut().layout = layout;
         Ok(())

@@ -27,6 +27,7 @@
 use super::madvise::Advice;
 use crate::Space;
 use crate::policy::rules::AdviceRules;
+use crate::refused::{Refused, Rule};
 use crate::types::platform::Environment;
 use crate::types::{Errno, MmId, VmRange};
 use smallvec::SmallVec;
@@ -52,24 +53,24 @@ impl<E: Environment> Space<E> {
         advice: Advice,
         advised: Advised,
     ) -> Result<u64, Errno> {
-        let ranges = imported(ranges, self.system.task_size)?;
+        let ranges = imported(self, ranges)?;
         let rules = &self.policy.rules.advice;
         let nothing = ranges.iter().all(|&(_, len)| len == 0);
         if nothing && !rules.process_checks_first {
             return Ok(0);
         }
         if !advice.is_known(rules) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownAdvice));
         }
         let any = advised == Advised::Own && rules.process_own;
         if !any && !is_for_others(advice, rules) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AdviceForOthers));
         }
         // For another process, the embedder checks the caller's privilege; the core does not.
         if advised == Advised::Own && !rules.process_own_free {
             let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
             if !r.state().limits.sys_nice {
-                return Err(Errno::EPERM);
+                return Err(self.refuse(Errno::EPERM, Rule::SysNice));
             }
         }
         if nothing {
@@ -92,11 +93,15 @@ impl<E: Environment> Space<E> {
 /// Returns EINVAL for a negative length, and EFAULT for a range outside the address space. Bytes
 /// beyond the maximum total are ignored.
 #[doc(alias = "import_iovec")]
-fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
+fn imported<E: Environment>(
+    space: &Space<E>,
+    ranges: &[(u64, u64)],
+) -> Result<SmallVec<[(u64, u64); 4]>, Errno> {
     const MOST: u64 = 0x7fff_f000;
     if ranges.iter().any(|&(_, len)| (len as i64) < 0) {
-        return Err(Errno::EINVAL);
+        return Err(space.refuse(Errno::EINVAL, Rule::LengthFits));
     }
+    let end = space.system.task_size;
     let single = ranges.len() == 1;
     let mut left = MOST;
     let mut taken = SmallVec::new();
@@ -106,8 +111,9 @@ fn imported(ranges: &[(u64, u64)], task_size: u64) -> Result<SmallVec<[(u64, u64
         let cut = len.min(left);
         let looked_at = if single { cut } else { len };
         let range = VmRange::of_len(addr, looked_at);
-        if range.is_none_or(|range| range.end > task_size) {
-            return Err(Errno::EFAULT);
+        if range.is_none_or(|range| range.end > end) {
+            let (start, len) = (addr, looked_at);
+            return Err(space.refuse(Errno::EFAULT, Refused::Outside { start, len, end }));
         }
         left -= cut;
         taken.push((addr, cut));

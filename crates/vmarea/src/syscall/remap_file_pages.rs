@@ -10,6 +10,7 @@
 use super::mmap::MmapRequest;
 use crate::Space;
 use crate::mm::MmapWriteGuard;
+use crate::refused::Rule;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, File, MmId, PAGE_MASK, PAGE_SHIFT, VmFlags, VmRange};
@@ -51,10 +52,20 @@ impl<E: Environment> Space<E> {
     ) -> Result<(), Errno> {
         let (start, len) = (addr & PAGE_MASK, len & PAGE_MASK);
         let range = VmRange::of_len(start, len).filter(|r| !r.is_empty());
-        let range = range.ok_or(Errno::EINVAL)?;
+        let range = range.ok_or_else(|| {
+            let rule = if len == 0 {
+                Rule::SomeLength
+            } else {
+                Rule::EndFits
+            };
+            self.refuse(Errno::EINVAL, rule)
+        })?;
         let wraps = pgoff.checked_add(len >> PAGE_SHIFT).is_none();
-        if !prot.is_empty() || wraps {
-            return Err(Errno::EINVAL);
+        if !prot.is_empty() {
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownProtection));
+        }
+        if wraps {
+            return Err(self.refuse(Errno::EINVAL, Rule::OffsetFits));
         }
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let (vma, file) = w.shared_file_at(range)?;
@@ -80,19 +91,22 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     ///
     /// Returns EINVAL unless the whole range is a shared mapping of a single file.
     fn shared_file_at(&self, range: VmRange) -> Result<(VmaView, File), Errno> {
-        let first = self.vma_lookup(range.start).ok_or(Errno::EINVAL)?;
-        let file = first.body.file.ok_or(Errno::EINVAL)?;
+        let first = self
+            .vma_lookup(range.start)
+            .ok_or_else(|| self.refuse_unmapped(Errno::EINVAL, range.start))?;
+        let refused = || self.space.refuse(Errno::EINVAL, Rule::OneSharedFile);
+        let file = first.body.file.ok_or_else(refused)?;
         if !first.body.flags.contains(VmFlags::SHARED) {
-            return Err(Errno::EINVAL);
+            return Err(refused());
         }
         let mut last = first;
         while last.range.end < range.end {
-            let next = self.find(last.range.end).ok_or(Errno::EINVAL)?;
+            let next = self.find(last.range.end).ok_or_else(refused)?;
             let goes_on = next.range.start == last.range.end
                 && next.body.file.map(|f| f.id) == Some(file.id)
                 && next.body.flags == first.body.flags;
             if !goes_on {
-                return Err(Errno::EINVAL);
+                return Err(refused());
             }
             last = next;
         }

@@ -15,6 +15,7 @@
 
 use super::mmap::{MmapRequest, Placement};
 use crate::Space;
+use crate::refused::Rule;
 use crate::types::call_flags::{MapFlags, Prot};
 use crate::types::platform::Environment;
 use crate::types::{Errno, File, FileKind, MmId, PAGE_MASK, PAGE_SIZE, VmRange, page_align};
@@ -90,13 +91,13 @@ impl<E: Environment> Space<E> {
         let replaces = flags.contains(ShmFlags::REMAP);
         if addr & !PAGE_MASK != 0 {
             if !flags.contains(ShmFlags::RND) {
-                return Err(Errno::EINVAL);
+                return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
             }
             addr &= PAGE_MASK;
         }
         // With `SHM_REMAP`, a missing address is refused, and so is one that rounds down to 0.
         if addr == 0 && replaces {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AddressToReplace));
         }
         let mut bits = Prot::READ;
         if !flags.contains(ShmFlags::RDONLY) {
@@ -116,9 +117,10 @@ impl<E: Environment> Space<E> {
         };
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         if addr != 0 && !replaces {
-            let range = VmRange::of_len(addr, len).ok_or(Errno::EINVAL)?;
+            let range = VmRange::of_len(addr, len)
+                .ok_or_else(|| self.refuse(Errno::EINVAL, Rule::EndFits))?;
             if w.intersection(range).is_some() {
-                return Err(Errno::EINVAL);
+                return Err(w.refuse_occupied(Errno::EINVAL, range));
             }
         }
         let mapping = MmapRequest {
@@ -153,7 +155,7 @@ impl<E: Environment> Space<E> {
         size: impl Fn(u64) -> Option<u64>,
     ) -> Result<(), Errno> {
         if addr & !PAGE_MASK != 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
         }
         let segment_of = |vma: &VmaView| {
             let file = attached_at(vma, addr)?;
@@ -162,7 +164,9 @@ impl<E: Environment> Space<E> {
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
         let mut at = addr;
         let ((file, size), first) = loop {
-            let vma = w.find_vma(at).ok_or(Errno::EINVAL)?;
+            let vma = w
+                .find_vma(at)
+                .ok_or_else(|| self.refuse(Errno::EINVAL, Rule::Attached))?;
             match segment_of(&vma) {
                 Some(segment) => break (segment, vma.range),
                 None => at = vma.range.end,

@@ -38,6 +38,7 @@
 use crate::Space;
 use crate::mm::MmapWriteGuard;
 use crate::policy::Rules;
+use crate::refused::{Refused, Rule};
 use crate::types::platform::Environment;
 use crate::types::{Errno, FileKind, MmId, PAGE_MASK, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
@@ -80,7 +81,7 @@ impl<E: Environment> Space<E> {
         mode: WatchMode,
     ) -> Result<(), Errno> {
         if mode.is_empty() || !WatchMode::all().contains(mode) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let range = self.watched_range(start, len)?;
         let mut w = self.mmap_write_lock(mm).ok_or(Errno::ENOMEM)?;
@@ -109,8 +110,15 @@ impl<E: Environment> Space<E> {
         let task_size = self.system.task_size;
         let aligned = (start | len) & !PAGE_MASK == 0;
         let too_low = self.policy.rules.uffd_asks_min_addr && start < self.system.lowest_addr();
-        if !aligned || too_low || len == 0 || start >= task_size || len > task_size - start {
-            return Err(Errno::EINVAL);
+        if !aligned {
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
+        }
+        if len == 0 {
+            return Err(self.refuse(Errno::EINVAL, Rule::SomeLength));
+        }
+        if too_low || start >= task_size || len > task_size - start {
+            let end = task_size;
+            return Err(self.refuse(Errno::EINVAL, Refused::Outside { start, len, end }));
         }
         Ok(VmRange::new(start, start + len))
     }
@@ -124,22 +132,22 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         mode: WatchMode,
     ) -> Result<(), Errno> {
         if self.vmas_in(range).next().is_none() {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse_unmapped(Errno::EINVAL, range.start));
         }
         let rules = &self.space.policy.rules;
         for vma in self.vmas_in(range) {
             if !can_be_watched(&vma, mode, rules) {
-                return Err(Errno::EINVAL);
+                return Err(self.space.refuse(Errno::EINVAL, Rule::CanBeWatched));
             }
             if !vma.body.flags.contains(VmFlags::MAYWRITE) {
-                return Err(Errno::EPERM);
+                return Err(self.space.refuse(Errno::EPERM, Rule::WatchedIsWritable));
             }
             if vma.body.uffd != 0 && vma.body.uffd != context.get() {
-                return Err(Errno::EBUSY);
+                return Err(self.space.refuse(Errno::EBUSY, Rule::WatchedByOther));
             }
             let given_up = (vma.body.flags & VmFlags::UFFD_WP) - mode.flags();
             if rules.uffd_keeps_protection && !given_up.is_empty() {
-                return Err(Errno::EBUSY);
+                return Err(self.space.refuse(Errno::EBUSY, Rule::WatchedByOther));
             }
         }
         Ok(())
@@ -147,13 +155,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     fn check_unwatchable(&self, range: VmRange, context: NonZeroU32) -> Result<(), Errno> {
         if self.vmas_in(range).next().is_none() {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse_unmapped(Errno::EINVAL, range.start));
         }
         let rules = &self.space.policy.rules;
         for vma in self.vmas_in(range) {
             let others = vma.body.uffd != 0 && vma.body.uffd != context.get();
             if others || !can_be_watched(&vma, mode_of(vma.body.flags), rules) {
-                return Err(Errno::EINVAL);
+                return Err(self.space.refuse(Errno::EINVAL, Rule::CanBeWatched));
             }
         }
         Ok(())

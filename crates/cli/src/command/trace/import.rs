@@ -1,6 +1,7 @@
 //! `vmarea trace import`: converts another tool's log to a trace.
 
 use super::failure;
+use crate::failed_calls::Collector;
 use crate::sink::TRACE;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -67,12 +68,14 @@ impl Import {
 
         let mut draft = Draft::create(&self.output, TRACE)?;
         let mut writer = Writer::new(draft.file(), imported.header())?;
+        let mut failed = Collector::new(imported.header());
         for event in imported {
             let event = event.map_err(unreadable)?;
             if let Event::Note(note) = &event {
                 console.note(note);
             }
             writer.write(&event)?;
+            failed.event(&event);
         }
         writer.flush()?;
         let (events, bytes) = (writer.events(), writer.bytes());
@@ -84,6 +87,14 @@ impl Import {
             console.size(bytes),
             self.output.display()
         ));
+        let failed: u64 = failed.finish().iter().map(|group| group.count).sum();
+        if failed > 0 {
+            console.note(&format!(
+                "{} memory calls failed: vmarea trace info {} lists them",
+                count(failed),
+                self.output.display()
+            ));
+        }
         Ok(Exit::Ok)
     }
 }

@@ -1,6 +1,7 @@
 //! `vmarea trace info`: the content of a trace.
 
 use super::{failure, open};
+use crate::failed_calls::{self, Collector};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use vmarea_explain::spaces::Spaces;
 use vmarea_explain::text::{address_spaces, count};
+use vmarea_replay::FailedCalls;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::outputs::JsonArg;
@@ -47,6 +49,8 @@ pub struct Summary {
     span_ns: u64,
     /// Wait status of the command, if the trace is complete.
     status: Option<i32>,
+    /// Memory calls that failed, with the reason that a replay gives.
+    failed_calls: Vec<FailedCalls>,
     /// The machine and the recording.
     header: Header,
 }
@@ -57,14 +61,19 @@ impl Info {
         let bytes = self.trace.metadata().map_or(0, |data| data.len());
         let reader = open(&self.trace)?;
         let mut summary = Summary::new(bytes, reader.header().clone());
+        let mut failed = Collector::new(reader.header());
         let mut span = None;
         let mut stopped = None;
         for event in reader {
             match event {
-                Ok(event) => summary.add(&event, &mut span),
+                Ok(event) => {
+                    summary.add(&event, &mut span);
+                    failed.event(&event);
+                }
                 Err(error) => stopped = Some(error),
             }
         }
+        summary.failed_calls = failed.finish();
         outputs.write(console, &summary, |out| summary.write_text(console, out))?;
         match stopped {
             Some(error) => Err(failure(&self.trace, error)),
@@ -85,6 +94,7 @@ impl Summary {
             lost: 0,
             span_ns: 0,
             status: None,
+            failed_calls: Vec::new(),
             header,
         }
     }
@@ -150,7 +160,7 @@ impl Summary {
         for (name, value) in &header.settings {
             writeln!(out, "  {name} = {value}")?;
         }
-        Ok(())
+        failed_calls::write(out, &self.failed_calls)
     }
 }
 

@@ -11,9 +11,11 @@
 //! The middle of `do_mmap` in `mm/mmap.c`, 6.18.
 
 use super::request::MmapRequest;
-use crate::policy::Rules;
+use crate::Space;
+use crate::refused::Rule;
 use crate::syscall::unmapped_area::pages_of;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
+use crate::types::platform::Environment;
 use crate::types::{Errno, File, FileKind, Pgoff, VmFlags};
 
 /// Flags that every mapping type accepts: `LEGACY_MAP_MASK` and the mapping type bits.
@@ -23,15 +25,15 @@ const KNOWN_FLAGS: u32 = 0x7c07_f9ff;
 const ABOVE_4G: u32 = 0x80;
 
 /// Returns the VMA flags for mapping `len` bytes of a file; `len` is a multiple of the page size.
-pub(super) fn file_flags(
+pub(super) fn file_flags<E: Environment>(
+    space: &Space<E>,
     file: &File,
     (request, len): (&MmapRequest, u64),
     mut vm_flags: VmFlags,
-    rules: &Rules,
 ) -> Result<VmFlags, Errno> {
     let last = file.kind.max_bytes().checked_sub(len).map(pages_of);
     if last.is_none_or(|last| pages_of(request.offset) > last) {
-        return Err(Errno::EOVERFLOW);
+        return Err(space.refuse(Errno::EOVERFLOW, Rule::OffsetFits));
     }
     let flags = request.flags;
     match flags.map_type() {
@@ -40,16 +42,16 @@ pub(super) fn file_flags(
             if file.kind == FileKind::RegularHugeAligned {
                 known |= MapFlags::SYNC.bits();
             }
-            if !rules.map_above_4g {
+            if !space.policy.rules.map_above_4g {
                 known &= !ABOVE_4G;
             }
             if kind == MapType::SharedValidate && flags.bits() & !known != 0 {
-                return Err(Errno::EOPNOTSUPP);
+                return Err(space.refuse(Errno::EOPNOTSUPP, Rule::KnownMapFlags));
             }
             if request.prot.contains(Prot::WRITE) && !file.writable
                 || file.append_only && file.writable
             {
-                return Err(Errno::EACCES);
+                return Err(space.refuse(Errno::EACCES, Rule::OpenForWriting));
             }
             vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
             if !file.writable {
@@ -57,27 +59,27 @@ pub(super) fn file_flags(
             }
         }
         Some(MapType::Private) => {}
-        _ => return Err(Errno::EINVAL),
+        _ => return Err(space.refuse(Errno::EINVAL, Rule::MapType)),
     }
     if !file.readable {
-        return Err(Errno::EACCES);
+        return Err(space.refuse(Errno::EACCES, Rule::OpenForReading));
     }
     if file.is_noexec() {
         if vm_flags.contains(VmFlags::EXEC) {
-            return Err(Errno::EPERM);
+            return Err(space.refuse(Errno::EPERM, Rule::NoExec));
         }
         vm_flags -= VmFlags::MAYEXEC;
     }
     // The file has no `mmap` operation.
     if request.refused == Some(Errno::ENODEV) {
-        return Err(Errno::ENODEV);
+        return Err(space.refuse(Errno::ENODEV, Rule::FileMaps));
     }
     if flags.contains(MapFlags::GROWSDOWN) {
-        return Err(Errno::EINVAL);
+        return Err(space.refuse(Errno::EINVAL, Rule::GrowsDownPrivate));
     }
     if file.write_sealed && vm_flags.contains(VmFlags::SHARED) {
         if vm_flags.contains(VmFlags::WRITE) {
-            return Err(Errno::EPERM);
+            return Err(space.refuse(Errno::EPERM, Rule::WriteSeal));
         }
         vm_flags -= VmFlags::MAYWRITE;
     }
@@ -85,7 +87,8 @@ pub(super) fn file_flags(
 }
 
 /// Returns the VMA flags and the page offset of an anonymous mapping.
-pub(super) fn anonymous_flags(
+pub(super) fn anonymous_flags<E: Environment>(
+    space: &Space<E>,
     flags: MapFlags,
     mut vm_flags: VmFlags,
     addr: u64,
@@ -93,7 +96,7 @@ pub(super) fn anonymous_flags(
     match flags.map_type() {
         Some(MapType::Shared) => {
             if vm_flags.contains(VmFlags::GROWSDOWN) {
-                return Err(Errno::EINVAL);
+                return Err(space.refuse(Errno::EINVAL, Rule::GrowsDownPrivate));
             }
             vm_flags |= VmFlags::SHARED | VmFlags::MAYSHARE;
             Ok((vm_flags, Pgoff(0)))
@@ -102,13 +105,13 @@ pub(super) fn anonymous_flags(
             if flags.intersects(MapFlags::LOCKED | MapFlags::HUGETLB)
                 || vm_flags.contains(VmFlags::GROWSDOWN)
             {
-                return Err(Errno::EINVAL);
+                return Err(space.refuse(Errno::EINVAL, Rule::Droppable));
             }
             vm_flags |=
                 VmFlags::DROPPABLE | VmFlags::NORESERVE | VmFlags::WIPEONFORK | VmFlags::DONTDUMP;
             Ok((vm_flags, Pgoff::of_addr(addr)))
         }
         Some(MapType::Private) => Ok((vm_flags, Pgoff::of_addr(addr))),
-        _ => Err(Errno::EINVAL),
+        _ => Err(space.refuse(Errno::EINVAL, Rule::MapType)),
     }
 }

@@ -25,6 +25,7 @@ use super::unmapped_area::{Room, pages_of};
 use crate::Space;
 use crate::mm::MmapGuard;
 use crate::policy::rules::MmapLimits;
+use crate::refused::{Growing, Rule};
 use crate::types::VmaId;
 use crate::types::call_flags::{MapFlags, MapType, Prot};
 use crate::types::platform::{Environment, Platform};
@@ -107,7 +108,7 @@ impl<E: Environment> Space<E> {
     pub fn predict_mmap(&self, mm: MmId, request: &MmapRequest) -> Result<u64, Errno> {
         let r = self.mmap_read_lock(mm).ok_or(Errno::ESRCH)?;
         let request = request.in_pages_of_file();
-        let place = (self.round_hint(request.addr), request.mapped_len()?);
+        let place = (self.round_hint(request.addr), request.mapped_len(self)?);
         r.unmapped_area(&room(&request, request.flags, place))
     }
 
@@ -133,7 +134,9 @@ impl<E: Environment> Space<E> {
     fn nameless_file(&self, pages: u64) -> Result<MappedFile, Errno> {
         // ORDERING: Relaxed; the inode numbers only have to be unique.
         let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
-        self.platform.shared_anon(number, pages)?;
+        self.platform
+            .shared_anon(number, pages)
+            .map_err(|errno| self.refuse(errno, Rule::NamelessFile))?;
         Ok(MappedFile {
             id: FileId(number),
             inode: number,
@@ -176,7 +179,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Creates a mapping; returns its range and whether its pages must be populated.
     fn mmap(&mut self, request: &MmapRequest) -> Result<(VmRange, bool), Errno> {
         let mut flags = request.flags;
-        let len = request.mapped_len()?;
+        let len = request.mapped_len(self.space)?;
         let no_replace = flags.contains(MapFlags::FIXED_NOREPLACE);
         if no_replace {
             flags |= MapFlags::FIXED;
@@ -189,10 +192,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             .checked_add(pages_of(len))
             .is_none()
         {
-            return Err(Errno::EOVERFLOW);
+            return Err(self.space.refuse(Errno::EOVERFLOW, Rule::OffsetFits));
         }
         if self.state().map_count > self.space.system.max_map_count {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_mappings(Errno::ENOMEM, Growing::New));
         }
         let vm_flags = self.first_flags(request, flags)?;
         let room = room(request, flags, (hint, len));
@@ -201,26 +204,27 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Placement::Arena(arena) => self.arena_area(&room, arena)?,
             _ => self.unmapped_area(&room)?,
         };
-        let range = VmRange::of_len(addr, len).ok_or(Errno::ENOMEM)?;
+        let range = VmRange::of_len(addr, len)
+            .ok_or_else(|| self.space.refuse(Errno::ENOMEM, Rule::EndFits))?;
         if no_replace && self.intersection(range).is_some() {
-            return Err(Errno::EEXIST);
+            return Err(self.refuse_occupied(Errno::EEXIST, range));
         }
         if flags.contains(MapFlags::LOCKED) && !self.can_mlock() {
-            return Err(Errno::EPERM);
+            return Err(self.space.refuse(Errno::EPERM, Rule::MayLock));
         }
         if !self.mlock_future_ok(vm_flags, len) {
-            return Err(Errno::EAGAIN);
+            return Err(self.refuse_memlock(Errno::EAGAIN, len));
         }
         let rules = &self.space.policy.rules;
         let (mut vm_flags, pgoff) = match request.file {
             Some(file) => (
-                file_flags(&file, (request, len), vm_flags, rules)?,
+                file_flags(self.space, &file, (request, len), vm_flags)?,
                 Pgoff(pages_of(request.offset)),
             ),
             None if flags.map_type() == Some(MapType::Droppable) && !rules.map_droppable => {
-                return Err(Errno::EINVAL);
+                return Err(self.space.refuse(Errno::EINVAL, Rule::MapType));
             }
-            None => anonymous_flags(flags, vm_flags, addr)?,
+            None => anonymous_flags(self.space, flags, vm_flags, addr)?,
         };
         if flags.contains(MapFlags::NORESERVE) {
             let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
@@ -275,12 +279,12 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         request: &MmapRequest,
     ) -> Result<(), Errno> {
         if self.state().layout.mdwe.denies(flags, flags) {
-            return Err(Errno::EACCES);
+            return Err(self.space.refuse(Errno::EACCES, Rule::WriteOrExecute));
         }
         if request.file.is_some_and(|f| f.write_sealed)
             && flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE)
         {
-            return Err(Errno::EPERM);
+            return Err(self.space.refuse(Errno::EPERM, Rule::WriteSeal));
         }
         let gathered = match self.space.policy.rules.mmap_limits {
             MmapLimits::BeforeCutting => {
@@ -365,10 +369,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     ) -> Result<(), Errno> {
         match request.file.map(|f| f.kind) {
             Some(FileKind::RegularHugeAligned) if flags.contains(VmFlags::SYNC) => {
-                Err(Errno::EOPNOTSUPP)
+                Err(self.space.refuse(Errno::EOPNOTSUPP, Rule::KnownMapFlags))
             }
             Some(FileKind::Hugetlb) if !pgoff.0.is_multiple_of(PMD_SIZE / PAGE_SIZE) => {
-                Err(Errno::EINVAL)
+                Err(self.space.refuse(Errno::EINVAL, Rule::OffsetOfHugePage))
             }
             Some(FileKind::Secret) => {
                 let shared = VmFlags::SHARED | VmFlags::MAYSHARE;
@@ -377,24 +381,35 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                     false => VmFlags::empty(),
                 };
                 if !flags.intersects(shared) {
-                    return Err(Errno::EINVAL);
+                    return Err(self.space.refuse(Errno::EINVAL, Rule::SharedSecret));
                 }
                 if !self.mlock_future_ok(*flags | locked, range.len_bytes()) {
-                    return Err(Errno::EAGAIN);
+                    return Err(self.refuse_memlock(Errno::EAGAIN, range.len_bytes()));
                 }
                 *flags |= locked | VmFlags::DONTDUMP;
                 Ok(())
             }
-            _ => request.refused.map_or(Ok(()), Err),
+            _ => match request.refused {
+                None => Ok(()),
+                Some(errno) => {
+                    let hugetlb = request.file.is_some_and(|f| f.kind == FileKind::Hugetlb);
+                    let rule = match hugetlb {
+                        true => Rule::HugePagesLeft,
+                        false => Rule::FileMaps,
+                    };
+                    Err(self.space.refuse(errno, rule))
+                }
+            },
         }
     }
 
     /// Checks that the limits allow mapping `range`, in which `mapped` pages are already mapped.
     fn check_limits(&self, range: VmRange, flags: VmFlags, mapped: u64) -> Result<(), Errno> {
-        if self.may_expand(flags, range.pages().wrapping_sub(mapped)) {
+        let pages = range.pages().wrapping_sub(mapped);
+        if self.may_expand(flags, pages) {
             Ok(())
         } else {
-            Err(Errno::ENOMEM)
+            Err(self.refuse_expansion(flags, pages))
         }
     }
 

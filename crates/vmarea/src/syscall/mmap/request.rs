@@ -1,6 +1,9 @@
 //! The arguments of `mmap`.
 
+use crate::Space;
+use crate::refused::Rule;
 use crate::types::call_flags::{MapFlags, Prot};
+use crate::types::platform::Environment;
 use crate::types::{Errno, File, FileKind, PAGE_MASK, PMD_SIZE, align_up, page_align};
 
 /// How the address of a mapping without FIXED is chosen.
@@ -79,12 +82,17 @@ impl MmapRequest {
     ///
     /// Returns EINVAL if the length is 0, if the offset is not page-aligned, or if huge pages are
     /// requested for a file that has none; ENOMEM if the length wraps.
-    pub(super) fn mapped_len(&self) -> Result<u64, Errno> {
+    pub(super) fn mapped_len<E: Environment>(&self, space: &Space<E>) -> Result<u64, Errno> {
         let small = self.file.is_some_and(|f| f.kind != FileKind::Hugetlb);
         let huge = self.flags.contains(MapFlags::HUGETLB);
         if self.len == 0 || self.offset & !PAGE_MASK != 0 || small && huge {
-            return Err(Errno::EINVAL);
+            let rule = match (self.len, self.offset & !PAGE_MASK) {
+                (0, _) => Rule::SomeLength,
+                (_, 0) => Rule::HugePagesOfFile,
+                _ => Rule::AlignedOffset,
+            };
+            return Err(space.refuse(Errno::EINVAL, rule));
         }
-        page_align(self.len).ok_or(Errno::ENOMEM)
+        page_align(self.len).ok_or_else(|| space.refuse(Errno::ENOMEM, Rule::LengthFits))
     }
 }

@@ -1,9 +1,10 @@
 //! The state of one `mremap` call, passed from stage to stage.
 
+use crate::refused::{Refused, Rule};
 use crate::syscall::mmap::Placement;
 use crate::syscall::mremap::MremapRequest;
 use crate::types::call_flags::MremapFlags;
-use crate::types::{Errno, PAGE_MASK, PMD_SIZE, align_up, page_align};
+use crate::types::{PAGE_MASK, PMD_SIZE, align_up, page_align};
 
 /// The arguments of an `mremap` call, with the lengths rounded up to whole pages.
 #[derive(Clone, Copy, Debug)]
@@ -81,32 +82,67 @@ impl Remap {
     }
 
     /// Returns EINVAL for arguments that every kernel rejects, regardless of the mappings.
-    pub(super) fn check_arguments(&self) -> Result<(), Errno> {
+    pub(super) fn check_arguments(&self) -> Result<(), Rule> {
         let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
         let silly = !(self.flags - known).is_empty()
             || self.addr & !PAGE_MASK != 0
             || self.new_len == 0
             || self.implies_new_addr() && !self.flags.contains(MremapFlags::MAYMOVE);
-        if silly { Err(Errno::EINVAL) } else { Ok(()) }
+        if silly { Err(self.silly()) } else { Ok(()) }
     }
 
     /// Returns EINVAL unless the new range is page-aligned and inside the address space.
-    pub(super) fn check_new_addr(&self, task_size: u64) -> Result<(), Errno> {
+    pub(super) fn check_new_addr(&self, task_size: u64) -> Result<(), Refused> {
         let bad = self.new_addr & !PAGE_MASK != 0
             || self.new_len > task_size
             || self.new_addr > task_size - self.new_len;
-        if bad { Err(Errno::EINVAL) } else { Ok(()) }
+        if bad {
+            Err(self.bad(task_size))
+        } else {
+            Ok(())
+        }
     }
 
     /// Rounds up the lengths to huge pages; returns EINVAL if an address is misaligned or the range
     /// grows.
-    pub(super) fn align_hugetlb(&mut self) -> Result<(), Errno> {
-        let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Errno::EINVAL);
+    pub(super) fn align_hugetlb(&mut self) -> Result<(), Rule> {
+        let up = |len: u64| align_up(len, PMD_SIZE).ok_or(Rule::EndFits);
         (self.old_len, self.new_len) = (up(self.old_len)?, up(self.new_len)?);
         let odd = (self.addr | self.new_addr) & (PMD_SIZE - 1) != 0;
-        if odd || self.resize() == Resize::Grow {
-            return Err(Errno::EINVAL);
+        if odd {
+            return Err(Rule::AddressOfHugePage);
+        }
+        if self.resize() == Resize::Grow {
+            return Err(Rule::HugetlbGrows);
         }
         Ok(())
+    }
+
+    /// Returns the rule that the arguments break.
+    #[cold]
+    fn silly(&self) -> Rule {
+        let known = MremapFlags::MAYMOVE | MremapFlags::FIXED | MremapFlags::DONTUNMAP;
+        if !(self.flags - known).is_empty() {
+            Rule::KnownFlags
+        } else if self.addr & !PAGE_MASK != 0 {
+            Rule::AlignedAddress
+        } else if self.new_len == 0 {
+            Rule::SomeLength
+        } else {
+            Rule::MayMove
+        }
+    }
+
+    /// Returns why the new address is not allowed.
+    #[cold]
+    fn bad(&self, task_size: u64) -> Refused {
+        match self.new_addr & !PAGE_MASK {
+            0 => Refused::Outside {
+                start: self.new_addr,
+                len: self.new_len,
+                end: task_size,
+            },
+            _ => Rule::AlignedAddress.into(),
+        }
     }
 }

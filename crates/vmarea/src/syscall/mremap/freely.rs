@@ -15,6 +15,7 @@
 use super::Populate;
 use super::context::Remap;
 use crate::mm::MmapWriteGuard;
+use crate::refused::{Growing, Rule};
 use crate::syscall::unmapped_area::{Room, pages_of};
 use crate::types::call_flags::{MapFlags, MremapFlags};
 use crate::types::platform::Environment;
@@ -32,21 +33,21 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Grows a range of several VMAs: grows the last VMA in place or moves the whole range.
     pub(super) fn remap_spanning(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
-        let end = r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?;
+        let end = self.end_of(&r)?;
         self.check_seals(VmRange::new(r.addr, end))?;
         let grow = r.new_len - r.old_len;
-        let last = self.vma_lookup(end - 1).ok_or(Errno::EFAULT)?;
+        let last = self.mapping_at(end - 1)?;
         let populate = self.check_growth(&last, grow)?;
         if last.range.end == end && self.is_expandable(&last, grow) {
             self.expand_in_place(&last, grow)?;
             return Ok((r.addr, populate));
         }
         if !r.flags.contains(MremapFlags::MAYMOVE) {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_growth(last.range.end, grow));
         }
         let to = self.free_place(r.new_len)?;
         self.move_all(&r, r.addr, to, r.old_len)?;
-        let moved = self.vma_lookup(to + r.old_len - 1).ok_or(Errno::EFAULT)?;
+        let moved = self.mapping_at(to + r.old_len - 1)?;
         if let Err(error) = self.expand_in_place(&moved, grow) {
             self.move_all(&r, to, r.addr, r.old_len)?;
             return Err(error);
@@ -58,13 +59,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn check_growth(&mut self, last: &VmaView, grow: u64) -> Result<Populate, Errno> {
         let flags = last.body.flags;
         if flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP) {
-            return Err(Errno::EFAULT);
+            return Err(self.space.refuse(Errno::EFAULT, Rule::CanGrow));
         }
         if !self.mlock_future_ok(flags, grow) {
-            return Err(Errno::EAGAIN);
+            return Err(self.refuse_memlock(Errno::EAGAIN, grow));
         }
         if !self.may_expand(flags, pages_of(grow)) {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_expansion(flags, pages_of(grow)));
         }
         if flags.contains(VmFlags::ACCOUNT) {
             // `mmap_lock` is held: what fits now fits later as well.
@@ -80,14 +81,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Moves a range to a destination that overlaps the range.
     pub(super) fn remap_overlapping(&mut self, r: Remap) -> Result<(u64, Populate), Errno> {
         if r.flags.contains(MremapFlags::DONTUNMAP) || r.old_len == 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::RangesApart));
         }
-        let old = VmRange::new(r.addr, r.addr.checked_add(r.old_len).ok_or(Errno::EINVAL)?);
+        let old = VmRange::new(r.addr, self.end_of(&r)?);
         self.check_movable(old)?;
         let kept = r.old_len.min(r.new_len);
         let mut populate = Populate::No;
         if r.new_len > kept {
-            let last = self.vma_lookup(old.end - 1).ok_or(Errno::EFAULT)?;
+            let last = self.mapping_at(old.end - 1)?;
             populate = self.check_growth(&last, r.new_len - kept)?;
         }
         let between = self.free_place(kept)?;
@@ -105,9 +106,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             return Err(error);
         }
         if r.new_len > kept {
-            let last = self
-                .vma_lookup(r.new_addr + kept - 1)
-                .ok_or(Errno::EFAULT)?;
+            let last = self.mapping_at(r.new_addr + kept - 1)?;
             self.expand_in_place(&last, r.new_len - kept)?;
         }
         Ok((r.new_addr, populate))
@@ -117,7 +116,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn check_movable(&self, range: VmRange) -> Result<(), Errno> {
         let first = self.vmas_in(range).next();
         if first.is_none_or(|vma| vma.range.start > range.start) {
-            return Err(Errno::EFAULT);
+            return Err(self.refuse_unmapped(Errno::EFAULT, range.start));
         }
         self.check_seals(range)?;
         let mut count = 0;
@@ -125,12 +124,13 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             count += 1;
             let flags = vma.body.flags;
             if flags.intersects(VmFlags::UFFD_ANY | VmFlags::PFNMAP | VmFlags::HUGETLB) {
-                return Err(Errno::EFAULT);
+                return Err(self.space.refuse(Errno::EFAULT, Rule::MovesWithOthers));
             }
         }
         let room = u64::from(self.state().map_count) + 2 * count + 8;
         if room > u64::from(self.space.system.max_map_count) {
-            Err(Errno::ENOMEM)
+            let needed = u32::try_from(2 * count + 8).unwrap_or(u32::MAX);
+            Err(self.refuse_mappings(Errno::ENOMEM, Growing::Move(needed)))
         } else {
             Ok(())
         }
@@ -138,11 +138,16 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Returns EPERM if a VMA in the range is sealed, even one that a call would not change: Linux
     /// looks at the first VMA first.
+    fn end_of(&self, r: &Remap) -> Result<u64, Errno> {
+        let end = r.addr.checked_add(r.old_len);
+        end.ok_or_else(|| self.space.refuse(Errno::EINVAL, Rule::EndFits))
+    }
+
     fn check_seals(&self, range: VmRange) -> Result<(), Errno> {
-        let sealed = |vma: VmaView| vma.body.flags.contains(VmFlags::SEALED);
-        match self.vmas_in(range).any(sealed) {
-            true => Err(Errno::EPERM),
-            false => Ok(()),
+        let sealed = |vma: &VmaView| vma.body.flags.contains(VmFlags::SEALED);
+        match self.vmas_in(range).find(sealed) {
+            Some(vma) => Err(self.refuse_sealed(&vma)),
+            None => Ok(()),
         }
     }
 

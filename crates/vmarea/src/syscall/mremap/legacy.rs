@@ -12,10 +12,11 @@
 //! # Linux
 //! `mm/mremap.c` `mremap_to`, `vma_to_resize`, 5.10, 6.1 and 6.12.
 
+use super::Populate;
 use super::context::{Remap, Resize};
-use super::{Populate, check_seal_and_align};
 use crate::mm::MmapWriteGuard;
 use crate::policy::rules::MremapChecks;
+use crate::refused::Rule;
 use crate::types::Errno;
 use crate::types::platform::Environment;
 
@@ -23,13 +24,14 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// Resizes or moves a mapping, and returns its address.
     pub(super) fn mremap_legacy(&mut self, mut r: Remap) -> Result<(u64, Populate), Errno> {
         if self.space.policy.rules.mremap_checks == MremapChecks::AfterUnmapping {
-            let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
-            check_seal_and_align(&mut r, &vma)?;
+            let vma = self.mapping_at(r.addr)?;
+            self.check_seal_and_align(&mut r, &vma)?;
         }
         if r.implies_new_addr() {
-            r.check_new_addr(self.space.system.task_size)?;
+            r.check_new_addr(self.space.system.task_size)
+                .map_err(|why| self.space.refuse(Errno::EINVAL, why))?;
             if r.overlaps() {
-                return Err(Errno::EINVAL);
+                return Err(self.space.refuse(Errno::EINVAL, Rule::RangesApart));
             }
             self.check_room(&r)?;
             self.unmap_destination(&r)?;
@@ -37,7 +39,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         } else if r.resize() != Resize::Grow {
             return self.remap_at(r).map(|addr| (addr, Populate::No));
         }
-        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.mapping_at(r.addr)?;
         let populate = self.check_resize(&r, &vma)?;
         let addr = match r.implies_new_addr() {
             true => self.relocate_named(r, &vma)?,

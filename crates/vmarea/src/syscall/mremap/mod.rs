@@ -42,6 +42,7 @@ use super::mmap::Placement;
 use crate::Space;
 use crate::mm::{Growth, MmapGuard, MmapWriteGuard};
 use crate::policy::rules::{MremapChecks, MremapRoom};
+use crate::refused::{Growing, Refused, Rule};
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::writers::{WriteToken, Writers};
@@ -104,12 +105,13 @@ impl<E: Environment> Space<E> {
     pub fn mremap(&self, mm: MmId, request: &MremapRequest) -> Result<u64, Errno> {
         let r = Remap::new(request);
         let first = self.policy.rules.mremap_checks == MremapChecks::First;
-        r.check_arguments()?;
+        r.check_arguments()
+            .map_err(|rule| self.refuse(Errno::EINVAL, rule))?;
         if first {
             self.check_places(&r)?;
         } else if r.flags.contains(MremapFlags::DONTUNMAP) && request.old_len != request.new_len {
             // The lengths are compared before they are rounded to pages.
-            return Err(Errno::EINVAL);
+            return Err(self.refuse(Errno::EINVAL, Rule::KeepsLength));
         }
         let (addr, populate) = match self.mremap_in_part(mm, r).transpose() {
             Some(resized) => resized?,
@@ -185,7 +187,7 @@ impl<E: Environment> Space<E> {
             ..Remap::new(request)
         };
         let w = self.mmap_write_lock(mm).ok_or(Errno::ESRCH)?;
-        let vma = w.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = w.mapping_at(r.addr)?;
         w.new_place(&r, &vma)
     }
 
@@ -194,16 +196,24 @@ impl<E: Environment> Space<E> {
     fn check_places(&self, r: &Remap) -> Result<(), Errno> {
         let task_size = self.system.task_size;
         if r.new_len > task_size {
-            return Err(Errno::EINVAL);
+            let why = Refused::Outside {
+                start: r.addr,
+                len: r.new_len,
+                end: task_size,
+            };
+            return Err(self.refuse(Errno::EINVAL, why));
         }
         if !r.implies_new_addr() {
             return Ok(());
         }
-        r.check_new_addr(task_size)?;
+        r.check_new_addr(task_size)
+            .map_err(|why| self.refuse(Errno::EINVAL, why))?;
         let resized = r.flags.contains(MremapFlags::DONTUNMAP) && r.resize() != Resize::Keep;
         let refused = r.overlaps() && !self.policy.merging.remap_freely;
-        if resized || refused {
-            Err(Errno::EINVAL)
+        if resized {
+            Err(self.refuse(Errno::EINVAL, Rule::KeepsLength))
+        } else if refused {
+            Err(self.refuse(Errno::EINVAL, Rule::RangesApart))
         } else {
             Ok(())
         }
@@ -223,7 +233,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if r.move_only() && self.space.policy.rules.mremap_many {
             return self.remap_move(r).map(|addr| (addr, Populate::No));
         }
-        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.mapping_at(r.addr)?;
         if self.space.policy.merging.remap_freely && self.spans_several(&r, &vma) {
             return self.remap_spanning(r);
         }
@@ -240,7 +250,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Resizes a mapping in place; `None` if it would have to move.
     fn resize(&mut self, mut r: Remap) -> Result<Option<(u64, Populate)>, Errno> {
         self.check_room(&r)?;
-        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.mapping_at(r.addr)?;
         let populate = self.check_vma(&mut r, &vma)?;
         let resized = self.resize_at(&r)?;
         Ok(resized.is_ok().then_some((r.addr, populate)))
@@ -253,17 +263,24 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn check_room(&self, r: &Remap) -> Result<(), Errno> {
         let (count, limit) = (self.state().map_count, self.space.system.max_map_count);
         let dontunmap = u32::from(r.flags.contains(MremapFlags::DONTUNMAP));
-        let exceeded = match self.space.policy.rules.mremap_room {
-            MremapRoom::Moves => r.implies_new_addr() && count + 2 >= limit.saturating_sub(3),
-            MremapRoom::Always => count + 4 + dontunmap > limit,
+        let (exceeded, needed) = match self.space.policy.rules.mremap_room {
+            MremapRoom::Moves => (
+                r.implies_new_addr() && count + 2 >= limit.saturating_sub(3),
+                6,
+            ),
+            MremapRoom::Always => (count + 4 + dontunmap > limit, 4 + dontunmap),
         };
-        if exceeded { Err(Errno::ENOMEM) } else { Ok(()) }
+        if exceeded {
+            Err(self.refuse_mappings(Errno::ENOMEM, Growing::Move(needed)))
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks whether the request can resize or move this VMA.
     #[doc(alias = "check_prep_vma")]
     fn check_vma(&self, r: &mut Remap, vma: &VmaView) -> Result<Populate, Errno> {
-        check_seal_and_align(r, vma)?;
+        self.check_seal_and_align(r, vma)?;
         if r.resize() != Resize::Grow && !r.implies_new_addr() {
             return Ok(Populate::No);
         }
@@ -275,7 +292,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     fn check_resize(&self, r: &Remap, vma: &VmaView) -> Result<Populate, Errno> {
         let flags = vma.body.flags;
         if r.old_len == 0 && !flags.intersects(VmFlags::SHARED | VmFlags::MAYSHARE) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::SharedCopy));
         }
         let rigid = flags.intersects(VmFlags::DONTEXPAND | VmFlags::PFNMAP);
         let late = self.space.policy.rules.mremap_checks == MremapChecks::Late;
@@ -283,46 +300,54 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             true => !vma.is_anonymous() || flags.contains(VmFlags::SHARED),
             false => rigid,
         };
-        if r.flags.contains(MremapFlags::DONTUNMAP) && never_emptied
-            || late && flags.contains(VmFlags::HUGETLB)
-        {
-            return Err(Errno::EINVAL);
+        if r.flags.contains(MremapFlags::DONTUNMAP) && never_emptied {
+            return Err(self.space.refuse(Errno::EINVAL, Rule::CanBeEmptied));
+        }
+        if late && flags.contains(VmFlags::HUGETLB) {
+            return Err(self.space.refuse(Errno::EINVAL, Rule::HugetlbGrows));
         }
         let old_len = r.old_len.min(r.new_len);
         if old_len > vma.range.end - r.addr {
-            return Err(Errno::EFAULT);
+            return Err(self.refuse_several(vma, r.addr.saturating_add(old_len)));
         }
         if r.new_len == old_len {
             return Ok(Populate::No);
         }
         let pgoff = vma.pgoff_at(r.addr);
         if pgoff.0.checked_add(r.new_len >> PAGE_SHIFT).is_none() {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::OffsetFits));
         }
         if rigid {
-            return Err(Errno::EFAULT);
+            return Err(self.space.refuse(Errno::EFAULT, Rule::CanGrow));
         }
         let delta = r.new_len - r.old_len;
         if !self.mlock_future_ok(flags, delta) {
-            return Err(Errno::EAGAIN);
+            return Err(self.refuse_memlock(Errno::EAGAIN, delta));
         }
         if !self.may_expand(flags, delta >> PAGE_SHIFT) {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_expansion(flags, delta >> PAGE_SHIFT));
         }
         Ok(match flags.contains(VmFlags::LOCKED) {
             true => Populate::Yes,
             false => Populate::No,
         })
     }
-}
 
-/// Returns EPERM for a sealed VMA; rounds up the lengths of a hugetlb request to huge pages.
-fn check_seal_and_align(r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
-    if vma.body.flags.contains(VmFlags::SEALED) {
-        return Err(Errno::EPERM);
+    /// Returns EPERM for a sealed VMA; rounds up the lengths of a hugetlb request to huge pages.
+    fn check_seal_and_align(&self, r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
+        if vma.body.flags.contains(VmFlags::SEALED) {
+            return Err(self.refuse_sealed(vma));
+        }
+        if vma.body.flags.contains(VmFlags::HUGETLB) {
+            r.align_hugetlb()
+                .map_err(|rule| self.space.refuse(Errno::EINVAL, rule))?;
+        }
+        Ok(())
     }
-    if vma.body.flags.contains(VmFlags::HUGETLB) {
-        r.align_hugetlb()?;
+
+    /// Returns the VMA at an address; EFAULT if there is none.
+    fn mapping_at(&self, addr: u64) -> Result<VmaView, Errno> {
+        self.vma_lookup(addr)
+            .ok_or_else(|| self.refuse_unmapped(Errno::EFAULT, addr))
     }
-    Ok(())
 }

@@ -25,6 +25,7 @@ use crate::page::Kept;
 use crate::page::moving::PageOwner;
 use crate::policy::Merging;
 use crate::policy::rules::MremapRoom;
+use crate::refused::{Growing, Rule};
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::syscall::mmap::Placement;
 use crate::syscall::munmap::Pages;
@@ -40,19 +41,19 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let (count, limit) = (self.state().map_count, self.space.system.max_map_count);
         let cuts =
             r.flags.contains(MremapFlags::DONTUNMAP) && vma.body.flags.contains(VmFlags::LOCKED);
-        let exceeded = match self.space.policy.rules.mremap_room {
-            MremapRoom::Moves => count >= limit.saturating_sub(3),
-            MremapRoom::Always => count + 2 + u32::from(cuts) > limit,
+        let (exceeded, needed) = match self.space.policy.rules.mremap_room {
+            MremapRoom::Moves => (count >= limit.saturating_sub(3), 4),
+            MremapRoom::Always => (count + 2 + u32::from(cuts) > limit, 2 + u32::from(cuts)),
         };
         if exceeded {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_mappings(Errno::ENOMEM, Growing::Move(needed)));
         }
         let mut vma = match r.placement {
             Placement::At(_) => self.clear_place(r)?,
             Placement::Search | Placement::Arena(_) => *vma,
         };
         if !self.may_be_cut_out(r, &vma) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::Splits));
         }
         let flags = vma.body.flags;
         let keep = r.flags.contains(MremapFlags::DONTUNMAP);
@@ -113,10 +114,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn clear_place(&mut self, r: &Remap) -> Result<VmaView, Errno> {
         let place = VmRange::new(r.new_addr, r.new_addr + r.new_len);
         if place.overlaps(VmRange::new(r.addr, r.addr + r.old_len)) {
-            return Err(Errno::ENOMEM);
+            return Err(self.space.refuse(Errno::ENOMEM, Rule::RangesApart));
         }
         self.unmap_range(place)?;
-        self.vma_lookup(r.addr).ok_or(Errno::EFAULT)
+        self.mapping_at(r.addr)
     }
 
     /// Creates a VMA at the destination, or grows a neighbour into it, and moves the pages there.
@@ -151,7 +152,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 if verdict.plan.is_some_and(|plan| plan.takes(vma.id)) {
                     // The source is also a neighbour, and the merge may have changed its page
                     // offset and anon_vma.
-                    let now = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
+                    let now = self.mapping_at(from.start)?;
                     source.offsets = now.offsets;
                     source.anon_vma = now.anon_vma;
                 }
@@ -235,7 +236,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if kept == Kept::NoMemory {
             return Err(Errno::ENOMEM);
         }
-        let vma = self.vma_lookup(from.start).ok_or(Errno::EFAULT)?;
+        let vma = self.mapping_at(from.start)?;
         let source = VmaView { range: from, ..vma };
         let offsets = source.offsets.carried(from.start, to.start);
         let id = self.copy_vma_new(&source, to, offsets)?;

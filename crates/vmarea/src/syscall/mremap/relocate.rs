@@ -16,6 +16,7 @@
 
 use super::context::{Remap, Resize};
 use crate::mm::MmapWriteGuard;
+use crate::refused::Rule;
 use crate::syscall::mmap::Placement;
 use crate::syscall::unmapped_area::Room;
 use crate::types::call_flags::{MapFlags, MremapFlags};
@@ -30,10 +31,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let mut vma = *vma;
         if self.unmap_destination(&r)? {
             // If the old length wraps, the destination may overlap the source.
-            vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+            vma = self.mapping_at(r.addr)?;
         }
         if self.drop_tail(&mut r)? {
-            vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+            vma = self.mapping_at(r.addr)?;
         }
         self.relocate_named(r, &vma)
     }
@@ -58,7 +59,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         if r.flags.contains(MremapFlags::DONTUNMAP)
             && !self.may_expand(vma.body.flags, r.old_len >> PAGE_SHIFT)
         {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_expansion(vma.body.flags, r.old_len >> PAGE_SHIFT));
         }
         self.relocate(r, vma)
     }
@@ -92,21 +93,24 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
 
     /// Moves several VMAs at once, keeping the gaps between them.
     pub(super) fn remap_move(&mut self, r: Remap) -> Result<u64, Errno> {
-        let end = r.addr.checked_add(r.old_len).ok_or(Errno::EFAULT)?;
-        let mut result = Err(Errno::EFAULT);
+        let end = r
+            .addr
+            .checked_add(r.old_len)
+            .ok_or_else(|| self.space.refuse(Errno::EFAULT, Rule::EndFits))?;
+        let mut result = None;
         let mut at = r.addr;
         while at < end
             && let Some(vma) = self.find_vma(at).filter(|v| v.range.start < end)
         {
-            let first = result.is_err();
+            let first = result.is_none();
             let part = vma.range.clip(VmRange::new(r.addr, end));
             if first && vma.range.start > r.addr {
-                return Err(Errno::EFAULT);
+                break;
             }
             let movable_with_others = !vma.body.flags.intersects(VmFlags::UFFD_ANY)
                 && vma.body.file.is_none_or(|f| !places_itself(f.kind));
             if !movable_with_others && (!first || vma.range.end < end) {
-                return Err(Errno::EFAULT);
+                return Err(self.space.refuse(Errno::EFAULT, Rule::MovesWithOthers));
             }
             let to = r.new_addr + (part.start - r.addr);
             let len = part.len_bytes();
@@ -120,11 +124,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.check_vma(&mut one, &vma)?;
             let moved = self.remap_to(one, &vma)?;
             if first {
-                result = Ok(moved);
+                result = Some(moved);
             }
             at = part.end;
         }
-        result
+        result.ok_or_else(|| self.refuse_unmapped(Errno::EFAULT, r.addr))
     }
 }
 

@@ -27,7 +27,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     pub(super) fn remap_at(&mut self, r: Remap) -> Result<u64, Errno> {
         match self.resize_at(&r)? {
             Ok(()) => Ok(r.addr),
-            Err(_) if !r.flags.contains(MremapFlags::MAYMOVE) => Err(Errno::ENOMEM),
+            Err(vma) if !r.flags.contains(MremapFlags::MAYMOVE) => {
+                Err(self.refuse_growth(vma.range.end, r.new_len - r.old_len))
+            }
             Err(vma) => self.relocate(r, &vma),
         }
     }
@@ -43,7 +45,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Resize::Shrink => return self.unmap_tail(r).map(Ok),
             Resize::Grow => {}
         }
-        let vma = self.vma_lookup(r.addr).ok_or(Errno::EFAULT)?;
+        let vma = self.mapping_at(r.addr)?;
         if !self.grows_in_place(r, &vma) {
             return Ok(Err(vma));
         }
@@ -101,7 +103,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 // The next VMA has a page that cannot change, or a rule of one's own is against it.
                 grown = w.merge(&proposal, MergeScope::Itself)?;
             }
-            grown.ok_or(Errno::ENOMEM)
+            grown.ok_or_else(|| w.refuse_growth(vma.range.end, delta))
         })?;
         let joined_next = self.view(grown).range.end > proposal.range.end;
         self.state_mut().stats.expand_merges += u64::from(joined_next);

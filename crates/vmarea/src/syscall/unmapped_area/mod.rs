@@ -12,9 +12,12 @@
 //! `arch/x86/kernel/sys_x86_64.c`; `mm/huge_memory.c` `__thp_get_unmapped_area`; 6.18. The search
 //! for `MAP_32BIT` starts at the lowest address of the area; in Linux it starts at a random one.
 
+mod full;
+
 use crate::Space;
 use crate::mm::{Index, MmState, MmapGuard};
 use crate::policy::rules::HugetlbPlacement;
+use crate::refused::{Refused, Rule};
 use crate::types::call_flags::MapFlags;
 use crate::types::platform::Environment;
 use crate::types::writers::{Token, Writers};
@@ -27,6 +30,9 @@ use vmarea_range_tree::Entry;
 
 /// End of the addresses that are used unless an address hint requests higher ones.
 const MAP_WINDOW: u64 = 0x7fff_ffff_f000;
+
+/// Bounds of the addresses that `MAP_32BIT` allows.
+const LOW: (u64, u64) = (0x4000_0000, 0x8000_0000);
 
 /// A request for a free address range.
 #[derive(Clone, Copy, Debug)]
@@ -163,10 +169,10 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
     fn place(&self, room: &Room) -> Result<u64, Errno> {
         let task_size = self.space.system.task_size;
         if room.len > task_size {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_outside(room.hint, room));
         }
         if !room.len.is_multiple_of(room.unit()) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::WholeHugePages));
         }
         let addr = if self.wants_huge_alignment(room) {
             self.huge_aligned(room)
@@ -175,17 +181,22 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
             self.arch(room)?
         };
         if addr > task_size - room.len {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_outside(addr, room));
         }
         let unit = match room.flags.contains(MapFlags::FIXED) {
             true => room.unit(),
             false => PAGE_SIZE,
         };
         if !addr.is_multiple_of(unit) {
-            return Err(Errno::EINVAL);
+            let rule = match unit {
+                PAGE_SIZE => Rule::AlignedAddress,
+                _ => Rule::AddressOfHugePage,
+            };
+            return Err(self.space.refuse(Errno::EINVAL, rule));
         }
         if addr < self.space.system.mmap_min_addr && !self.raw_io {
-            return Err(Errno::EPERM);
+            let lowest = self.space.system.mmap_min_addr;
+            return Err((self.space).refuse(Errno::EPERM, Refused::TooLow { addr, lowest }));
         }
         Ok(addr)
     }
@@ -314,10 +325,10 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
     fn top_down(&self, room: &Room) -> Result<u64, Errno> {
         let task_size = self.space.system.task_size;
         if room.len > task_size {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_outside(room.hint, room));
         }
         if room.flags.contains(MapFlags::FIXED) {
-            return fixed(room.hint);
+            return self.fixed(room.hint);
         }
         if room.flags.contains(MapFlags::BIT32) {
             return self.bottom_up(room);
@@ -353,15 +364,15 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
     #[doc(alias = "arch_get_unmapped_area")]
     fn bottom_up(&self, room: &Room) -> Result<u64, Errno> {
         if room.flags.contains(MapFlags::FIXED) {
-            return fixed(room.hint);
+            return self.fixed(room.hint);
         }
         let (begin, end) = if room.flags.contains(MapFlags::BIT32) {
-            (0x4000_0000, 0x8000_0000)
+            LOW
         } else {
             (self.layout.legacy_base, self.space.system.task_size)
         };
         if room.len > end {
-            return Err(Errno::ENOMEM);
+            return Err(self.refuse_full(room));
         }
         if room.hint != 0 {
             let hint = page_align(room.hint).unwrap_or(0);
@@ -370,7 +381,22 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
             }
         }
         self.lowest(begin.max(self.space.system.lowest_addr()), end, room)
-            .ok_or(Errno::ENOMEM)
+            .ok_or_else(|| self.refuse_full(room))
+    }
+
+    /// Returns a fixed address.
+    ///
+    /// Linux mistakes an address in the last page of the 64-bit address space for an error number,
+    /// and returns that number as the error.
+    fn fixed(&self, addr: u64) -> Result<u64, Errno> {
+        const MAX_ERRNO: u64 = 4095;
+        match addr.wrapping_neg() {
+            number @ 1..=MAX_ERRNO => {
+                let errno = Errno::from_number(number as i32).unwrap_or(Errno::EINVAL);
+                Err(self.space.refuse(errno, Rule::NotLastPage))
+            }
+            _ => Ok(addr),
+        }
     }
 
     fn next(&self, addr: u64) -> Option<VmaView> {
@@ -419,18 +445,6 @@ impl<E: Environment, K: Writers> Search<'_, E, K> {
                 _ => return Some(gap),
             }
         }
-    }
-}
-
-/// Returns a fixed address.
-///
-/// Linux mistakes an address in the last page of the 64-bit address space for an error number, and
-/// returns that number as the error.
-fn fixed(addr: u64) -> Result<u64, Errno> {
-    const MAX_ERRNO: u64 = 4095;
-    match addr.wrapping_neg() {
-        number @ 1..=MAX_ERRNO => Err(Errno::from_number(number as i32).unwrap_or(Errno::EINVAL)),
-        _ => Ok(addr),
     }
 }
 

@@ -10,8 +10,9 @@
 //! `mm/madvise.c` 6.18. Partial effects: each VMA is processed separately; a hole is reported at
 //! the end, any other error at once.
 
+mod flags;
+
 use super::file_change::Copies;
-use super::mmap::is_ksm_compatible;
 use crate::Space;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
@@ -19,11 +20,13 @@ use crate::mm::{Growth, MmapGuard};
 use crate::page::Pte;
 use crate::page::range::Zap;
 use crate::policy::rules::AdviceRules;
+use crate::refused::Rule;
 use crate::types::platform::{Environment, Platform};
 use crate::types::writers::WriteToken;
 use crate::types::{Errno, MmId, PAGE_MASK, PAGE_SHIFT, PMD_SIZE, VmFlags, VmRange};
 use crate::vma::merge::CallKind;
 use crate::vma::{VmaBody, VmaView};
+use flags::advised_flags;
 use smallvec::SmallVec;
 
 /// The advice values, named as in `madvise(2)`.
@@ -163,10 +166,14 @@ impl<E: Environment> Space<E> {
     /// ```
     #[doc(alias = "do_madvise")]
     pub fn madvise(&self, mm: MmId, addr: u64, len: u64, advice: Advice) -> Result<(), Errno> {
-        if !advice.is_known(&self.policy.rules.advice) || addr & !PAGE_MASK != 0 {
-            return Err(Errno::EINVAL);
+        if !advice.is_known(&self.policy.rules.advice) {
+            return Err(self.refuse(Errno::EINVAL, Rule::KnownAdvice));
         }
-        let range = VmRange::of_pages(addr, len).ok_or(Errno::EINVAL)?;
+        if addr & !PAGE_MASK != 0 {
+            return Err(self.refuse(Errno::EINVAL, Rule::AlignedAddress));
+        }
+        let range = VmRange::of_pages(addr, len)
+            .ok_or_else(|| self.refuse(Errno::EINVAL, Rule::EndFits))?;
         if range.is_empty() {
             return Ok(());
         }
@@ -186,7 +193,9 @@ impl<E: Environment> Space<E> {
             }
         };
         for hole in holes {
-            self.platform.punch_hole(hole.inode, hole.first, hole.end)?;
+            self.platform
+                .punch_hole(hole.inode, hole.first, hole.end)
+                .map_err(|errno| self.refuse(errno, Rule::HolesInFile))?;
             self.unmap_mapping(hole.inode, hole.first, hole.end, Copies::Stay);
         }
         result
@@ -204,15 +213,17 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let mut hole = Ok(());
         let mut at = range.start;
         while at < range.end {
-            let vma = self.find_vma(at).ok_or(Errno::ENOMEM)?;
+            let Some(vma) = self.find_vma(at) else {
+                return Err(self.refuse_unmapped(Errno::ENOMEM, at));
+            };
             if vma.range.start > at {
-                hole = Err(Errno::ENOMEM);
+                hole = Err(self.refuse_unmapped(Errno::ENOMEM, at));
                 at = vma.range.start;
                 continue;
             }
             let part = VmRange::new(at, vma.range.end.min(range.end));
             if self.is_sealed_against(&vma, advice) {
-                return Err(Errno::EPERM);
+                return Err(self.refuse_sealed(&vma));
             }
             match advice.kind() {
                 Kind::Flags => self.advise_flags(&vma, part, advice)?,
@@ -233,7 +244,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     }
 
     fn advise_flags(&mut self, vma: &VmaView, range: VmRange, advice: Advice) -> Result<(), Errno> {
-        let flags = advised_flags(vma, advice, &self.space.policy.rules.advice)?;
+        let flags = advised_flags(vma, advice, &self.space.policy.rules.advice)
+            .ok_or_else(|| self.space.refuse(Errno::EINVAL, Rule::TakesAdvice))?;
         if flags == vma.body.flags {
             return Ok(());
         }
@@ -269,7 +281,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                     pinned
                 };
                 if flags.intersects(refused) {
-                    return Err(Errno::EINVAL);
+                    return Err(self.refuse_pages(flags));
                 }
                 self.page_tables().zap(range, Zap::KeepGuards);
                 if rules.dontneed_frees_tables {
@@ -278,13 +290,13 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
             Advice::Free => {
                 if !vma.is_anonymous() || flags.intersects(pinned | VmFlags::LOCKED) {
-                    return Err(Errno::EINVAL);
+                    return Err(self.refuse_pages(flags));
                 }
             }
             Advice::Remove => return self.advise_remove(vma, range),
             Advice::Cold | Advice::PageOut => {
                 if flags.intersects(pinned | VmFlags::LOCKED) {
-                    return Err(Errno::EINVAL);
+                    return Err(self.refuse_pages(flags));
                 }
                 if advice == Advice::PageOut {
                     self.page_out(range);
@@ -295,16 +307,26 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
             Advice::Collapse => self.advise_collapse(vma, range)?,
             Advice::WillNeed => {}
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(self.space.refuse(Errno::EINVAL, Rule::KnownAdvice)),
         }
         Ok(None)
+    }
+
+    /// Names what forbids advice about the pages of a VMA with these flags.
+    #[cold]
+    fn refuse_pages(&self, flags: VmFlags) -> Errno {
+        let rule = match flags.contains(VmFlags::LOCKED) {
+            true => Rule::NotLocked,
+            false => Rule::PlainPages,
+        };
+        self.space.refuse(Errno::EINVAL, rule)
     }
 
     /// Discards the huge pages in a hugetlb range; keeps the last one if it is only partly covered.
     #[doc(alias = "madvise_dontneed_free_valid_vma")]
     fn drop_hugetlb(&mut self, range: VmRange) -> Result<(), Errno> {
         if !range.start.is_multiple_of(PMD_SIZE) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::AddressOfHugePage));
         }
         let whole = VmRange::new(range.start, range.end & !(PMD_SIZE - 1));
         self.page_tables().zap(whole, Zap::All);
@@ -336,14 +358,14 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     #[doc(alias = "madvise_collapse")]
     fn advise_collapse(&mut self, vma: &VmaView, range: VmRange) -> Result<(), Errno> {
         if !may_collapse(vma, self.state().layout.thp_disabled) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::HugePagesAllowed));
         }
         let first = range.start.next_multiple_of(PMD_SIZE);
         let end = range.end & !(PMD_SIZE - 1);
         if first > end {
             return match self.space.policy.rules.advice.collapse_of_none {
                 true => Ok(()),
-                false => Err(Errno::EINVAL),
+                false => Err(self.space.refuse(Errno::EINVAL, Rule::WholeHugePages)),
             };
         }
         self.start_write(vma.id);
@@ -351,8 +373,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let mut result = Ok(());
         for start in (first..end).step_by(PMD_SIZE as usize) {
             match context.collapse(vma, start) {
-                Err(error @ (Errno::ENOMEM | Errno::EBUSY)) => return Err(error),
-                Err(error) => result = Err(error),
+                Err(error @ (Errno::ENOMEM | Errno::EBUSY)) => {
+                    return Err(self.space.refuse(error, Rule::Collapses));
+                }
+                Err(error) => result = Err(self.space.refuse(error, Rule::Collapses)),
                 Ok(()) => {}
             }
         }
@@ -364,23 +388,25 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// The hole is punched in the file, so it affects every mapping of the file.
     fn advise_remove(&mut self, vma: &VmaView, range: VmRange) -> Result<Option<Hole>, Errno> {
         if vma.body.flags.contains(VmFlags::LOCKED) {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::NotLocked));
         }
-        let file = vma.body.file.ok_or(Errno::EINVAL)?;
+        let Some(file) = vma.body.file else {
+            return Err(self.space.refuse(Errno::EINVAL, Rule::HasFile));
+        };
         let asked = match self.space.policy.rules.advice.remove_asks_write {
             true => VmFlags::WRITE,
             false => VmFlags::MAYWRITE,
         };
         if !vma.body.flags.contains(VmFlags::SHARED | asked) {
-            return Err(Errno::EACCES);
+            return Err(self.space.refuse(Errno::EACCES, Rule::SharedWritable));
         }
         // In bytes, the offset of a file is signed (`vfs_fallocate`).
         if (vma.pgoff_at(range.start).0 << PAGE_SHIFT).cast_signed() < 0 {
-            return Err(Errno::EINVAL);
+            return Err(self.space.refuse(Errno::EINVAL, Rule::OffsetFits));
         }
         // The file system of secret memory cannot punch holes.
         if vma.body.is_secret() {
-            return Err(Errno::EOPNOTSUPP);
+            return Err(self.space.refuse(Errno::EOPNOTSUPP, Rule::HolesInFile));
         }
         Ok(Some(Hole {
             inode: file.inode,
@@ -398,7 +424,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             refused |= VmFlags::LOCKED;
         }
         if vma.body.flags.intersects(refused) {
-            return Err(Errno::EINVAL);
+            return Err(self.refuse_pages(vma.body.flags));
         }
         self.start_write(vma.id);
         if advice == Advice::GuardRemove {
@@ -449,51 +475,4 @@ fn discards(advice: Advice) -> bool {
             | Advice::WipeOnFork
             | Advice::GuardInstall
     )
-}
-
-#[doc(alias = "madvise_vma_behavior")]
-fn advised_flags(vma: &VmaView, advice: Advice, rules: &AdviceRules) -> Result<VmFlags, Errno> {
-    let flags = vma.body.flags;
-    let reading = VmFlags::RAND_READ | VmFlags::SEQ_READ;
-    Ok(match advice {
-        Advice::Normal => flags - reading,
-        Advice::Sequential => (flags - reading) | VmFlags::SEQ_READ,
-        Advice::Random => (flags - reading) | VmFlags::RAND_READ,
-        Advice::DontFork => flags | VmFlags::DONTCOPY,
-        Advice::DoFork => {
-            let refused = match rules.dofork_refuses_special {
-                true => VmFlags::SPECIAL,
-                false => VmFlags::IO,
-            };
-            if flags.intersects(refused) {
-                return Err(Errno::EINVAL);
-            }
-            flags - VmFlags::DONTCOPY
-        }
-        Advice::WipeOnFork => {
-            if vma.body.file.is_some() || flags.contains(VmFlags::SHARED) {
-                return Err(Errno::EINVAL);
-            }
-            flags | VmFlags::WIPEONFORK
-        }
-        Advice::KeepOnFork => {
-            if flags.contains(VmFlags::DROPPABLE) {
-                return Err(Errno::EINVAL);
-            }
-            flags - VmFlags::WIPEONFORK
-        }
-        Advice::DontDump => flags | VmFlags::DONTDUMP,
-        Advice::DoDump => {
-            let special = !flags.contains(VmFlags::HUGETLB) && flags.intersects(VmFlags::SPECIAL);
-            if special || flags.contains(VmFlags::DROPPABLE) {
-                return Err(Errno::EINVAL);
-            }
-            flags - VmFlags::DONTDUMP
-        }
-        Advice::Mergeable if is_ksm_compatible(flags) => flags | VmFlags::MERGEABLE,
-        Advice::Unmergeable => flags - VmFlags::MERGEABLE,
-        Advice::HugePage => (flags - VmFlags::NOHUGEPAGE) | VmFlags::HUGEPAGE,
-        Advice::NoHugePage => (flags - VmFlags::HUGEPAGE) | VmFlags::NOHUGEPAGE,
-        _ => flags,
-    })
 }

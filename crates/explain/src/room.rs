@@ -16,10 +16,13 @@ const SCARCE: u64 = 80;
 /// Lowest address that a process without privileges can map.
 const LOWEST: u64 = 65_536;
 /// Where the kernel places a mapping with `MAP_32BIT`.
-const LOW: (u64, u64) = (0x4000_0000, 0x8000_0000);
+pub(crate) const LOW: (u64, u64) = (0x4000_0000, 0x8000_0000);
 const PAGE: u64 = 4096;
-/// Ends of address spaces: of 32 bits, of x86-64, of arm64 with 48 bits, and with five levels.
-const ENDS: [u64; 4] = [1 << 32, (1 << 47) - PAGE, 1 << 48, 1 << 56];
+/// End of an address space of 32 bits.
+pub(crate) const END_32: u64 = 1 << 32;
+/// Ends of address spaces: of 32 bits on a kernel of 32 bits and of 64 bits, of x86-64, of arm64 with
+/// 48 bits, and with five levels.
+const ENDS: [u64; 5] = [3 << 30, END_32, (1 << 47) - PAGE, 1 << 48, 1 << 56];
 
 /// What a process has left before the next call is refused. Sizes are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -64,7 +67,7 @@ impl Room {
     pub fn low_addresses_are_scarce(&self) -> bool {
         let all = LOW.1 - LOW.0;
         // In a process of 32 bits, nothing asks for MAP_32BIT.
-        self.address_space_bytes > ENDS[0] && is_scarce(all - self.low_2g_free, all)
+        self.address_space_bytes > END_32 && is_scarce(all - self.low_2g_free, all)
     }
 
     /// Writes what is scarce, a line each; `size` formats a number of bytes.
@@ -107,9 +110,7 @@ fn is_scarce(used: u64, all: u64) -> bool {
 
 /// Returns what is left beside these mappings, which are in the order of their addresses.
 pub fn room(mappings: &[Mapping], limit: u64) -> Room {
-    let last = mappings.last().map_or(0, |mapping| mapping.entry.end);
-    let end = ENDS.into_iter().find(|end| last <= *end);
-    let end = end.unwrap_or(u64::MAX);
+    let end = end_of(mappings);
     let used = mappings.len() as u64;
     let (free, largest_gap) = gaps(mappings, (LOWEST, end));
     let (low_2g_free, low_2g_largest_gap) = gaps(mappings, LOW);
@@ -125,8 +126,15 @@ pub fn room(mappings: &[Mapping], limit: u64) -> Room {
     }
 }
 
+/// Returns the end of the address space that the mappings are in.
+pub(crate) fn end_of(mappings: &[Mapping]) -> u64 {
+    let last = mappings.last().map_or(0, |mapping| mapping.entry.end);
+    let end = ENDS.into_iter().find(|end| last <= *end);
+    end.unwrap_or(u64::MAX)
+}
+
 /// Returns how much between two addresses is not mapped, and the length of the largest gap.
-fn gaps(mappings: &[Mapping], (low, high): (u64, u64)) -> (u64, u64) {
+pub(crate) fn gaps(mappings: &[Mapping], (low, high): (u64, u64)) -> (u64, u64) {
     let (mut free, mut largest) = (0, 0);
     let mut at = low;
     let ends = mappings.iter().map(|m| (m.entry.start, m.entry.end));

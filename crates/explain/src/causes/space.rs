@@ -1,16 +1,8 @@
 //! How full an address space is, or its low part.
 
+use crate::room::{END_32, LOW, end_of, gaps};
 use serde::Deserialize;
 use vmarea_process::Mapping;
-
-/// End of the addresses that a 64-bit program has unless it asks for more.
-const END_64: u64 = 1 << 47;
-/// End of the addresses of a 32-bit program.
-const END_32: u64 = 1 << 32;
-/// End of the addresses of a 32-bit program on a 32-bit kernel.
-const END_3_OF_4: u64 = 3 << 30;
-/// The area of `MAP_32BIT`.
-const LOW: (u64, u64) = (1 << 30, 1 << 31);
 
 /// A part of the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -48,29 +40,23 @@ pub struct Space {
 impl Space {
     /// Measures a part; `None` if the program has no such part.
     pub fn of(mappings: &[Mapping], part: Part) -> Option<Space> {
-        let highest = mappings.last()?.entry.end;
+        let whole = end_of(mappings);
         let (start, end) = match part {
-            Part::Low if highest <= END_32 => return None,
+            Part::Low if whole <= END_32 => return None,
             Part::Low => LOW,
-            Part::All if highest <= END_3_OF_4 => (0, END_3_OF_4),
-            Part::All if highest <= END_32 => (0, END_32),
-            Part::All => (0, END_64.max(highest)),
+            Part::All => (0, whole),
         };
-        let mut space = Space {
+        let sizes = mappings.iter().map(|mapping| {
+            let within = |address: u64| address.clamp(start, end);
+            within(mapping.entry.end) - within(mapping.entry.start)
+        });
+        let (free, largest_gap) = gaps(mappings, (start, end));
+        Some(Space {
             bytes: end - start,
-            ..Space::default()
-        };
-        let mut at = start;
-        for mapping in mappings {
-            let from = mapping.entry.start.clamp(start, end);
-            let to = mapping.entry.end.clamp(start, end);
-            space.mapped += to - from;
-            space.largest_mapping = space.largest_mapping.max(to - from);
-            space.largest_gap = space.largest_gap.max(from.saturating_sub(at));
-            at = at.max(to);
-        }
-        space.largest_gap = space.largest_gap.max(end - at);
-        Some(space)
+            mapped: end - start - free,
+            largest_gap,
+            largest_mapping: sizes.max().unwrap_or(0),
+        })
     }
 
     /// True if at least nine tenths are mapped, and no gap has more than a twentieth of the size.
@@ -111,8 +97,8 @@ mod tests {
         assert_eq!(of(0xc000_0000).bytes, 3 << 30);
         assert_eq!(of(0xffff_8000).bytes, 1 << 32);
         assert!(of(0xbfff_8000).is_full() && of(0xffff_8000).is_full());
-        let large = of(0x7fff_ffff_8000);
-        assert_eq!((large.bytes, large.is_full()), (1 << 47, true));
+        let large = of(0x7fff_ffff_0000);
+        assert_eq!((large.bytes, large.is_full()), ((1 << 47) - 0x1000, true));
         assert!(!of(0x4000_0000_0000).is_full());
     }
 

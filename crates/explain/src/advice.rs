@@ -26,8 +26,9 @@ pub struct Advice {
 pub struct Situation<'a> {
     /// Number of mappings of the process.
     pub mappings: u64,
-    /// Maximum number of mappings that the process may have.
-    pub limit: u64,
+    /// Maximum number of mappings that the process may have; `None` if the list does not say it, or
+    /// if mappings are missing from the list.
+    pub limit: Option<u64>,
     /// Repairs and what they leave.
     pub plan: &'a Plan,
     /// Conspicuous patterns found in the list of mappings.
@@ -38,7 +39,7 @@ impl Situation<'_> {
     /// Returns the recommended next step for a process.
     pub fn advice(&self) -> Advice {
         let saved = self.plan.saved();
-        let near = self.mappings.saturating_mul(2) >= self.limit;
+        let near = self.uses_part_of_limit(2);
         let leak = self.findings.iter().find(|f| f.kind == Kind::Leak);
         if let Some(leak) = leak.filter(|leak| leak.mappings > saved) {
             return self.of_leak(leak, near);
@@ -56,6 +57,12 @@ impl Situation<'_> {
             return Advice {
                 text: format!("{little}: the mappings are there for a reason; raise the limit"),
                 command: Some(self.plan.stopgap.command.clone()),
+            };
+        }
+        if self.limit.is_none() {
+            return Advice {
+                text: format!("{little}; how near the limit is, the list does not say"),
+                command: None,
             };
         }
         let nothing = if saved == 0 { "to do" } else { "urgent" };
@@ -116,8 +123,14 @@ impl Situation<'_> {
     /// A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
     /// used.
     pub fn is_worthwhile(&self, saved: u64) -> bool {
-        let matters = self.mappings.saturating_mul(4) >= self.limit;
+        let matters = self.uses_part_of_limit(4);
         saved >= 1_000 || (matters && saved * 20 >= self.mappings)
+    }
+
+    /// True if the mappings are known to be at least one `part`th of the limit.
+    fn uses_part_of_limit(&self, part: u64) -> bool {
+        self.limit
+            .is_some_and(|limit| self.mappings.saturating_mul(part) >= limit)
     }
 
     fn of_leak(&self, leak: &Finding, near: bool) -> Advice {
@@ -193,7 +206,7 @@ mod tests {
         };
         let situation = Situation {
             mappings,
-            limit: 65_530,
+            limit: Some(65_530),
             plan: &plan,
             findings,
         };

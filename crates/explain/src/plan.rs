@@ -107,7 +107,7 @@ impl Plan {
             left: left.map(|mapping| mapping.entry.start).collect(),
             safe: planner.stage(&safe, process.mappings.len(), &SAFE, None),
             not_safe: stages.into_iter().map(|(stage, _)| stage).collect(),
-            stopgap: Stopgap::of(process.total, process.limit),
+            stopgap: Stopgap::of(process.total, process.limit_or_default()),
         }
     }
 

@@ -88,13 +88,22 @@ impl Report {
             "{STRONG}{whose}: {} mappings{PLAIN}",
             count(self.mappings)
         )?;
-        writeln!(
-            out,
-            "{:.1} % of the limit of {}; {} could be merged",
-            self.percent_of_limit(),
-            count(self.limit),
-            count(self.joinable),
-        )?;
+        let joinable = count(self.joinable);
+        match (self.percent_of_limit(), self.limit) {
+            (Some(percent), Some(limit)) => writeln!(
+                out,
+                "{percent:.1} % of the limit of {}; {joinable} could be merged",
+                count(limit)
+            )?,
+            _ if self.incomplete => writeln!(
+                out,
+                "no verdict on the limit: mappings may be missing; {joinable} could be merged"
+            )?,
+            _ => writeln!(
+                out,
+                "the limit is not in the list; --limit N states it; {joinable} could be merged"
+            )?,
+        }
         if self.looked_at != self.mappings {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
         }
@@ -278,7 +287,8 @@ impl Report {
         }
         let stopgap = &plan.stopgap;
         // The advice may be the stopgap itself.
-        if self.mappings.saturating_mul(4) < self.limit {
+        let is_far = |limit| self.mappings.saturating_mul(4) < limit;
+        if self.incomplete || self.limit.is_none_or(is_far) {
             return Ok(());
         }
         write_wrapped(
@@ -307,6 +317,9 @@ impl Report {
                 "smaps hides anon_vma and page offset: reasons that depend on them are likely, not certain.".to_owned()
             }
         };
+        if let Some(format) = &self.format {
+            text = format!("{}. {text}", format.text);
+        }
         if self.rules.as_ref().is_some_and(|rules| !rules.verified) {
             text += " The rules of this kernel are not verified: reasons that depend on rules that were not probed either are likely.";
         }
@@ -450,7 +463,9 @@ mod tests {
                 ..one.clone()
             })
             .collect();
-        report.mappings = report.limit;
+        report.limit = Some(65_530);
+        report.incomplete = false;
+        report.mappings = 65_530;
         report.pid = Some(1_234_567);
         let mut out = Vec::new();
         let size = |bytes: u64| bytes.to_string();

@@ -57,6 +57,10 @@ pub struct Explain {
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
+    /// With --from: the limit (vm.max_map_count) that the process had; a list does not say it
+    #[arg(long, value_name = "N", conflicts_with_all = ["pid", "command"], value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+
     /// List every mapping
     #[arg(long)]
     all: bool,
@@ -198,21 +202,22 @@ impl Explain {
             report.since = Some(growth(&earlier, &now));
         }
         let report = &explained.report;
+        let is_above = self.fail_above.map(|most| is_above(most, report));
+        let is_above = is_above.transpose()?.unwrap_or(false);
         outputs.write(console, report, |out| self.write_text(console, out, report))?;
         if let Some(html) = html {
             html.write(console, page::page(console, &explained)?.as_bytes())?;
         }
-        match self.fail_above {
-            Some(threshold) if threshold.is_exceeded(report) => {
-                console.note(&format!(
-                    "{} mappings are {:.1} % of the limit: more than --fail-above allows",
-                    count(report.mappings),
-                    report.percent_of_limit()
-                ));
-                Ok(Exit::Differs)
-            }
-            _ => Ok(Exit::Ok),
+        if !is_above {
+            return Ok(Exit::Ok);
         }
+        let part = report.percent_of_limit();
+        let part = part.map_or_else(String::new, |part| format!(" are {part:.1} % of the limit"));
+        console.note(&format!(
+            "{} mappings{part}: more than --fail-above allows",
+            count(report.mappings)
+        ));
+        Ok(Exit::Differs)
     }
 
     fn list(&self) -> List {
@@ -365,10 +370,16 @@ impl Explain {
         match (self.pid, &self.from) {
             (Some(pid), _) => Process::live(pid, kernel, smaps).map_err(failure),
             (None, Some(path)) => {
-                let name = path.display().to_string();
-                let text = read(path).with_context(|| format!("cannot read {name}"))?;
-                let process = Process::from_text(name.clone(), &text);
-                process.map_err(|error| failure(error).context(name))
+                let mut process = of_file(path)?;
+                if let Some(limit) = self.limit {
+                    if process.total > limit {
+                        process.notes.push(format!(
+                            "the list has more mappings than --limit {limit} allows"
+                        ));
+                    }
+                    process.limit = Some(limit);
+                }
+                Ok(process)
             }
             (None, None) => unreachable!("the group is required"),
         }
@@ -392,6 +403,28 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// Reads the list of mappings in a file.
+fn of_file(path: &Path) -> Result<Process> {
+    let name = path.display().to_string();
+    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    let process = Process::from_text(name.clone(), &text);
+    process.map_err(|error| failure(error).context(name))
+}
+
+/// Compares the number of mappings with the threshold.
+///
+/// # Errors
+/// Fails if the list does not say whether there are more.
+fn is_above(threshold: Threshold, report: &Report) -> Result<bool> {
+    threshold.is_exceeded(report).ok_or_else(|| {
+        let why = match report.incomplete {
+            true => "mappings may be missing from the list",
+            false => "the limit is not in the list; --limit N states it",
+        };
+        Failure::new(Status::Usage, anyhow!("--fail-above: {why}"))
+    })
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {

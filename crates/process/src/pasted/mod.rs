@@ -11,6 +11,7 @@ mod cuts;
 mod hs_err;
 mod junk;
 mod minidump;
+mod unknown;
 
 use crate::maps::SmapsEntry;
 use crate::unseen::Unseen;
@@ -107,11 +108,20 @@ pub fn find(file: &[u8]) -> Result<Pasted<'_>, String> {
     if file.starts_with(minidump::SIGNATURE) {
         return minidump::read(file);
     }
+    if let Some(what) = unknown::binary(file) {
+        return Err(what);
+    }
     if let Some(pasted) = hs_err::read(file) {
         return Ok(pasted);
     }
     if let Some(plain) = junk::plain(file)? {
         return Ok(plain);
     }
-    Ok(junk::removed(file).unwrap_or_else(|| junk::as_it_is(file)))
+    match junk::removed(file) {
+        Some(pasted) => Ok(pasted),
+        None => match unknown::text(file) {
+            Some(what) => Err(what),
+            None => Ok(junk::as_it_is(file)),
+        },
+    }
 }

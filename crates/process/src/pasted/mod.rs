@@ -8,9 +8,13 @@
 //! limit, and the error.
 
 mod cuts;
+mod fields;
 mod hs_err;
 mod junk;
 mod minidump;
+mod pmap;
+mod search;
+mod tool;
 mod unknown;
 
 use crate::maps::SmapsEntry;
@@ -116,6 +120,9 @@ pub fn find(file: &[u8]) -> Result<Pasted<'_>, String> {
     }
     if let Some(plain) = junk::plain(file)? {
         return Ok(plain);
+    }
+    if let Some(found) = search::read(file) {
+        return found;
     }
     match junk::removed(file) {
         Some(pasted) => Ok(pasted),

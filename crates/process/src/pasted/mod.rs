@@ -9,6 +9,7 @@
 
 mod cuts;
 mod fields;
+mod gdb;
 mod hs_err;
 mod junk;
 mod minidump;

@@ -17,6 +17,7 @@ mod pmap;
 mod search;
 mod tool;
 mod unknown;
+mod vmmap;
 
 use crate::maps::SmapsEntry;
 use crate::unseen::Unseen;

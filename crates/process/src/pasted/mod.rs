@@ -12,6 +12,7 @@ mod fields;
 mod gdb;
 mod hs_err;
 mod junk;
+mod lldb;
 mod minidump;
 mod pmap;
 mod search;

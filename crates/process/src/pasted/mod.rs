@@ -7,6 +7,7 @@
 //! list from whose middle lines were cut. What else the file says about the failure is kept: the
 //! limit, and the error.
 
+mod android;
 mod cuts;
 mod fields;
 mod gdb;

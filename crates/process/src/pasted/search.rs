@@ -7,7 +7,7 @@ use super::cuts::{Cuts, WHOLE, left_out};
 use super::junk::without_colours;
 use super::tool::{Counted, Line, Tool};
 use super::{Listed, Pasted};
-use super::{gdb, lldb, pmap, vmmap};
+use super::{android, gdb, lldb, pmap, vmmap};
 use crate::maps::{MapName, SmapsEntry};
 use crate::unseen::Unseen;
 
@@ -15,11 +15,12 @@ use crate::unseen::Unseen;
 const WORDS: usize = 16;
 
 /// All tools, the most frequent first.
-const TOOLS: [fn() -> Box<dyn Tool>; 4] = [
+const TOOLS: [fn() -> Box<dyn Tool>; 5] = [
     || Box::<pmap::Pmap>::default(),
     || Box::<gdb::Gdb>::default(),
     || Box::<vmmap::Vmmap>::default(),
     || Box::<lldb::Lldb>::default(),
+    || Box::<android::Tombstone>::default(),
 ];
 
 /// Finds the list of a tool; `None` if there is none.

@@ -16,6 +16,7 @@ mod junk;
 mod lldb;
 mod minidump;
 mod pmap;
+mod sanitizer;
 mod search;
 mod tool;
 mod unknown;

@@ -18,6 +18,7 @@ mod minidump;
 mod pmap;
 mod sanitizer;
 mod search;
+mod system_map;
 mod tool;
 mod unknown;
 mod vmmap;

@@ -7,7 +7,7 @@ use super::cuts::{Cuts, WHOLE, left_out};
 use super::junk::without_colours;
 use super::tool::{Counted, Line, Tool};
 use super::{Listed, Pasted};
-use super::{android, gdb, lldb, pmap, sanitizer, vmmap};
+use super::{android, gdb, lldb, pmap, sanitizer, system_map, vmmap};
 use crate::maps::{MapName, SmapsEntry};
 use crate::unseen::Unseen;
 
@@ -15,13 +15,14 @@ use crate::unseen::Unseen;
 const WORDS: usize = 16;
 
 /// All tools, the most frequent first.
-const TOOLS: [fn() -> Box<dyn Tool>; 6] = [
+const TOOLS: [fn() -> Box<dyn Tool>; 7] = [
     || Box::<pmap::Pmap>::default(),
     || Box::<gdb::Gdb>::default(),
     || Box::<vmmap::Vmmap>::default(),
     || Box::<lldb::Lldb>::default(),
     || Box::<android::Tombstone>::default(),
     || Box::<sanitizer::Sanitizer>::default(),
+    || Box::<system_map::SystemMap>::default(),
 ];
 
 /// Finds the list of a tool; `None` if there is none.

@@ -9,6 +9,7 @@
 
 mod android;
 mod cuts;
+mod elf_core;
 mod fields;
 mod gdb;
 mod hs_err;
@@ -27,6 +28,8 @@ use crate::maps::SmapsEntry;
 use crate::unseen::Unseen;
 use std::borrow::Cow;
 use std::fmt;
+
+pub use elf_core::{is_elf, read_core};
 
 /// Call that failed in the process, as its error file describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +120,9 @@ pub struct Pasted<'a> {
 pub fn find(file: &[u8]) -> Result<Pasted<'_>, String> {
     if file.starts_with(minidump::SIGNATURE) {
         return minidump::read(file);
+    }
+    if is_elf(file) {
+        return elf_core::read(file);
     }
     if let Some(what) = unknown::binary(file) {
         return Err(what);

@@ -25,6 +25,7 @@ use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::text::{address_spaces, count};
 use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
+use vmarea_process::pasted::{is_elf, read_core};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
@@ -52,8 +53,10 @@ pub struct Explain {
     #[arg(short, long, value_name = "PID", group = "process", value_parser = pid)]
     pid: Option<i32>,
 
-    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
-    /// hs_err_pidN.log; a minidump. A file of at most 1 GiB, or `-` for standard input
+    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; the output of
+    /// pmap, gdb (info proc mappings), vmmap of GEF or pwndbg, lldb (memory region --all) or jcmd
+    /// System.map; an Android tombstone; a sanitizer's map; a JVM's hs_err_pidN.log; a minidump; an
+    /// ELF core of any size. Else a file of at most 1 GiB, or `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
@@ -405,12 +408,32 @@ impl Explain {
     }
 }
 
-/// Reads the list of mappings in a file.
+/// Reads the list of mappings in a file. Of a core, which can be larger than memory, only the list is
+/// read.
 fn of_file(path: &Path) -> Result<Process> {
     let name = path.display().to_string();
-    let text = read(path).with_context(|| format!("cannot read {name}"))?;
-    let process = Process::from_text(name.clone(), &text);
+    let cannot = || format!("cannot read {name}");
+    let process = match core(path).with_context(cannot)? {
+        Some(core) => read_core(core)
+            .map_err(ProcessError::Known)
+            .and_then(|list| Process::from_pasted(name.clone(), list)),
+        None => {
+            let text = read(path).with_context(cannot)?;
+            Process::from_text(name.clone(), &text)
+        }
+    };
     process.map_err(|error| failure(error).context(name))
+}
+
+/// Opens a regular file if it is an ELF file.
+fn core(path: &Path) -> io::Result<Option<File>> {
+    if path.as_os_str() == "-" || !path.is_file() {
+        return Ok(None);
+    }
+    let mut file = File::open(path)?;
+    let mut start = Vec::new();
+    (&mut file).take(4).read_to_end(&mut start)?;
+    Ok(is_elf(&start).then_some(file))
 }
 
 /// Compares the number of mappings with the threshold.
@@ -458,14 +481,21 @@ pub(super) fn of_recorded(error: RecordedError) -> Failure {
 /// Fails if the file is neither JSON of `explain` nor a list of mappings.
 pub(super) fn moment(console: &Console, path: &Path) -> Result<Moment> {
     let name = path.display().to_string();
-    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    let is_core = core(path).is_ok_and(|core| core.is_some());
+    let text = match is_core {
+        true => Vec::new(),
+        false => read(path).with_context(|| format!("cannot read {name}"))?,
+    };
     if text.trim_ascii_start().starts_with(b"{") {
         let moment: serde_json::Result<Moment> = serde_json::from_slice(&text);
         let what = |error| anyhow!("{name} is not JSON of `vmarea explain`: {error}");
         return Ok(moment.map_err(what)?);
     }
-    let process = Process::from_text(name.clone(), &text);
-    let process = process.map_err(|error| failure(error).context(name.clone()))?;
+    let process = match is_core {
+        true => of_file(path)?,
+        false => Process::from_text(name.clone(), &text)
+            .map_err(|error| failure(error).context(name.clone()))?,
+    };
     for note in &process.notes {
         console.note(&format!("{name}: {note}"));
     }

@@ -214,3 +214,115 @@ fn wrong_usage_ends_with_two() {
         assert_eq!(vmarea(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }
+
+/// A list that has a mapping with free space below it `mappings` times, and a stack.
+fn long_list(mappings: u64) -> String {
+    let line = |n: u64| {
+        format!(
+            "{:x}000-{:x}000 rw-p 00000000 00:00 0 \n",
+            0x10000 + 2 * n,
+            0x10001 + 2 * n
+        )
+    };
+    let lines: String = (1..mappings).map(line).collect();
+    lines + "7ffd1c000000-7ffd1c021000 rw-p 00000000 00:00 0                          [stack]\n"
+}
+
+#[test]
+fn a_list_is_compared_with_no_limit_but_a_stated_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("maps");
+    std::fs::write(&path, long_list(70_000)).unwrap();
+    let from = ["explain", "--from", path.to_str().unwrap()];
+    let with = |more: &[&str]| vmarea(&[&from[..], more].concat());
+    let said = text(&with(&[]).stdout);
+    assert!(
+        said.contains("the limit is not in the list; --limit N states it"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("of the limit") && !said.contains("far away"),
+        "{said}"
+    );
+    let report: serde_json::Value = serde_json::from_slice(&with(&["--json"]).stdout).unwrap();
+    assert!(report["limit"].is_null() && report["incomplete"].is_null());
+    let said = text(&with(&["--limit", "280000"]).stdout);
+    assert!(said.contains("25.0 % of the limit of 280,000"), "{said}");
+    let lower = with(&["--limit", "65530"]);
+    let note = "the list has more mappings than --limit 65530 allows";
+    assert!(text(&lower.stderr).contains(note), "{lower:?}");
+    let said = complaint(&[&from[..], &["--fail-above", "70%"]].concat(), 2);
+    assert!(
+        said.contains("--fail-above: the limit is not in the list"),
+        "{said}"
+    );
+    assert_eq!(with(&["--fail-above", "60000"]).status.code(), Some(3));
+    assert_eq!(
+        with(&["--fail-above", "20%", "--limit", "280000"])
+            .status
+            .code(),
+        Some(3)
+    );
+    let of_process = vmarea(&["explain", "-p", "1", "--limit", "7"]);
+    assert_eq!(of_process.status.code(), Some(2), "a process has its limit");
+}
+
+#[test]
+fn a_list_from_which_lines_were_cut_gives_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("maps");
+    let list = long_list(100);
+    let lines: Vec<_> = list.lines().collect();
+    let cut = format!(
+        "{}\n<65,000 more>\n{}\n",
+        lines[..5].join("\n"),
+        lines[90..].join("\n")
+    );
+    std::fs::write(&path, cut).unwrap();
+    let from = [
+        "explain",
+        "--from",
+        path.to_str().unwrap(),
+        "--limit",
+        "65530",
+    ];
+    let output = vmarea(&from);
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("no verdict on the limit: mappings may be missing"),
+        "{said}"
+    );
+    assert!(said.contains("unknown: the list was cut here"), "{said}");
+    assert!(
+        !said.contains("far away") && !said.contains("of the limit"),
+        "{said}"
+    );
+    let unknown = vmarea(&[&from[..], &["--fail-above", "60000"]].concat());
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = text(&unknown.stderr);
+    assert!(
+        said.contains("--fail-above: mappings may be missing from the list"),
+        "{said}"
+    );
+    assert_eq!(
+        vmarea(&[&from[..], &["--fail-above", "10"]].concat())
+            .status
+            .code(),
+        Some(3)
+    );
+}
+
+#[test]
+fn a_core_larger_than_any_text_is_read() {
+    let core = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../process/tests/pasted/samples/core.bin"
+    );
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&std::fs::read(core).unwrap()).unwrap();
+    file.as_file().set_len(10 << 30).unwrap();
+    let output = vmarea(&["explain", "--from", file.path().to_str().unwrap(), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["mappings"], 28);
+    assert_eq!(report["format"]["name"], "an ELF core");
+}

@@ -26,8 +26,9 @@ pub struct Advice {
 pub struct Situation<'a> {
     /// Number of mappings of the process.
     pub mappings: u64,
-    /// Maximum number of mappings that the process may have.
-    pub limit: u64,
+    /// Maximum number of mappings that the process may have; `None` if the list does not say it, or
+    /// if mappings are missing from the list.
+    pub limit: Option<u64>,
     /// Repairs and what they leave.
     pub plan: &'a Plan,
     /// Causes that are known by name.
@@ -59,7 +60,7 @@ impl Situation<'_> {
             1 => "only 1 mapping could be merged".to_owned(),
             n => format!("only {} mappings could be merged", count(n)),
         };
-        if self.is_near() {
+        if self.uses_part_of_limit(2) {
             let meanwhile = match self.causes.is_empty() {
                 true => "the mappings are there for a reason; raise the limit",
                 false => "only the program can help; until then, raise the limit",
@@ -67,6 +68,12 @@ impl Situation<'_> {
             return Advice {
                 text: format!("{little}: {meanwhile}"),
                 command: Some(self.plan.stopgap.command.clone()),
+            };
+        }
+        if self.limit.is_none() {
+            return Advice {
+                text: format!("{little}; how near the limit is, the list does not say"),
+                command: None,
             };
         }
         let nothing = match (self.causes.is_empty(), saved) {
@@ -78,11 +85,6 @@ impl Situation<'_> {
             text: format!("{nothing}: {little}, and less than half of the limit is used"),
             command: None,
         }
-    }
-
-    /// True if the process uses half of its limit.
-    pub fn is_near(&self) -> bool {
-        self.mappings.saturating_mul(2) >= self.limit
     }
 
     /// Returns the advice for a repair of which nobody can say what it would do.
@@ -150,8 +152,14 @@ impl Situation<'_> {
     /// A repair is worthwhile if it saves 1,000 mappings, or 5 % when a quarter of the limit is
     /// used.
     pub fn is_worthwhile(&self, saved: u64) -> bool {
-        let matters = self.mappings.saturating_mul(4) >= self.limit;
+        let matters = self.uses_part_of_limit(4);
         saved >= 1_000 || (matters && saved * 20 >= self.mappings)
+    }
+
+    /// True if the mappings are known to be at least one `part`th of the limit.
+    fn uses_part_of_limit(&self, part: u64) -> bool {
+        self.limit
+            .is_some_and(|limit| self.mappings.saturating_mul(part) >= limit)
     }
 }
 
@@ -208,7 +216,7 @@ mod tests {
         };
         let situation = Situation {
             mappings,
-            limit: 65_530,
+            limit: Some(65_530),
             plan: &plan,
             causes: &[],
             is_hidden,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::{MapName, MapsEntry, letters_of};
+use vmarea_process::unseen::Unseen;
 use vmarea_process::{Mapping, Reason};
 
 /// Returns the most frequent variant of a reason among the boundaries `all`, with its count.
@@ -88,13 +89,16 @@ pub fn fresh_mapping_lacks(flags: VmFlags) -> String {
 }
 
 fn protection(a: &Mapping, b: &Mapping) -> Option<String> {
-    Some(format!("{} {}", a.entry.perms, b.entry.perms))
+    let hidden = (a.unseen | b.unseen).contains(Unseen::PERMS);
+    (!hidden).then(|| format!("{} {}", a.perms(), b.perms()))
 }
 
 fn file(a: &Mapping, b: &Mapping) -> Option<String> {
     let is_file = |m: &MapsEntry| matches!(m.name, MapName::Path(_)) || m.ino != 0;
+    let no_inode = (a.unseen | b.unseen).contains(Unseen::INODE);
     let (a, b) = (&a.entry, &b.entry);
     Some(match (is_file(a), is_file(b)) {
+        (true, true) if no_inode && a.name != b.name => "different files".to_owned(),
         (true, true) if (a.dev, a.ino) == (b.dev, b.ino) => "opened more than once".to_owned(),
         (true, true) => "different files".to_owned(),
         _ => "file and anonymous".to_owned(),

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use vmarea_process::Process;
 use vmarea_process::pasted::FailedCall;
+use vmarea_process::processes::DEFAULT_MAX_MAP_COUNT;
 
 /// Reason why a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -77,7 +78,10 @@ fn because(process: &Process, failed: &FailedCall) -> Because {
         let sizes = mappings.iter().map(|mapping| mapping.range().len_bytes());
         sizes.fold(0, u64::saturating_add)
     };
-    if process.total + NEAR >= process.limit {
+    // Without a limit in the file, a list near Linux's default most probably met that one.
+    let assumed = || Some(DEFAULT_MAX_MAP_COUNT).filter(|limit| process.total <= limit + NEAR);
+    let limit = process.limit.or_else(assumed);
+    if limit.is_some_and(|limit| process.total + NEAR >= limit) {
         return Because::MapCount;
     }
     if failed.errno == Some(libc::EAGAIN) {
@@ -112,7 +116,7 @@ mod tests {
             })
             .collect();
         let mut process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
-        process.limit = limit;
+        process.limit = Some(limit);
         process.failed = Some(FailedCall {
             call: "mmap".to_owned(),
             errno: Some(errno),

@@ -65,6 +65,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use vmarea_process::evidence::Evidence;
 use vmarea_process::kernel::RulesBasis;
+use vmarea_process::pasted::Format;
 use vmarea_process::system::{LimitFiles, limit_files};
 use vmarea_process::{Boundary, Certainty, Process, Reason, Source};
 use vmarea_replay::FailedCalls;
@@ -100,6 +101,28 @@ pub struct ReasonCount {
     pub made_by: Vec<MadeBy>,
 }
 
+/// Format of a list that shows less than a copy of `/proc/PID/maps` does.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ListFormat {
+    /// Name of the tool that wrote the list.
+    pub name: &'static str,
+    /// What the format cannot show, in short words.
+    pub cannot_show: &'static [&'static str],
+    /// What it cannot show, and what follows, as a sentence without a full stop.
+    pub text: String,
+}
+
+impl From<&Format> for ListFormat {
+    fn from(format: &Format) -> ListFormat {
+        ListFormat {
+            name: format.name,
+            cannot_show: format.cannot_show,
+            text: format.to_string(),
+        }
+    }
+}
+
 /// Complete report on a process.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -120,8 +143,15 @@ pub struct Report {
     pub rules: Option<RulesBasis>,
     /// Number of mappings of the process.
     pub mappings: u64,
-    /// Maximum number of mappings that the process may have.
-    pub limit: u64,
+    /// Maximum number of mappings that the process may have; absent for a list that does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// True if mappings are, or may be, missing from the list, so that their number says nothing about the limit.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
+    /// Format of the list, if it shows less than a copy of `/proc/PID/maps` does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<ListFormat>,
     /// What the process has left before a call is refused; absent if only a part of its list is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room: Option<Room>,
@@ -172,9 +202,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns the number of mappings as a percentage of the limit.
-    pub fn percent_of_limit(&self) -> f64 {
-        self.mappings as f64 * 100.0 / self.limit.max(1) as f64
+    /// Returns the number of mappings as a percentage of the limit; `None` if the limit is not
+    /// known, or if mappings are missing from the list.
+    pub fn percent_of_limit(&self) -> Option<f64> {
+        let limit = self.limit.filter(|_| !self.incomplete)?;
+        Some(self.mappings as f64 * 100.0 / limit.max(1) as f64)
     }
 }
 
@@ -210,7 +242,7 @@ fn report(
     let causes = causes::causes(&subject);
     let situation = Situation {
         mappings: process.total,
-        limit: process.limit,
+        limit: process.limit.filter(|_| !process.incomplete),
         plan: &plan,
         causes: &causes,
         is_hidden: matches!(process.source, Source::Maps | Source::Smaps),
@@ -225,6 +257,8 @@ fn report(
         mappings: process.total,
         limit: process.limit,
         room: Room::of(process),
+        incomplete: process.incomplete,
+        format: process.format.map(ListFormat::from),
         limit_files: process.pid.and_then(|_| limit_files(Path::new("/"))),
         taken_unix_ms: process.pid.and_then(|_| unix_ms(SystemTime::now())),
         failure: failure::failure(process),

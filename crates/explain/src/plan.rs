@@ -91,7 +91,7 @@ impl Plan {
                 left: None,
                 safe: planner.stage(&Prediction::default(), (all, all), &SAFE, None),
                 not_safe: Vec::new(),
-                stopgap: Stopgap::of(process.total, process.limit),
+                stopgap: Stopgap::of(process.total, process.limit_or_default()),
             };
         }
         let safe = planner.predict(&process.mappings, &SAFE);
@@ -119,7 +119,7 @@ impl Plan {
             left: Some(left.map(|mapping| mapping.entry.start).collect()),
             safe: planner.stage(&safe, (all, safe.mappings.len()), &SAFE, None),
             not_safe: stages.into_iter().map(|(stage, _)| stage).collect(),
-            stopgap: Stopgap::of(process.total, process.limit),
+            stopgap: Stopgap::of(process.total, process.limit_or_default()),
         }
     }
 

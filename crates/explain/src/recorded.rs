@@ -19,6 +19,7 @@ use vmarea::types::{MmId as OurMm, VmFlags};
 use vmarea::vma::VmaView;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::processes;
+use vmarea_process::unseen::Unseen;
 use vmarea_process::view::ViewVma;
 use vmarea_process::{Mapping, Mappings, Process, Source};
 use vmarea_replay::action::Files;
@@ -253,7 +254,7 @@ impl Walk {
             ..Mappings::default()
         };
         let process = Process {
-            limit: limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
+            limit: limit.or(Some(processes::DEFAULT_MAX_MAP_COUNT)),
             ..Process::of(header.command.join(" "), shown).under(&machine::rules(header))
         };
         Ok(Recorded {
@@ -377,6 +378,7 @@ impl Show for Shown<'_> {
             flags: Some(flags),
             kernel: (self.faults_seen || file.is_some()).then_some(kernel),
             resident: None,
+            unseen: Unseen::empty(),
         }
     }
 }

@@ -30,10 +30,12 @@ const ENDS: [u64; 5] = [3 << 30, END_32, (1 << 47) - PAGE, 1 << 48, 1 << 56];
 pub struct Room {
     /// Number of mappings.
     pub mappings: u64,
-    /// Number of mappings that the process may have.
-    pub limit: u64,
-    /// Number of mappings that are left.
-    pub left: u64,
+    /// Number of mappings that the process may have, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+    /// Number of mappings that are left, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
     /// How much is mapped, including reserved ranges without access.
     pub mapped_bytes: u64,
     /// Size of the address space.
@@ -49,13 +51,14 @@ pub struct Room {
 impl Room {
     /// Returns what a process has left; `None` if only a part of its list is known.
     pub fn of(process: &Process) -> Option<Room> {
-        let whole = process.mappings.len() as u64 == process.total;
+        let whole = process.mappings.len() as u64 == process.total && !process.incomplete;
         whole.then(|| room(&process.mappings, process.limit))
     }
 
     /// True if few mappings are left.
     pub fn mappings_are_scarce(&self) -> bool {
-        is_scarce(self.mappings, self.limit)
+        self.limit
+            .is_some_and(|limit| is_scarce(self.mappings, limit))
     }
 
     /// True if little of the address space is left.
@@ -75,13 +78,9 @@ impl Room {
     /// # Errors
     /// Any error from writing to `out`.
     pub fn write_text(&self, out: &mut dyn Write, size: &dyn Fn(u64) -> String) -> io::Result<()> {
-        if self.mappings_are_scarce() {
-            let plural = if self.left == 1 { "" } else { "s" };
-            writeln!(
-                out,
-                "{} more mapping{plural} before the limit",
-                count(self.left)
-            )?;
+        if let Some(left) = self.left.filter(|_| self.mappings_are_scarce()) {
+            let plural = if left == 1 { "" } else { "s" };
+            writeln!(out, "{} more mapping{plural} before the limit", count(left))?;
         }
         if self.addresses_are_scarce() {
             writeln!(
@@ -109,7 +108,7 @@ fn is_scarce(used: u64, all: u64) -> bool {
 }
 
 /// Returns what is left beside these mappings, which are in the order of their addresses.
-pub fn room(mappings: &[Mapping], limit: u64) -> Room {
+pub fn room(mappings: &[Mapping], limit: Option<u64>) -> Room {
     let end = end_of(mappings);
     let used = mappings.len() as u64;
     let (free, largest_gap) = gaps(mappings, (LOWEST, end));
@@ -117,7 +116,7 @@ pub fn room(mappings: &[Mapping], limit: u64) -> Room {
     Room {
         mappings: used,
         limit,
-        left: limit.saturating_sub(used),
+        left: limit.map(|limit| limit.saturating_sub(used)),
         mapped_bytes: (end - LOWEST).saturating_sub(free),
         address_space_bytes: end,
         largest_gap,
@@ -159,7 +158,8 @@ mod tests {
         let line = |(start, end): &(u64, u64)| format!("{start:x}-{end:x} rw-p 00000000 00:00 0\n");
         let text: String = ranges.iter().map(line).collect();
         let mut process = Process::from_text("a list".to_owned(), text.as_bytes()).unwrap();
-        process.limit = 10;
+        process.limit = Some(10);
+        process.incomplete = false;
         Room::of(&process).unwrap()
     }
 
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_process_with_room_is_told_nothing() {
         let room = of(&[(4 << 20, 5 << 20), (127 * TIB, 127 * TIB + GIB)]);
-        assert_eq!((room.mappings, room.left), (2, 8));
+        assert_eq!((room.mappings, room.left), (2, Some(8)));
         assert_eq!(room.mapped_bytes, GIB + (1 << 20));
         assert_eq!(room.largest_gap, 127 * TIB - (5 << 20));
         assert_eq!((room.low_2g_free, room.low_2g_largest_gap), (GIB, GIB));

@@ -18,7 +18,7 @@ pub struct MappingRow {
     /// Resident bytes, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<u64>,
-    /// Permissions as in `/proc/PID/maps`, for example `rwxp`.
+    /// Permissions as in `/proc/PID/maps`, for example `rwxp`; `?` for what the list does not show.
     pub perm: String,
     /// File offset in bytes; for anonymous mappings the page offset in bytes, if known.
     pub offset: u64,
@@ -54,7 +54,7 @@ fn row(mapping: &Mapping, before: Option<&Boundary>) -> MappingRow {
         address: format!("{:012x}", entry.start),
         size: mapping.range().len_bytes(),
         rss: mapping.resident.map(|Resident { rss, .. }| rss),
-        perm: entry.perms.to_string(),
+        perm: mapping.perms(),
         offset: offset.unwrap_or(entry.offset),
         inode: entry.ino,
         flags: mapping.flags.map(letters_of),

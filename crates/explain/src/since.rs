@@ -21,8 +21,9 @@ pub struct Moment {
     pub pid: Option<i32>,
     /// Number of mappings.
     pub mappings: u64,
-    /// Maximum number of mappings.
-    pub limit: u64,
+    /// Maximum number of mappings, if known.
+    #[serde(default)]
+    pub limit: Option<u64>,
     /// Mappings by reason.
     pub reasons: Vec<ReasonAt>,
     /// Known causes.
@@ -114,8 +115,9 @@ pub struct Growth {
     pub reasons: Vec<Change>,
     /// Functions whose counts of mappings changed, if both moments have call stacks.
     pub call_sites: Vec<Change>,
-    /// Maximum number of mappings at the later moment.
-    pub limit: u64,
+    /// Maximum number of mappings at the later moment, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Time until the limit is met at this rate, if the process grows.
     pub limit_met_in_minutes: Option<f64>,
     /// Reservations, as sentences without a full stop.
@@ -164,10 +166,14 @@ pub fn growth(before: &Moment, now: &Moment) -> Growth {
     };
     let both_have_stacks = !before.made_from.is_empty() && !now.made_from.is_empty();
     let mappings = change("mappings", before.mappings, now.mappings);
-    let room = now.limit.saturating_sub(now.mappings) as f64;
+    let room = now
+        .limit
+        .map(|limit| limit.saturating_sub(now.mappings) as f64);
     Growth {
         seconds,
-        limit_met_in_minutes: mappings.per_minute.map(|rate| room / rate),
+        limit_met_in_minutes: room
+            .zip(mappings.per_minute)
+            .map(|(room, rate)| room / rate),
         mappings,
         causes: changes(&causes(before), &causes(now), change),
         reasons: changes(&reasons(before), &reasons(now), change),
@@ -241,11 +247,11 @@ impl Growth {
                 write_change(out, change)?;
             }
         }
-        match self.limit_met_in_minutes {
-            Some(minutes) => writeln!(
+        match self.limit.zip(self.limit_met_in_minutes) {
+            Some((limit, minutes)) => writeln!(
                 out,
                 "\nAt this rate the limit of {} is met in {}.",
-                count(self.limit),
+                count(limit),
                 duration(minutes)
             ),
             None => Ok(()),
@@ -295,7 +301,7 @@ mod tests {
             taken_unix_ms: ms,
             pid: Some(7),
             mappings: anon_vma + gap + 1,
-            limit: 65_530,
+            limit: Some(65_530),
             reasons: vec![reason("anon_vma", anon_vma), reason("gap", gap)],
             causes: Vec::new(),
             made_from: Vec::new(),

@@ -85,13 +85,7 @@ impl Report {
             "{STRONG}{whose}: {} mappings{PLAIN}",
             count(self.mappings)
         )?;
-        writeln!(
-            out,
-            "{:.1} % of the limit of {}; {}",
-            self.percent_of_limit(),
-            count(self.limit),
-            self.mergeable(),
-        )?;
+        write_wrapped(out, &format!("{}; {}", self.of_limit(), self.mergeable()))?;
         if self.looked_at != self.mappings {
             writeln!(out, "in this range: {} mappings", count(self.looked_at))?;
         }
@@ -125,6 +119,17 @@ impl Report {
                 growth.write_text(out)
             }
             None => Ok(()),
+        }
+    }
+
+    /// Says how near the limit is, as far as that is known.
+    fn of_limit(&self) -> String {
+        match (self.percent_of_limit(), self.limit) {
+            (Some(percent), Some(limit)) => {
+                format!("{percent:.1} % of the limit of {}", count(limit))
+            }
+            _ if self.incomplete => "no verdict on the limit: mappings may be missing".to_owned(),
+            _ => "the limit is not in the list; --limit N states it".to_owned(),
         }
     }
 
@@ -301,7 +306,8 @@ impl Report {
         plan: &Plan,
         size: &dyn Fn(u64) -> String,
     ) -> io::Result<()> {
-        if self.mappings.saturating_mul(2) < self.limit {
+        let is_far = |limit| self.mappings.saturating_mul(2) < limit;
+        if self.incomplete || self.limit.is_none_or(is_far) {
             return Ok(());
         }
         let stopgap = &plan.stopgap;
@@ -328,6 +334,9 @@ impl Report {
                 "smaps hides anon_vma and page offset: reasons that depend on them are likely, not certain.".to_owned()
             }
         };
+        if let Some(format) = &self.format {
+            text = format!("{}. {text}", format.text);
+        }
         if self.rules.as_ref().is_some_and(|rules| !rules.verified) {
             text += " The rules of this kernel are not verified: reasons that depend on rules that were not probed either are likely.";
         }
@@ -472,9 +481,14 @@ mod tests {
                 ..one.clone()
             })
             .collect();
-        report.mappings = report.limit;
+        report.limit = Some(65_530);
+        report.incomplete = false;
+        report.mappings = 65_530;
         // Everything is scarce.
-        report.room = Some(room::room(&process.mappings, process.mappings.len() as u64));
+        report.room = Some(room::room(
+            &process.mappings,
+            Some(process.mappings.len() as u64),
+        ));
         let room = report.room.as_mut().unwrap();
         (room.mapped_bytes, room.low_2g_free) = (room.address_space_bytes, 0);
         report.pid = Some(1_234_567);

@@ -14,6 +14,7 @@ use crate::mapping::Mapping;
 use crate::pair::Pair;
 use crate::reason::{Certainty, Reason};
 use crate::remedy::{self, Remedy};
+use crate::unseen::Unseen;
 use vmarea_merge::Refusal;
 use vmarea_merge::partial_view::{Explanation, explain};
 use vmarea_merge::policy::Policy;
@@ -39,10 +40,20 @@ impl Boundary {
     /// For a guard, this function checks only one side; [`boundaries`] also checks the mapping on
     /// the other side, and may remove [`Remedy::Guards`].
     pub fn between(policy: &Policy, a: &Mapping, b: &Mapping) -> Boundary {
+        if b.unseen.contains(Unseen::CUT) {
+            return Boundary::certain(Reason::Cut);
+        }
         if a.entry.end != b.entry.start {
-            return Boundary::certain(Reason::Gap);
+            let mut gap = Boundary::certain(Reason::Gap);
+            if b.unseen.contains(Unseen::GAP) {
+                gap.certainty = Certainty::Likely;
+            }
+            return gap;
         }
         let pair = Pair::of(a, b);
+        if (a.unseen | b.unseen).contains(Unseen::PERMS) {
+            return Boundary::without_perms(policy, &pair);
+        }
         let mut boundary = match explain(policy, &pair.a, &pair.b, pair.hidden) {
             Explanation::Together => Boundary::certain(Reason::Nothing),
             Explanation::Apart(refusal) if pair.by_driver => {
@@ -58,7 +69,37 @@ impl Boundary {
             }
         };
         boundary.remedy = remedy::of(policy, &pair, boundary.reason, boundary.certainty);
+        if (a.unseen | b.unseen).contains(Unseen::FILE) {
+            boundary.doubt_memory();
+        }
         boundary
+    }
+
+    /// Takes back what holds for anonymous memory only, because the mappings may be those of files.
+    fn doubt_memory(&mut self) {
+        self.remedy = None;
+        if self.reason == Reason::Guard {
+            self.reason = Reason::Rule(Refusal::Protection);
+        }
+        if self.certainty == Certainty::Likely {
+            self.candidates.push(Refusal::File);
+        }
+    }
+
+    /// Explains a boundary at which the permissions of a mapping are unknown.
+    ///
+    /// Different permissions are the most frequent reason why two neighbours stay apart. Only a
+    /// reason that holds with equal permissions as well is certain.
+    fn without_perms(policy: &Policy, pair: &Pair<'_>) -> Boundary {
+        let mut candidates = vec![Refusal::Protection];
+        match explain(policy, &pair.a, &pair.b, pair.hidden) {
+            Explanation::Apart(refusal) if refusal != Refusal::Protection => {
+                return Boundary::certain(Reason::Rule(refusal));
+            }
+            Explanation::OneOf(others) => candidates.extend(others),
+            Explanation::Apart(_) | Explanation::Together => {}
+        }
+        Boundary::likely(Refusal::Protection, candidates)
     }
 
     fn certain(reason: Reason) -> Boundary {

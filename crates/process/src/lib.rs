@@ -34,6 +34,7 @@ pub mod reason;
 pub mod remedy;
 pub mod rights;
 pub mod system;
+pub mod unseen;
 pub mod view;
 
 pub use boundary::{Boundary, boundaries};

@@ -5,6 +5,7 @@
 //! view. An attribute that has not been read is `None`, never a guess.
 
 use crate::maps::{self, MapName, MapsEntry, SmapsEntry};
+use crate::unseen::Unseen;
 use crate::view::ViewVma;
 use vmarea_merge::types::{Pgoff, VmFlags, VmRange};
 
@@ -30,6 +31,8 @@ pub struct Mapping {
     pub kernel: Option<ViewVma>,
     /// Resident memory of the mapping, if it has been read.
     pub resident: Option<Resident>,
+    /// What the list does not show about the mapping.
+    pub unseen: Unseen,
 }
 
 impl Mapping {
@@ -59,6 +62,21 @@ impl Mapping {
             flags.set(VmFlags::MAYSHARE | VmFlags::SHARED, perms.shared);
             flags
         })
+    }
+
+    /// Returns the permissions as in `/proc/PID/maps`, with `?` for those that the list does not show.
+    ///
+    /// Memory without a file is private: the kernel gives shared memory a file with a name.
+    pub fn perms(&self) -> String {
+        if self.unseen.contains(Unseen::PERMS) {
+            return "????".to_owned();
+        }
+        let perms = self.entry.perms.to_string();
+        let may_be_shared = self.has_file() || self.unseen.contains(Unseen::FILE);
+        match self.unseen.contains(Unseen::SHARING) && may_be_shared {
+            true => format!("{}?", &perms[..3]),
+            false => perms,
+        }
     }
 
     /// Returns true if the program may read, write or execute the mapping.
@@ -106,6 +124,7 @@ impl From<MapsEntry> for Mapping {
             flags: None,
             kernel: None,
             resident: None,
+            unseen: Unseen::empty(),
         }
     }
 }
@@ -122,6 +141,7 @@ impl From<SmapsEntry> for Mapping {
                 anonymous: anonymous.saturating_mul(1024),
             }),
             entry: smaps.mapping,
+            unseen: Unseen::empty(),
         }
     }
 }

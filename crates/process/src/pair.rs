@@ -8,6 +8,7 @@
 
 use crate::mapping::Mapping;
 use crate::maps::{self, MapName, MapsEntry};
+use crate::unseen::Unseen;
 use vmarea_merge::partial_view::Hidden;
 use vmarea_merge::types::{AnonVmaId, FileId, FileKind, PageOffsets, Pgoff, VmFlags, VmaId};
 use vmarea_merge::view::{MappedFile, VmaBody, VmaView};
@@ -47,6 +48,7 @@ impl<'a> Pair<'a> {
         let flags = a.flags.zip(b.flags);
         let private = mappings.iter().any(|m| !m.entry.perms.shared);
         let anonymous = mappings.iter().any(|m| !m.has_file());
+        let unseen = a.unseen | b.unseen;
         // The flags show whether there is a userfaultfd context at all.
         let no_uffd = flags.is_some_and(|(a, b)| !(a | b).intersects(VmFlags::UFFD_ANY));
         let special = flags.is_none() && mappings.iter().any(|m| made_by_kernel(&m.entry));
@@ -64,7 +66,11 @@ impl<'a> Pair<'a> {
             (Hidden::POLICY, !both_seen || own_policies),
             (Hidden::USERFAULTFD, !both_seen && !no_uffd),
             (Hidden::ANON_VMA, !both_seen && private),
-            (Hidden::PAGE_OFFSET, !both_seen && anonymous),
+            (
+                Hidden::PAGE_OFFSET,
+                !both_seen && (anonymous || unseen.contains(Unseen::OFFSET)),
+            ),
+            (Hidden::NAME, unseen.contains(Unseen::NAME) && anonymous),
         ] {
             pair.hidden.set(part, hidden);
         }

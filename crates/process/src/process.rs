@@ -7,8 +7,9 @@
 use crate::boundary::{Boundary, boundaries};
 use crate::mapping::Mapping;
 use crate::mappings::{Mappings, Smaps, Source};
-use crate::pasted::{self, FailedCall};
+use crate::pasted::{self, FailedCall, Format, Listed, Pasted};
 use crate::rights::{self, Capability};
+use crate::unseen::Unseen;
 use crate::view::KernelView;
 use crate::{kernel, maps, processes};
 use std::fmt;
@@ -30,8 +31,9 @@ pub struct Process {
     pub policy: Policy,
     /// What these rules rest on; `None` for a pasted list, which does not name its kernel.
     pub kernel: Option<KernelRules>,
-    /// Maximum number of mappings per process (`vm.max_map_count`).
-    pub limit: u64,
+    /// Maximum number of mappings per process (`vm.max_map_count`); `None` for a list that does not
+    /// say what it was.
+    pub limit: Option<u64>,
     /// Mappings by address, without `[vsyscall]`, which is not one of the process's VMAs.
     pub mappings: Vec<Mapping>,
     /// Number of mappings in the whole process, even after [`Process::narrow`].
@@ -50,6 +52,10 @@ pub struct Process {
     pub failed: Option<FailedCall>,
     /// What was left out of a file, as sentences without a full stop.
     pub notes: Vec<String>,
+    /// True if mappings are, or may be, missing from the list, so that their number says nothing.
+    pub incomplete: bool,
+    /// Format of the file, if it shows less than a copy of `maps` does.
+    pub format: Option<&'static Format>,
 }
 
 /// Whether to read the kernel view.
@@ -77,6 +83,8 @@ pub enum ProcessError {
     Unreadable(i32, io::Error),
     /// The text is not a list of mappings.
     Text(String),
+    /// The file is known to have no list, or not one; a sentence that says what to send instead.
+    Known(String),
     /// The text contains no mapping.
     Empty,
 }
@@ -101,10 +109,11 @@ impl fmt::Display for ProcessError {
             ProcessError::Unreadable(pid, cause) => {
                 write!(f, "cannot read the mappings of process {pid}: {cause}")
             }
+            ProcessError::Known(what) => f.write_str(what),
             ProcessError::Text(what) => write!(
                 f,
-                "{what}; a copy of /proc/PID/maps or /proc/PID/smaps, a JVM's hs_err file \
-                 or a minidump is needed"
+                "{what}; a copy of /proc/PID/maps is needed, or one of the formats that \
+                 docs/explain.md lists"
             ),
             ProcessError::Empty => write!(f, "there is no mapping in it"),
         }
@@ -145,45 +154,76 @@ impl Process {
         }
         Ok(Process {
             pid: Some(pid),
-            limit: processes::max_map_count(),
+            limit: Some(processes::max_map_count()),
             anonymous_bytes: facts.anonymous_bytes,
             threads: Some(facts.threads),
             ..Process::of(facts.name, mappings).under(kernel::rules())
         })
     }
 
-    /// Parses a copy of `maps` or `smaps`, or a file that contains one ([`pasted`]).
+    /// Parses a copy of `maps` or `smaps`, or a file that contains a list of mappings ([`pasted`]).
     ///
     /// # Errors
     /// [`ProcessError::Text`] and [`ProcessError::Empty`].
     pub fn from_text(name: String, text: &[u8]) -> Result<Process, ProcessError> {
-        let pasted = pasted::find(text).map_err(ProcessError::Text)?;
-        let entries = maps::parse_smaps(&pasted.text)
-            .map_err(|error| ProcessError::Text(error.to_string()))?;
+        Process::from_pasted(name, pasted::find(text).map_err(ProcessError::Known)?)
+    }
+
+    /// Creates the model from a list that was found in a file.
+    ///
+    /// # Errors
+    /// [`ProcessError::Text`] and [`ProcessError::Empty`].
+    pub fn from_pasted(name: String, pasted: Pasted<'_>) -> Result<Process, ProcessError> {
+        let entries = match pasted.list {
+            Listed::Text(text) => {
+                maps::parse_smaps(&text).map_err(|error| ProcessError::Text(error.to_string()))?
+            }
+            Listed::Entries(entries) => entries,
+        };
         let smaps = entries.iter().any(|entry| !entry.flags.is_empty());
         let resident = smaps || entries.iter().any(|entry| entry.rss_kib > 0);
         let mut list: Vec<_> = entries.into_iter().map(Mapping::from).collect();
-        if !resident {
-            list.iter_mut().for_each(|mapping| mapping.resident = None);
+        let unseen = pasted
+            .format
+            .map_or(Unseen::empty(), |format| format.unseen);
+        for mapping in &mut list {
+            mapping.unseen = unseen;
+            if !resident {
+                mapping.resident = None;
+            }
+        }
+        for (at, more) in pasted.marks {
+            if let Some(mapping) = list.get_mut(at) {
+                mapping.unseen |= more;
+            }
         }
         let out_of_order = |pair: &[Mapping]| pair[0].entry.end > pair[1].entry.start;
         if let Some(at) = list.windows(2).position(out_of_order) {
-            return Err(ProcessError::Text(format!(
-                "mapping {} is not above the one before it: does the text contain two lists?",
-                at + 2
+            return Err(ProcessError::Known(format!(
+                "mapping {} ({:x}) is not above the one before it: does the text contain two lists? \
+                 Keep one of them",
+                at + 2,
+                list[at + 1].entry.start
             )));
         }
         let source = if smaps { Source::Smaps } else { Source::Maps };
         let process = Process {
-            limit: pasted.limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT),
+            limit: pasted.limit,
             failed: pasted.failed,
             notes: pasted.notes,
+            incomplete: pasted.incomplete,
+            format: pasted.format,
             ..Process::of(name, Mappings::new(list, source))
         };
         if process.mappings.is_empty() {
             return Err(ProcessError::Empty);
         }
         Ok(process)
+    }
+
+    /// Returns the limit, or Linux's default if it is not known, for a picture that needs one.
+    pub fn limit_or_default(&self) -> u64 {
+        self.limit.unwrap_or(processes::DEFAULT_MAX_MAP_COUNT)
     }
 
     /// Creates a process model from `mappings` without reading further data.
@@ -194,7 +234,7 @@ impl Process {
             source: mappings.source,
             policy: Policy::LINUX,
             kernel: None,
-            limit: processes::DEFAULT_MAX_MAP_COUNT,
+            limit: None,
             total: mappings.list.len() as u64,
             mappings: mappings.list,
             not_counted: mappings.not_counted,
@@ -204,6 +244,8 @@ impl Process {
             without_view: mappings.without_view,
             failed: None,
             notes: Vec::new(),
+            incomplete: false,
+            format: None,
         }
     }
 

@@ -7,6 +7,8 @@ use vmarea_merge::Refusal;
 pub enum Reason {
     /// Free space between the two mappings.
     Gap,
+    /// The list was cut between the two mappings, or a line between them cannot be read.
+    Cut,
     /// One of the two mappings is a guard: a small inaccessible mapping next to a larger mapping.
     Guard,
     /// A kernel rule keeps the two mappings apart.
@@ -20,6 +22,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Reason::Gap => "gap",
+            Reason::Cut => "cut",
             Reason::Guard => "guard",
             Reason::Rule(refusal) => refusal.name(),
             Reason::Nothing => "nothing",
@@ -30,6 +33,7 @@ impl Reason {
     pub fn words(self) -> &'static str {
         match self {
             Reason::Gap => "free space between",
+            Reason::Cut => "unknown: the list was cut here",
             Reason::Guard => "a guard: no access",
             Reason::Nothing => "nothing: the next call there merges them",
             Reason::Rule(refusal) => match refusal {

@@ -180,7 +180,7 @@ pub(crate) fn of(
                 Some(Remedy::Merge)
             }
         }
-        Reason::Gap | Reason::Rule(_) => None,
+        Reason::Gap | Reason::Cut | Reason::Rule(_) => None,
     }
 }
 

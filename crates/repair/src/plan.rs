@@ -124,7 +124,7 @@ fn apart(policy: &Policy, a: &Part<'_>, b: &Part<'_>) -> Option<KeptReason> {
             unfit.or_else(|| (!takes_pages).then_some(KeptReason::Special))
         }
         Reason::Rule(refusal) => Some(KeptReason::Differ(refusal)),
-        Reason::Guard | Reason::Gap => Some(KeptReason::Differ(Refusal::Protection)),
+        Reason::Guard | Reason::Gap | Reason::Cut => Some(KeptReason::Differ(Refusal::Protection)),
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) const REMOVABLE: &str = "#27ae60";
 pub(crate) fn color(reason: Reason) -> &'static str {
     let refusal = match reason {
         Reason::Gap => return "#c9ced6",
+        Reason::Cut => return "#f5f5f5",
         Reason::Guard => return "#34495e",
         Reason::Nothing => return "#2ecc71",
         Reason::Rule(refusal) => refusal,

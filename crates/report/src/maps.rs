@@ -93,7 +93,7 @@ impl Maps {
             when: shown.when.clone(),
             source: process.source,
             without_view: process.without_view.clone(),
-            limit: process.limit,
+            limit: process.limit_or_default(),
             changed: process.changed,
             mappings: process
                 .mappings

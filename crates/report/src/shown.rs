@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use vmarea::types::VmFlags;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::system;
+use vmarea_process::unseen::Unseen;
 use vmarea_process::view::{KernelView, View, ViewVma};
 use vmarea_process::{AskKernel, Mapping, Mappings, Process, ProcessError, Smaps, Source};
 use vmarea_replay::machine;
@@ -169,7 +170,7 @@ impl Finder {
         let program = program_of(&snapshot, &self.inodes);
         Some(Shown {
             process: Process {
-                limit: limit.unwrap_or(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT),
+                limit: limit.or(Some(vmarea_process::processes::DEFAULT_MAX_MAP_COUNT)),
                 ..Process::of(name, mappings).under(&machine::rules(&self.header))
             },
             info: snapshot.info.clone().unwrap_or_default(),
@@ -214,6 +215,7 @@ fn mapping(vma: &SnapVma, inodes: &HashMap<InodeId, Inode>) -> Mapping {
             ..ViewVma::default()
         }),
         resident: None,
+        unseen: Unseen::empty(),
     }
 }
 

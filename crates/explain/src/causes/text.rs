@@ -18,7 +18,7 @@ impl Report {
             return Ok(());
         };
         let mut text = format!("the limit is set by {}", files.last.file.display());
-        if files.last.value != self.limit {
+        if Some(files.last.value) != self.limit {
             text += &format!(
                 " to {}, and was changed since then",
                 count(files.last.value)

@@ -33,7 +33,7 @@ pub enum MapName {
 impl MapName {
     /// Parses the text of the column. If the text equals `before`, the name of the previous
     /// mapping, the result shares the text of that name.
-    pub(super) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
+    pub(crate) fn parse(text: &[u8], before: Option<&MapName>) -> MapName {
         let lossy = || String::from_utf8_lossy(text).into_owned();
         match text {
             b"" => MapName::None,

@@ -4,7 +4,7 @@
 //! mappings, resource limits, and `/proc/meminfo`. If native memory was refused, the head of the
 //! file says which call failed.
 
-use super::{FailedCall, Pasted, junk};
+use super::{FailedCall, Listed, Pasted, junk};
 use std::borrow::Cow;
 
 /// Returns the list and the error; `None` if the text is not such a file.
@@ -29,17 +29,23 @@ pub fn read(file: &[u8]) -> Option<Pasted<'_>> {
             String::new()
         }
     };
-    let (list, _, _) = junk::extracted(list.as_bytes());
+    let found = junk::extracted(list.as_bytes());
+    let was_cut = found.cuts.any();
+    let (marks, more) = found.cuts.into_parts();
+    notes.extend(more);
     let is_whole = text.trim_end().ends_with("END.");
     if !is_whole {
         notes.push("the error file is cut off: what follows is unknown".to_owned());
     }
     Some(Pasted {
-        text: Cow::Owned(list),
+        list: Listed::Text(Cow::Owned(found.text)),
+        marks,
+        incomplete: !is_whole || was_cut,
         limit: number_after(&text, "/proc/sys/vm/max_map_count", ':'),
         // With a part of the list, the number of mappings says nothing about the failure.
-        failed: is_whole.then(|| failed(&text)).flatten(),
+        failed: (is_whole && !was_cut).then(|| failed(&text)).flatten(),
         notes,
+        ..Pasted::default()
     })
 }
 
@@ -115,10 +121,18 @@ mod tests {
         CommitLimit:     2000 kB\nCommitted_AS:    1000 kB\n\
         /proc/sys/vm/max_map_count (maximum number of memory map areas a process may have): 262144\n\nEND.\n";
 
+    /// Returns the number of mappings.
+    fn listed(pasted: &Pasted<'_>) -> usize {
+        match &pasted.list {
+            Listed::Text(text) => maps::parse(text).unwrap().len(),
+            Listed::Entries(entries) => entries.len(),
+        }
+    }
+
     #[test]
     fn the_list_the_limit_and_the_error_are_found() {
         let pasted = read(FILE.as_bytes()).unwrap();
-        assert_eq!(maps::parse(&pasted.text).unwrap().len(), 2);
+        assert_eq!(listed(&pasted), 2);
         assert_eq!(pasted.limit, Some(262_144));
         let failed = pasted.failed.unwrap();
         assert_eq!(failed.call, "mmap");
@@ -133,7 +147,7 @@ mod tests {
             let Some(pasted) = read(&FILE.as_bytes()[..at]) else {
                 continue;
             };
-            maps::parse(&pasted.text).unwrap();
+            listed(&pasted);
             let whole = FILE[..at].trim_end().ends_with("END.");
             assert_eq!(pasted.notes.is_empty(), whole, "{at}: {:?}", pasted.notes);
         }

@@ -4,7 +4,7 @@
 //! ranges of Windows, which has no names and no page offsets. All offsets and counts are checked
 //! against the length of the file.
 
-use super::Pasted;
+use super::{Listed, Pasted};
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -60,7 +60,8 @@ pub fn read(file: &[u8]) -> Result<Pasted<'_>, String> {
         notes.push("the minidump is cut off in its list of mappings".to_owned());
     }
     Ok(Pasted {
-        text,
+        list: Listed::Text(text),
+        incomplete: cut,
         notes,
         ..Pasted::default()
     })
@@ -118,6 +119,13 @@ mod tests {
     use super::*;
     use crate::maps;
 
+    fn text_of<'a>(pasted: &'a Pasted<'_>) -> &'a [u8] {
+        match &pasted.list {
+            Listed::Text(text) => text,
+            Listed::Entries(_) => panic!("not text"),
+        }
+    }
+
     /// Builds a minidump with one stream.
     fn dump(kind: u32, stream: &[u8]) -> Vec<u8> {
         let mut file = SIGNATURE.to_vec();
@@ -150,9 +158,9 @@ mod tests {
     fn both_kinds_of_lists_are_read() {
         let text = b"1000-2000 rw-p 00000000 00:00 0 \n2000-3000 r--p 00000000 08:01 7 /a\n";
         let file = dump(LINUX_MAPS, text);
-        assert_eq!(read(&file).unwrap().text.as_ref(), text);
+        assert_eq!(text_of(&read(&file).unwrap()), text);
         let file = dump(MEMORY_INFO_LIST, &list());
-        let entries = maps::parse(&read(&file).unwrap().text).unwrap();
+        let entries = maps::parse(text_of(&read(&file).unwrap())).unwrap();
         let found: Vec<_> = entries
             .iter()
             .map(|e| (e.start, e.perms.exec, e.perms.shared))
@@ -167,7 +175,7 @@ mod tests {
         for file in [dump(LINUX_MAPS, text), dump(MEMORY_INFO_LIST, &list())] {
             for at in 0..file.len() {
                 if let Ok(pasted) = read(&file[..at]) {
-                    maps::parse(&pasted.text).unwrap();
+                    maps::parse(text_of(&pasted)).unwrap();
                     assert!(pasted.notes.iter().any(|note| note.contains("cut off")));
                 }
                 let mut bad = file.clone();

@@ -19,7 +19,7 @@ pub struct Still<'a> {
     /// Functions of the call stacks, if they were recorded.
     pub names: &'a Names,
     /// Largest number of mappings that the process may have.
-    pub limit: u64,
+    pub limit: Option<u64>,
     /// What the page cannot show, and why.
     pub missing: &'a [String],
     /// The report as text, with its advice.
@@ -29,7 +29,7 @@ pub struct Still<'a> {
 impl Still<'_> {
     /// Returns the page.
     pub fn page(&self) -> String {
-        let peak = Peak::of(self.timeline, self.names, Some(self.limit));
+        let peak = Peak::of(self.timeline, self.names, self.limit);
         let body = html! {
             header {
                 p.kind { "vmarea: mappings of a process" }
@@ -52,7 +52,7 @@ impl Still<'_> {
                 (explorer::mappings())
             }
         };
-        let pictures = peak.map(|_| pictures(self.timeline, self.names, Some(self.limit)));
+        let pictures = peak.map(|_| pictures(self.timeline, self.names, self.limit));
         document(&format!("vmarea: {}", self.name), &body, pictures.as_ref())
     }
 }

@@ -169,6 +169,7 @@ pub fn reasons() -> impl Iterator<Item = Reason> {
     plain
         .into_iter()
         .chain(Refusal::ALL.into_iter().map(Reason::Rule))
+        .chain([Reason::Cut])
 }
 
 /// Returns the number of a reason.
@@ -178,6 +179,7 @@ pub fn reason_number(reason: Reason) -> u8 {
         Reason::Guard => 2,
         Reason::Nothing => 3,
         Reason::Rule(refusal) => 4 + refusal as u8,
+        Reason::Cut => 4 + Refusal::ALL.len() as u8,
     }
 }
 

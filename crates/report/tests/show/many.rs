@@ -3,6 +3,7 @@
 use crate::drawing::assert_readable;
 use vmarea::types::VmFlags;
 use vmarea_process::maps::{MapName, MapsEntry};
+use vmarea_process::unseen::Unseen;
 use vmarea_process::view::ViewVma;
 use vmarea_process::{Mapping, Mappings, Process, Source};
 use vmarea_report::anatomy::{Anatomy, Fold, Symbols};
@@ -46,6 +47,7 @@ fn page(n: u64, anon_vma: u64, write: bool) -> Mapping {
             ..ViewVma::default()
         }),
         resident: None,
+        unseen: Unseen::empty(),
     }
 }
 

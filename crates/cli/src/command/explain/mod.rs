@@ -25,6 +25,7 @@ use vmarea_explain::since::{Moment, growth};
 use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::text::{address_spaces, count};
 use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
+use vmarea_process::pasted::{is_elf, read_core};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
@@ -52,10 +53,16 @@ pub struct Explain {
     #[arg(short, long, value_name = "PID", group = "process", value_parser = pid)]
     pid: Option<i32>,
 
-    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; a JVM's
-    /// hs_err_pidN.log; a minidump. A file of at most 1 GiB, or `-` for standard input
+    /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; the output of
+    /// pmap, gdb (info proc mappings), vmmap of GEF or pwndbg, lldb (memory region --all) or jcmd
+    /// System.map; an Android tombstone; a sanitizer's map; a JVM's hs_err_pidN.log; a minidump; an
+    /// ELF core of any size. Else a file of at most 1 GiB, or `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
+
+    /// With --from: the limit (vm.max_map_count) that the process had; a list does not say it
+    #[arg(long, value_name = "N", conflicts_with_all = ["pid", "command"], value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
 
     /// List every mapping
     #[arg(long)]
@@ -198,21 +205,22 @@ impl Explain {
             report.since = Some(growth(&earlier, &now));
         }
         let report = &explained.report;
+        let is_above = self.fail_above.map(|most| is_above(most, report));
+        let is_above = is_above.transpose()?.unwrap_or(false);
         outputs.write(console, report, |out| self.write_text(console, out, report))?;
         if let Some(html) = html {
             html.write(console, page::page(console, &explained)?.as_bytes())?;
         }
-        match self.fail_above {
-            Some(threshold) if threshold.is_exceeded(report) => {
-                console.note(&format!(
-                    "{} mappings are {:.1} % of the limit: more than --fail-above allows",
-                    count(report.mappings),
-                    report.percent_of_limit()
-                ));
-                Ok(Exit::Differs)
-            }
-            _ => Ok(Exit::Ok),
+        if !is_above {
+            return Ok(Exit::Ok);
         }
+        let part = report.percent_of_limit();
+        let part = part.map_or_else(String::new, |part| format!(" are {part:.1} % of the limit"));
+        console.note(&format!(
+            "{} mappings{part}: more than --fail-above allows",
+            count(report.mappings)
+        ));
+        Ok(Exit::Differs)
     }
 
     fn list(&self) -> List {
@@ -365,10 +373,16 @@ impl Explain {
         match (self.pid, &self.from) {
             (Some(pid), _) => Process::live(pid, kernel, smaps).map_err(failure),
             (None, Some(path)) => {
-                let name = path.display().to_string();
-                let text = read(path).with_context(|| format!("cannot read {name}"))?;
-                let process = Process::from_text(name.clone(), &text);
-                process.map_err(|error| failure(error).context(name))
+                let mut process = of_file(path)?;
+                if let Some(limit) = self.limit {
+                    if process.total > limit {
+                        process.notes.push(format!(
+                            "the list has more mappings than --limit {limit} allows"
+                        ));
+                    }
+                    process.limit = Some(limit);
+                }
+                Ok(process)
             }
             (None, None) => unreachable!("the group is required"),
         }
@@ -392,6 +406,48 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// Reads the list of mappings in a file. Of a core, which can be larger than memory, only the list is
+/// read.
+fn of_file(path: &Path) -> Result<Process> {
+    let name = path.display().to_string();
+    let cannot = || format!("cannot read {name}");
+    let process = match core(path).with_context(cannot)? {
+        Some(core) => read_core(core)
+            .map_err(ProcessError::Known)
+            .and_then(|list| Process::from_pasted(name.clone(), list)),
+        None => {
+            let text = read(path).with_context(cannot)?;
+            Process::from_text(name.clone(), &text)
+        }
+    };
+    process.map_err(|error| failure(error).context(name))
+}
+
+/// Opens a regular file if it is an ELF file.
+fn core(path: &Path) -> io::Result<Option<File>> {
+    if path.as_os_str() == "-" || !path.is_file() {
+        return Ok(None);
+    }
+    let mut file = File::open(path)?;
+    let mut start = Vec::new();
+    (&mut file).take(4).read_to_end(&mut start)?;
+    Ok(is_elf(&start).then_some(file))
+}
+
+/// Compares the number of mappings with the threshold.
+///
+/// # Errors
+/// Fails if the list does not say whether there are more.
+fn is_above(threshold: Threshold, report: &Report) -> Result<bool> {
+    threshold.is_exceeded(report).ok_or_else(|| {
+        let why = match report.incomplete {
+            true => "mappings may be missing from the list",
+            false => "the limit is not in the list; --limit N states it",
+        };
+        Failure::new(Status::Usage, anyhow!("--fail-above: {why}"))
+    })
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -425,14 +481,21 @@ pub(super) fn of_recorded(error: RecordedError) -> Failure {
 /// Fails if the file is neither JSON of `explain` nor a list of mappings.
 pub(super) fn moment(console: &Console, path: &Path) -> Result<Moment> {
     let name = path.display().to_string();
-    let text = read(path).with_context(|| format!("cannot read {name}"))?;
+    let is_core = core(path).is_ok_and(|core| core.is_some());
+    let text = match is_core {
+        true => Vec::new(),
+        false => read(path).with_context(|| format!("cannot read {name}"))?,
+    };
     if text.trim_ascii_start().starts_with(b"{") {
         let moment: serde_json::Result<Moment> = serde_json::from_slice(&text);
         let what = |error| anyhow!("{name} is not JSON of `vmarea explain`: {error}");
         return Ok(moment.map_err(what)?);
     }
-    let process = Process::from_text(name.clone(), &text);
-    let process = process.map_err(|error| failure(error).context(name.clone()))?;
+    let process = match is_core {
+        true => of_file(path)?,
+        false => Process::from_text(name.clone(), &text)
+            .map_err(|error| failure(error).context(name.clone()))?,
+    };
     for note in &process.notes {
         console.note(&format!("{name}: {note}"));
     }

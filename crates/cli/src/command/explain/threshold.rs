@@ -31,11 +31,13 @@ impl FromStr for Threshold {
 }
 
 impl Threshold {
-    /// True if a report has more mappings.
-    pub(super) fn is_exceeded(self, report: &Report) -> bool {
+    /// Returns whether a report has more mappings; `None` if its list does not say.
+    pub(super) fn is_exceeded(self, report: &Report) -> Option<bool> {
         match self {
-            Self::Percent(percent) => report.percent_of_limit() > percent,
-            Self::Mappings(mappings) => report.mappings > mappings,
+            Self::Percent(percent) => Some(report.percent_of_limit()? > percent),
+            // What is missing from a list would only add to it.
+            Self::Mappings(mappings) if report.mappings > mappings => Some(true),
+            Self::Mappings(_) => (!report.incomplete).then_some(false),
         }
     }
 }

@@ -127,7 +127,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         range: VmRange,
     ) -> Result<(), Errno> {
         if vma.body.flags.contains(VmFlags::SEALED) {
-            return Err(self.refuse_sealed(vma));
+            return Err(self.refuse_sealed(vma.range));
         }
         if vma.range.end > range.end {
             self.split_unlimited(vma.id, range.end, NewHalf::Above, Upper::Stays)?;
@@ -158,7 +158,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 return Err(self.refuse_mappings(Errno::ENOMEM, Growing::Hole));
             }
             if first.body.flags.contains(VmFlags::SEALED) {
-                return Err(self.refuse_sealed(&first));
+                return Err(self.refuse_sealed(first.range));
             }
             let upper = if first.range.end <= range.end {
                 Upper::Goes

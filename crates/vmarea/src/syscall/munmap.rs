@@ -82,13 +82,12 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if addr & !PAGE_MASK != 0 || addr > task_size || len > task_size - addr {
             return Err(self.refuse_munmap(addr, len));
         }
-        match VmRange::of_pages(addr, len).filter(|r| !r.is_empty()) {
-            Some(range) => self.unmap_range(range),
-            None => Err(self.refuse_munmap(addr, len)),
-        }
+        let range = VmRange::of_pages(addr, len).filter(|r| !r.is_empty());
+        self.unmap_range(range.ok_or_else(|| self.refuse_munmap(addr, len))?)
     }
 
     #[cold]
+    #[inline(never)]
     fn refuse_munmap(&self, addr: u64, len: u64) -> Errno {
         self.space
             .refuse_with(Errno::EINVAL, || match (addr & !PAGE_MASK, len) {

@@ -7,7 +7,6 @@ use crate::refused::{Growing, Refused};
 use crate::types::platform::Environment;
 use crate::types::writers::Token;
 use crate::types::{Errno, PAGE_SHIFT, VmRange};
-use crate::vma::VmaView;
 
 impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// The limit on the number of mappings is reached.
@@ -51,31 +50,32 @@ impl<'s, E: Environment, T: Token<'s, E::Wait>> MmapGuard<'s, E, T> {
         })
     }
 
-    /// The VMA is sealed.
+    /// The VMA with this range is sealed.
+    ///
+    /// The range is passed by value, because a reference to the VMA's view would keep the view in
+    /// memory in the callers.
     #[cold]
-    pub(crate) fn refuse_sealed(&self, vma: &VmaView) -> Errno {
-        self.space.refuse(
-            Errno::EPERM,
-            Refused::Sealed {
-                start: vma.range.start,
-                end: vma.range.end,
-            },
-        )
+    pub(crate) fn refuse_sealed(&self, sealed: VmRange) -> Errno {
+        let why = Refused::Sealed {
+            start: sealed.start,
+            end: sealed.end,
+        };
+        self.space.refuse(Errno::EPERM, why)
     }
 
-    /// The range ends at `end`, above the end of the VMA in which it starts.
+    /// The range ends at `end`, above the end of `first`, the range of the VMA in which it starts.
     #[cold]
-    pub(crate) fn refuse_several(&self, vma: &VmaView, end: u64) -> Errno {
+    pub(crate) fn refuse_several(&self, first: VmRange, end: u64) -> Errno {
         self.space.refuse_with(Errno::EFAULT, || {
             let mut mappings = 1;
-            let mut at = vma.range.end;
+            let mut at = first.end;
             while let Some(next) = self.find(at).filter(|next| next.range.start < end) {
                 mappings += 1;
                 at = next.range.end;
             }
             Refused::Several {
                 mappings,
-                end: vma.range.end,
+                end: first.end,
                 asked: end,
             }
         })

@@ -152,7 +152,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     ) -> Result<u64, Errno> {
         let old = vma.body.flags;
         if old.contains(VmFlags::SEALED) {
-            return Err(self.refuse_sealed(vma));
+            return Err(self.refuse_sealed(vma.range));
         }
         if flags == old {
             return Ok(vma.range.end);

@@ -82,13 +82,12 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if addr & !PAGE_MASK != 0 || addr > task_size || len > task_size - addr {
             return Err(self.refuse_munmap(addr, len));
         }
-        match VmRange::of_pages(addr, len).filter(|r| !r.is_empty()) {
-            Some(range) => self.unmap_range(range),
-            None => Err(self.refuse_munmap(addr, len)),
-        }
+        let range = VmRange::of_pages(addr, len).filter(|r| !r.is_empty());
+        self.unmap_range(range.ok_or_else(|| self.refuse_munmap(addr, len))?)
     }
 
     #[cold]
+    #[inline(never)]
     fn refuse_munmap(&self, addr: u64, len: u64) -> Errno {
         self.space
             .refuse_with(Errno::EINVAL, || match (addr & !PAGE_MASK, len) {
@@ -127,7 +126,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         range: VmRange,
     ) -> Result<(), Errno> {
         if vma.body.flags.contains(VmFlags::SEALED) {
-            return Err(self.refuse_sealed(vma));
+            return Err(self.refuse_sealed(vma.range));
         }
         if vma.range.end > range.end {
             self.split_unlimited(vma.id, range.end, NewHalf::Above, Upper::Stays)?;
@@ -158,7 +157,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 return Err(self.refuse_mappings(Errno::ENOMEM, Growing::Hole));
             }
             if first.body.flags.contains(VmFlags::SEALED) {
-                return Err(self.refuse_sealed(&first));
+                return Err(self.refuse_sealed(first.range));
             }
             let upper = if first.range.end <= range.end {
                 Upper::Goes

@@ -223,7 +223,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
             let part = VmRange::new(at, vma.range.end.min(range.end));
             if self.is_sealed_against(&vma, advice) {
-                return Err(self.refuse_sealed(&vma));
+                return Err(self.refuse_sealed(vma.range));
             }
             match advice.kind() {
                 Kind::Flags => self.advise_flags(&vma, part, advice)?,

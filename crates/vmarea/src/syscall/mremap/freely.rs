@@ -146,7 +146,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     fn check_seals(&self, range: VmRange) -> Result<(), Errno> {
         let sealed = |vma: &VmaView| vma.body.flags.contains(VmFlags::SEALED);
         match self.vmas_in(range).find(sealed) {
-            Some(vma) => Err(self.refuse_sealed(&vma)),
+            Some(vma) => Err(self.refuse_sealed(vma.range)),
             None => Ok(()),
         }
     }

@@ -308,7 +308,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
         let old_len = r.old_len.min(r.new_len);
         if old_len > vma.range.end - r.addr {
-            return Err(self.refuse_several(vma, r.addr.saturating_add(old_len)));
+            return Err(self.refuse_several(vma.range, r.addr.saturating_add(old_len)));
         }
         if r.new_len == old_len {
             return Ok(Populate::No);
@@ -336,7 +336,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Returns EPERM for a sealed VMA; rounds up the lengths of a hugetlb request to huge pages.
     fn check_seal_and_align(&self, r: &mut Remap, vma: &VmaView) -> Result<(), Errno> {
         if vma.body.flags.contains(VmFlags::SEALED) {
-            return Err(self.refuse_sealed(vma));
+            return Err(self.refuse_sealed(vma.range));
         }
         if vma.body.flags.contains(VmFlags::HUGETLB) {
             r.align_hugetlb()

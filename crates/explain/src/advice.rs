@@ -56,8 +56,8 @@ impl Situation<'_> {
         }
         let little = match saved {
             0 => "no boundary can be removed".to_owned(),
-            n if self.is_hidden => format!("at most {} mappings could be merged", count(n)),
             1 => "only 1 mapping could be merged".to_owned(),
+            n if self.is_hidden => format!("at most {} mappings could be merged", count(n)),
             n => format!("only {} mappings could be merged", count(n)),
         };
         if self.uses_part_of_limit(2) {

@@ -417,6 +417,55 @@ pub fn set_mask(tid: i32, mask: u64) -> io::Result<()> {
     request(PTRACE_SETSIGMASK, tid, 8, ptr::from_ref(&mask) as usize)
 }
 
+/// True if a signal that tells a stopped thread of its own fault (SIGSYS, SIGSEGV and the like) will be
+/// delivered as soon as the thread runs. Its handler may change the registers with which the fault
+/// happened, so they must not be exchanged before.
+pub fn has_fault_pending(tid: i32) -> bool {
+    const FAULTS: [libc::c_int; 6] = [
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSEGV,
+        libc::SIGSYS,
+    ];
+    let bit = |signal: libc::c_int| 1u64 << (signal - 1);
+    // Without a mask the thread was killed.
+    let blocked = mask(tid).unwrap_or(u64::MAX);
+    let mut pending = pending_signals(tid);
+    pending.any(|signal| FAULTS.contains(&signal) && blocked & bit(signal) == 0)
+}
+
+/// Returns the first signals that are pending for a stopped thread alone.
+fn pending_signals(tid: i32) -> impl Iterator<Item = libc::c_int> {
+    /// `struct ptrace_peeksiginfo_args`; without flags it asks for the thread's own queue.
+    #[repr(C)]
+    struct Asked {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    const MOST: usize = 8;
+    // SAFETY: all-zero bytes are valid values.
+    let mut found: [libc::siginfo_t; MOST] = unsafe { std::mem::zeroed() };
+    let asked = Asked {
+        offset: 0,
+        flags: 0,
+        count: MOST as i32,
+    };
+    // SAFETY: both structures live across the call, which writes at most as many as are asked for.
+    let count = unsafe {
+        libc::ptrace(
+            libc::PTRACE_PEEKSIGINFO,
+            tid,
+            &raw const asked,
+            found.as_mut_ptr(),
+        )
+    };
+    let count = usize::try_from(count).unwrap_or(0);
+    found.into_iter().take(count).map(|info| info.si_signo)
+}
+
 /// Syscall User Dispatch of a thread, in the order of `struct ptrace_sud_config`; `mode` is 0 if the
 /// thread does not use it.
 #[repr(C)]

@@ -217,6 +217,12 @@ impl Target {
         let until = Instant::now() + stop_timeout;
         loop {
             let signal = match inject::wait(tid, until.saturating_duration_since(Instant::now())) {
+                // Its handler must find the registers with which the fault happened. Without a new
+                // request, the next stop is that of the signal's delivery.
+                Some(Wait::Trap) if inject::has_fault_pending(tid) => {
+                    let _ = ptrace::resume(tid, Resume::Continue, 0);
+                    continue;
+                }
                 Some(Wait::Trap | Wait::GroupStop) => return Ok(true),
                 Some(Wait::Ended) => return Ok(false),
                 // A signal arrived first, which is delivered.
@@ -361,6 +367,7 @@ impl Drop for Stopped<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::time::Duration;
 
     use vmarea_linux_sys::inject::{self, Seccomp, Wait};
@@ -370,6 +377,39 @@ mod tests {
     use super::super::test_process::{Heap, may_repair};
 
     const LONG: Duration = Duration::from_secs(10);
+
+    /// A handler that changes the registers of a fault, as Wine's of SIGSYS does, must not find those
+    /// of a stub.
+    #[test]
+    fn a_pending_fault_is_delivered_before_the_stop() {
+        if !may_repair() {
+            return;
+        }
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "trap '' SYS; echo ready; read line"]);
+        shell
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
+        let mut child = shell.spawn().expect("sh");
+        let mut ready = [0];
+        let out = child.stdout.as_mut().expect("a pipe");
+        out.read_exact(&mut ready).expect("a line");
+        let tid = child.id() as i32;
+        let target = Target::open(tid).expect("a process");
+        inject::seize(tid, Seccomp::None).expect("it can be traced");
+        inject::interrupt(tid).expect("it lives");
+        assert_eq!(inject::wait(tid, LONG), Some(Wait::Trap));
+        assert!(!inject::has_fault_pending(tid));
+        // A traced thread gets also signals that it ignores.
+        inject::signal_thread(tid, tid, libc::SIGSYS).expect("it lives");
+        assert!(inject::has_fault_pending(tid));
+
+        let stops = target.wait_for(tid, LONG);
+
+        assert!(matches!(stops, Ok(true)), "{stops:?}");
+        assert!(!inject::has_fault_pending(tid));
+        child.kill().and_then(|()| child.wait()).expect("it lives");
+    }
 
     /// The exit from a call takes the request with it, as a signal does that is just being taken.
     #[test]

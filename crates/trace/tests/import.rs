@@ -280,6 +280,24 @@ fn strace_tells_what_pointers_point_to() {
     assert!(errno == Some((sysno::PRLIMIT64, -1)) || errno == Some((sysno::MMAP, -9)));
 }
 
+/// An excerpt of `strace -f -p PID`, as in reports: two threads of one process, which no line creates.
+const EXCERPT: &str = "\
+[pid  4343] mmap(NULL, 1052672, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f8e8918d000
+[pid  4343] mprotect(0x7f8e8918d000, 4096, PROT_NONE) = 0
+[pid  4344] mmap(NULL, 1052672, PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f8e8908c000
+[pid  4344] mprotect(0x7f8e8908c000, 4096, PROT_NONE) = -1 ENOMEM (Cannot allocate memory)
+";
+
+#[test]
+fn threads_that_no_line_creates_are_of_one_process() {
+    let import = Import::new(Format::Strace, EXCERPT.as_bytes()).unwrap();
+    let events: Vec<_> = import.map(Result::unwrap).collect();
+    let spaces: HashSet<_> = calls(&events).map(|call| call.mm).collect();
+    assert_eq!(spaces.len(), 1, "{events:?}");
+    let said = "task 4344 appears without a clone: it is taken for a thread of process 4343";
+    assert!(notes(&events).contains(&said), "{:?}", notes(&events));
+}
+
 #[test]
 fn perf_script_tells_faults_and_files() {
     let (header, events) = import(Format::PerfScript, "perf-script.txt");

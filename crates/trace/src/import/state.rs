@@ -133,6 +133,21 @@ impl ImportState {
         }
     }
 
+    /// Adds a task that no line has created as a thread of the only process, if there is only one.
+    pub(super) fn join_only_process(&mut self, tid: Tid) {
+        let mut tasks = self.tasks.values();
+        let Some(first) = tasks.next().copied() else {
+            return;
+        };
+        if tasks.all(|task| task.pid == first.pid) {
+            self.note(format!(
+                "task {} appears without a clone: it is taken for a thread of process {}",
+                tid.0, first.pid.0
+            ));
+            self.begin_task(tid, first.pid, first.mm);
+        }
+    }
+
     /// Adds `child` as a child of `parent`. Does nothing if `child` is already known.
     pub(super) fn fork(&mut self, parent: Tid, child: Tid, sharing: Sharing) {
         if self.knows(child) {

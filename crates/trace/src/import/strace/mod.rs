@@ -186,6 +186,10 @@ impl Strace {
             None => {}
         }
         let Some(parent) = self.forks.values().next().copied() else {
+            // `strace -f -p PID` shows threads that are older than the text.
+            if state.command.is_empty() {
+                state.join_only_process(tid);
+            }
             return tid;
         };
         if let Some(call) = self.pending.get(&parent) {

@@ -79,13 +79,16 @@ class Reason:
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """Why the mappings of a process are separate; `mappings_table` has each of them, if it was asked for."""
+    """Why the mappings of a process are separate; `mappings_table` has each of them, if it was asked for.
+
+    `limit` is None for a copied list that does not say it. `report` has the causes, and what else is scarce.
+    """
 
     name: str
     pid: int | None
     source: str
     mappings: int
-    limit: int
+    limit: int | None
     joinable: int
     reasons: list[Reason]
     advice: str

@@ -76,6 +76,8 @@ pub struct Judged {
     pub threads: u64,
     /// Name of the library that is loaded.
     pub library: String,
+    /// Number of the files that are also open, if known.
+    pub open: Option<u64>,
     /// Value of `vm.overcommit_memory`, if known.
     pub overcommit: Option<u64>,
     /// How full the address space is.

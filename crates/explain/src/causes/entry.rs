@@ -130,6 +130,7 @@ impl Entry {
             ("{threads}", plural(judged.threads, "thread")),
             ("{library}", judged.library.clone()),
             ("{folder}", folder(&matches.folder)),
+            ("{open}", open(judged.open)),
             ("{overcommit}", overcommit(judged.overcommit)),
             ("{used}", size(judged.space.mapped)),
             ("{space}", size(judged.space.bytes)),
@@ -154,6 +155,12 @@ fn is_beside(pattern: &Pattern, first: Option<usize>, sequences: usize) -> bool 
 
 fn plural(n: u64, what: &str) -> String {
     format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+fn open(files: Option<u64>) -> String {
+    files.map_or_else(String::new, |files| {
+        format!(", and {} of the files are open as well", count(files))
+    })
 }
 
 fn overcommit(value: Option<u64>) -> String {

@@ -192,6 +192,9 @@ impl Pattern {
             self.conditions
                 .of_process(self.sequence.len(), subject, starts)?;
         judged.library = library;
+        if self.because.contains("{open}") {
+            judged.open = self.open_files(subject, &starts);
+        }
         judged.overcommit = self
             .conditions
             .overcommit
@@ -270,6 +273,19 @@ impl Pattern {
         let counts = counts(starts.iter().map(size));
         starts.retain(|start| counts[&size(start)] * 20 >= all);
         (starts.len() * 2 >= all).then_some(starts)
+    }
+
+    /// Returns how many of the mapped files a descriptor of the process leads to.
+    fn open_files(&self, subject: &Subject<'_>, starts: &[usize]) -> Option<u64> {
+        let open = subject.evidence.open_files()?;
+        let mapped: HashSet<_> = starts
+            .iter()
+            .map(|start| {
+                let entry = &subject.mappings[self.last(*start)].entry;
+                (entry.dev, entry.ino)
+            })
+            .collect();
+        Some(mapped.intersection(open).count() as u64)
     }
 
     fn measure(&self, subject: &Subject<'_>, starts: Vec<usize>, judged: Judged) -> Matches {

@@ -37,11 +37,12 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Returns all findings, largest first; none if a cause explains most of the mappings.
-pub fn findings(subject: &Subject<'_>, causes: &[Cause]) -> Vec<Finding> {
+/// Returns all findings, largest first; none if causes and repairs, which save `saved` mappings,
+/// account for most of them.
+pub fn findings(subject: &Subject<'_>, causes: &[Cause], saved: u64) -> Vec<Finding> {
     let all = subject.mappings.len() as u64;
     let explained: u64 = causes.iter().map(|cause| cause.mappings).sum();
-    if explained * 2 > all || all < MANY {
+    if (explained + saved) * 2 > all || all < MANY {
         return Vec::new();
     }
     alike(subject).into_iter().chain(gaps(subject)).collect()
@@ -141,7 +142,7 @@ mod tests {
         };
         let boundaries = process.boundaries();
         let evidence = Evidence::default();
-        findings(&Subject::new(&process, &boundaries, &evidence), &[cause])
+        findings(&Subject::new(&process, &boundaries, &evidence), &[cause], 0)
     }
 
     fn alone(n: u64) -> String {

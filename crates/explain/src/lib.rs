@@ -275,7 +275,7 @@ fn report(
         failed_calls: traced.map_or_else(Vec::new, Traced::failed_calls),
         made_from: traced.map_or_else(Vec::new, |traced| traced.functions(&plan)),
         since: None,
-        findings: findings::findings(&subject, &causes),
+        findings: findings::findings(&subject, &causes, plan.saved()),
         causes,
         rows: (list == List::All).then(|| rows::rows(process, boundaries)),
         plan: traced.is_none().then_some(plan),

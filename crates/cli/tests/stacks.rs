@@ -38,7 +38,8 @@ fn the_function_that_makes_the_mappings_is_named_with_its_savings() {
     let (mappings, rest) = said.split_once(" mappings; ").unwrap();
     let (removable, rest) = rest.split_once(" can be removed\n").unwrap();
     let [mappings, removable]: [u64; 2] = [mappings, removable].map(|n| n.parse().unwrap());
-    assert!((600..=602).contains(&mappings), "{mappings}");
+    // The first chunk may merge with memory of the loader, whose mapping it does not make.
+    assert!((596..=600).contains(&mappings), "{mappings}");
     assert!((590..=mappings).contains(&removable), "{removable}");
     let lines: Vec<_> = rest.lines().collect();
     assert_eq!(lines[0], "  Arena::add(unsigned long)");

@@ -3,7 +3,6 @@
 use super::*;
 use vmarea::syscall::madvise::Advice;
 use vmarea::syscall::process_madvise::Advised;
-use vmarea::types::PMD_SIZE;
 
 use Errno::*;
 
@@ -113,13 +112,7 @@ fn advising() -> Vec<Case> {
             EINVAL,
             "the protection of the memory forbids the access for which it is populated",
             |p| {
-                let none = Syscall::Mprotect {
-                    addr: at(0),
-                    len: PAGE,
-                    prot: Prot::empty(),
-                    pkey: None,
-                };
-                p.map(0, 1).call(&none);
+                p.map_inaccessible();
                 madvise(0, 1, Advice::PopulateWrite)
             },
         ),
@@ -157,13 +150,7 @@ fn advising_special() -> Vec<Case> {
             EINVAL,
             "the address is not a multiple of the huge page size",
             |p| {
-                let request = MmapRequest {
-                    len: PMD_SIZE,
-                    file: Some(file(FileKind::Hugetlb)),
-                    flags: MapFlags::SHARED | MapFlags::FIXED,
-                    ..fixed(0, 0)
-                };
-                p.space.mmap(p.mm, &request).unwrap();
+                p.map_hugetlb(1);
                 madvise(1, 1, Advice::DontNeed)
             },
         ),

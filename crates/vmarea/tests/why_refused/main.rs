@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use vmarea::mm::lifecycle::{ImportedAnon, ImportedVma};
 use vmarea::prelude::*;
 use vmarea::refused::{Observer, Refused, Rule};
-use vmarea::types::{File, FileId, FileKind, Pgoff, VmRange};
+use vmarea::types::{File, FileId, FileKind, PMD_SIZE, Pgoff, VmRange};
 use vmarea::vma::VmaBody;
 
 const PAGE: u64 = PAGE_SIZE;
@@ -98,6 +98,41 @@ impl Process {
     /// Maps a shared file.
     fn map_file(&mut self, page: u64, pages: u64, file: File) -> &mut Self {
         self.map_as(page, pages, MapFlags::SHARED, Some(file))
+    }
+
+    /// Maps a shared page of a file that was opened for reading only.
+    fn map_read_only(&mut self, kind: FileKind) {
+        let mut opened = file(kind);
+        opened.writable = false;
+        let request = MmapRequest {
+            prot: Prot::READ,
+            file: Some(opened),
+            flags: MapFlags::SHARED | MapFlags::FIXED,
+            ..fixed(0, 1)
+        };
+        self.space.mmap(self.mm, &request).unwrap();
+    }
+
+    /// Maps huge pages of hugetlbfs, from the first page on.
+    fn map_hugetlb(&mut self, huge_pages: u64) {
+        let request = MmapRequest {
+            len: huge_pages * PMD_SIZE,
+            file: Some(file(FileKind::Hugetlb)),
+            flags: MapFlags::SHARED | MapFlags::FIXED,
+            ..fixed(0, 0)
+        };
+        self.space.mmap(self.mm, &request).unwrap();
+    }
+
+    /// Maps a page that may not be accessed.
+    fn map_inaccessible(&mut self) {
+        let none = Syscall::Mprotect {
+            addr: at(0),
+            len: PAGE,
+            prot: Prot::empty(),
+            pkey: None,
+        };
+        self.map(0, 1).call(&none);
     }
 
     /// Maps a page as the driver of a device maps it, with these flags and this page offset.

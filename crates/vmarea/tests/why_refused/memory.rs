@@ -3,7 +3,6 @@
 use super::*;
 use vmarea::Overcommit;
 use vmarea::syscall::shm::{ShmFlags, ShmatRequest};
-use vmarea::types::PMD_SIZE;
 use vmarea::types::call_flags::Pkey;
 
 use Errno::*;
@@ -49,13 +48,7 @@ fn unmapping() -> Vec<Case> {
             EINVAL,
             "a mapping of this kind cannot be split there",
             |p| {
-                let huge = MmapRequest {
-                    len: 2 * PMD_SIZE,
-                    file: Some(file(FileKind::Hugetlb)),
-                    flags: MapFlags::SHARED | MapFlags::FIXED,
-                    ..fixed(0, 0)
-                };
-                p.space.mmap(p.mm, &huge).unwrap();
+                p.map_hugetlb(2);
                 munmap(at(1), PAGE)
             },
         ),
@@ -131,15 +124,7 @@ fn protecting() -> Vec<Case> {
             EACCES,
             "the mapping can never have this access, because of how its file is open",
             |p| {
-                let mut opened = file(FileKind::Regular);
-                opened.writable = false;
-                let request = MmapRequest {
-                    prot: Prot::READ,
-                    file: Some(opened),
-                    flags: MapFlags::SHARED | MapFlags::FIXED,
-                    ..fixed(0, 1)
-                };
-                p.space.mmap(p.mm, &request).unwrap();
+                p.map_read_only(FileKind::Regular);
                 mprotect(0, 1, RW)
             },
         ),

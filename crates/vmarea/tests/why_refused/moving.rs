@@ -3,7 +3,6 @@
 use super::memory::mprotect;
 use super::*;
 use vmarea::Overcommit;
-use vmarea::types::PMD_SIZE;
 
 use Errno::*;
 
@@ -92,13 +91,7 @@ fn moving() -> Vec<Case> {
             },
         ),
         Case::new(EINVAL, "a mapping of hugetlb pages cannot grow", |p| {
-            let request = MmapRequest {
-                len: PMD_SIZE,
-                file: Some(file(FileKind::Hugetlb)),
-                flags: MapFlags::SHARED | MapFlags::FIXED,
-                ..fixed(0, 0)
-            };
-            p.space.mmap(p.mm, &request).unwrap();
+            p.map_hugetlb(1);
             mremap(0, 512, 1024, |_| ())
         }),
         Case::new(

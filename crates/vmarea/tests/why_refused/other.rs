@@ -84,13 +84,7 @@ fn locking() -> Vec<Case> {
             ENOMEM,
             "locked memory is made present, and pages of the range cannot be accessed",
             |p| {
-                let none = Syscall::Mprotect {
-                    addr: at(0),
-                    len: PAGE,
-                    prot: Prot::empty(),
-                    pkey: None,
-                };
-                p.map(0, 1).call(&none);
+                p.map_inaccessible();
                 mlock(0, 1)
             },
         ),
@@ -355,15 +349,7 @@ fn watching() -> Vec<Case> {
             EPERM,
             "userfaultfd only watches memory that may become writable",
             |p| {
-                let mut opened = file(FileKind::Shmem);
-                opened.writable = false;
-                let request = MmapRequest {
-                    prot: Prot::READ,
-                    file: Some(opened),
-                    flags: MapFlags::SHARED | MapFlags::FIXED,
-                    ..fixed(0, 1)
-                };
-                p.space.mmap(p.mm, &request).unwrap();
+                p.map_read_only(FileKind::Shmem);
                 watch(0, WatchMode::MISSING, 1)
             },
         ),

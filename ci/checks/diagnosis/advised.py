@@ -51,7 +51,7 @@ echo "ready\\n"; sleep(600);""" % (50 if follow else 1200)
 
 @advised("glibc-arenas", "gcc")
 def _(room, follow):
-    return Start([room.compiled("arenas-few.c"), 160], env={"MALLOC_ARENA_MAX": "4" if follow else "256"})
+    return Start([room.compiled("arenas.c"), 160, "few"], env={"MALLOC_ARENA_MAX": "4" if follow else "256"})
 
 
 @advised("jemalloc-decommit", "gcc", "libjemalloc2")

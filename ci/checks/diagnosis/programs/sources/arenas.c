@@ -1,4 +1,5 @@
-// Threads whose small allocations fill several heaps of an arena each.
+// Threads whose small allocations fill several heaps of an arena each, or a little of the arenas that the environment
+// permits.   usage: arenas COUNT [few]
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -6,17 +7,21 @@
 #include <string.h>
 #include <unistd.h>
 static pthread_barrier_t all;
+static long size = 500000, total = 250L << 20;
 static void *fill(void *nothing) {
-    for (long sum = 0; sum < 250L << 20; sum += 500000) *(char *)malloc(500000) = 1;
+    for (long sum = 0; sum < total; sum += size) *(volatile char *)malloc(size) = 1;
     pthread_barrier_wait(&all);
     pause();
     return nothing;
 }
 int main(int count, char **words) {
-    (void)count;
     int number = atoi(words[1]);
-    mallopt(M_ARENA_MAX, 100000);
-    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    if (count > 2) {
+        size = 1000, total = 100 * size;
+    } else {
+        mallopt(M_ARENA_MAX, 100000);
+        mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    }
     pthread_barrier_init(&all, NULL, number + 1);
     for (int i = 0; i < number; i++) {
         pthread_t thread;

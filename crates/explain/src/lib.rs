@@ -245,7 +245,7 @@ fn report(
         limit: process.limit.filter(|_| !process.incomplete),
         plan: &plan,
         causes: &causes,
-        is_hidden: matches!(process.source, Source::Maps | Source::Smaps),
+        is_hidden: process.source.hides_anon_vmas(),
     };
     Report {
         schema: 2,

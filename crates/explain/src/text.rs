@@ -135,17 +135,12 @@ impl Report {
 
     /// Says how many mappings could be merged, as far as that is known.
     fn mergeable(&self) -> String {
-        let most = if self.is_hidden() && self.joinable > 0 {
+        let most = if self.source.hides_anon_vmas() && self.joinable > 0 {
             "at most "
         } else {
             ""
         };
         format!("{most}{} could be merged", count(self.joinable))
-    }
-
-    /// True if anon_vmas are hidden, which decide what merges.
-    fn is_hidden(&self) -> bool {
-        matches!(self.source, Source::Maps | Source::Smaps)
     }
 
     /// Names the command that finds the code, if a running process has many mappings.
@@ -281,7 +276,7 @@ impl Report {
             }
         }
         let others = plan.stages().filter(|stage| !is_advised(stage));
-        for stage in others.filter(|_| !self.is_hidden()) {
+        for stage in others.filter(|_| !self.source.hides_anon_vmas()) {
             let Some(command) = &stage.command else {
                 continue;
             };

@@ -16,19 +16,25 @@ use std::sync::OnceLock;
 /// Number of threads whose stack pointers are read at most.
 const MOST_THREADS: usize = 2_000;
 
-/// Where threads of a process have their stack pointers.
+/// Where threads of a process have their stack pointers: those of the threads that were waiting in the
+/// kernel, in ascending order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct StackPointers {
-    /// Stack pointers of the threads that were waiting in the kernel, in ascending order.
-    pub all: Vec<u64>,
-    /// Number of threads of the process, including those whose stack pointers are not known.
-    pub threads: u64,
-}
+pub struct StackPointers(Vec<u64>);
 
 impl StackPointers {
+    fn new(mut all: Vec<u64>) -> StackPointers {
+        all.sort_unstable();
+        StackPointers(all)
+    }
+
+    /// Returns the number of threads whose stack pointers are known.
+    pub fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Returns how many of them are in `start..end`.
     pub fn within(&self, start: u64, end: u64) -> usize {
-        let below = |address| self.all.partition_point(|sp| *sp < address);
+        let below = |address| self.0.partition_point(|sp| *sp < address);
         below(end).saturating_sub(below(start))
     }
 }
@@ -57,10 +63,9 @@ impl Evidence {
     }
 
     /// Returns evidence with known stack pointers.
-    pub fn with_stack_pointers(mut all: Vec<u64>, threads: u64) -> Evidence {
-        all.sort_unstable();
+    pub fn with_stack_pointers(all: Vec<u64>) -> Evidence {
         Evidence {
-            stack_pointers: OnceLock::from(Some(StackPointers { all, threads })),
+            stack_pointers: OnceLock::from(Some(StackPointers::new(all))),
             ..Evidence::default()
         }
     }
@@ -115,9 +120,8 @@ impl Evidence {
 }
 
 fn stack_pointers(pid: i32) -> Option<StackPointers> {
-    let threads = processes::threads(pid);
     let mut all = Vec::new();
-    for tid in threads.iter().take(MOST_THREADS) {
+    for tid in processes::threads(pid).iter().take(MOST_THREADS) {
         match fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")) {
             Ok(text) => all.extend(stack_pointer(&text)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return None,
@@ -125,11 +129,7 @@ fn stack_pointers(pid: i32) -> Option<StackPointers> {
             Err(_) => {}
         }
     }
-    all.sort_unstable();
-    Some(StackPointers {
-        all,
-        threads: threads.len() as u64,
-    })
+    Some(StackPointers::new(all))
 }
 
 /// Returns the last number but one of a line of `/proc/PID/syscall`: the line ends with the stack
@@ -143,14 +143,11 @@ fn stack_pointer(line: &str) -> Option<u64> {
 /// the second one, as in an empty list. The ABI of x86-64 wants the first one, to which the thread
 /// register leads; glibc has the third one (`struct pthread`), musl has not.
 fn contains_descriptor(page: &[u8], start: u64) -> bool {
-    let (words, _) = page.as_chunks::<{ size_of::<u64>() }>();
-    let word = |n: usize| words.get(n).map(|word| u64::from_ne_bytes(*word));
-    let mut addresses = (start..).step_by(size_of::<u64>()).enumerate();
-    let all = addresses.by_ref().take(words.len());
-    all.into_iter().any(|(n, address)| {
-        let own = Some(address);
-        word(n) == own && word(n + 1) != own && word(n + 2) == own
-    })
+    const WORD: usize = size_of::<u64>();
+    let (words, _) = page.as_chunks::<WORD>();
+    let addresses = (start..).step_by(WORD).map(u64::to_ne_bytes);
+    let mut places = words.windows(3).zip(addresses);
+    places.any(|(words, own)| words[0] == own && words[1] != own && words[2] == own)
 }
 
 fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
@@ -168,7 +165,20 @@ fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::mpsc::{self, Sender};
+    use std::thread::{self, JoinHandle};
+
+    /// Starts a thread that waits until the sender is dropped; returns an address on its stack.
+    fn waiting_thread() -> (u64, Sender<()>, JoinHandle<()>) {
+        let (send, receive) = mpsc::channel::<u64>();
+        let (end, wait) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || {
+            let here = 0u8;
+            send.send(std::ptr::from_ref(&here).addr() as u64).unwrap();
+            let _ = wait.recv();
+        });
+        (receive.recv().unwrap(), end, thread)
+    }
 
     #[test]
     fn the_stack_pointer_is_the_last_number_but_one() {
@@ -182,7 +192,7 @@ mod tests {
 
     #[test]
     fn stack_pointers_are_counted_within_a_range() {
-        let evidence = Evidence::with_stack_pointers(vec![30, 10, 20], 3);
+        let evidence = Evidence::with_stack_pointers(vec![30, 10, 20]);
         let pointers = evidence.stack_pointers().unwrap();
         assert_eq!(pointers.within(10, 30), 2);
         assert_eq!(pointers.within(30, 31), 1);
@@ -191,15 +201,7 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_of_this_process_is_on_its_stack() {
-        let (send, receive) = mpsc::channel::<u64>();
-        let (end, wait) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let here = 0u8;
-            send.send(std::ptr::from_ref(&here).addr() as u64).unwrap();
-            // The thread waits until the test drops the other end.
-            let _ = wait.recv();
-        });
-        let address = receive.recv().unwrap();
+        let (address, end, thread) = waiting_thread();
         let pid = std::process::id() as i32;
         let near = |evidence: Evidence| {
             let pointers = evidence.stack_pointers().cloned().unwrap_or_default();
@@ -207,7 +209,7 @@ mod tests {
         };
         // Until it waits, its stack pointer is not known.
         while !near(Evidence::of(Some(pid))) {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         drop(end);
         thread.join().unwrap();
@@ -228,15 +230,7 @@ mod tests {
 
     #[test]
     fn the_stack_of_a_thread_has_its_descriptor_at_the_top() {
-        let (send, receive) = mpsc::channel::<u64>();
-        let (end, wait) = mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let here = 0u8;
-            send.send(std::ptr::from_ref(&here).addr() as u64).unwrap();
-            // The thread waits until the test drops the other end.
-            let _ = wait.recv();
-        });
-        let address = receive.recv().unwrap();
+        let (address, end, thread) = waiting_thread();
         let pid = std::process::id() as i32;
         let mappings = crate::maps::read(pid).unwrap();
         let contains =

@@ -29,6 +29,13 @@ pub enum Source {
     Replay,
 }
 
+impl Source {
+    /// True if anon_vmas are hidden, which decide what merges.
+    pub fn hides_anon_vmas(self) -> bool {
+        matches!(self, Source::Maps | Source::Smaps)
+    }
+}
+
 /// When to read `smaps` instead of `maps`.
 ///
 /// Reading `smaps` takes seconds for a large process and holds its `mmap_lock` during the whole

@@ -127,16 +127,14 @@ impl Conditions {
         let Some(stacks) = self.stacks else {
             return Some((starts, Judged::default()));
         };
-        let lasts = || starts.iter().map(|start| *start + len - 1);
+        let lasts = starts.iter().map(|start| *start + len - 1);
+        let held = lasts.filter(|n| subject.stack_pointers_in(*n) > 0);
         let judged = Judged {
-            held: lasts()
-                .filter(|n| subject.stack_pointers_in(*n) > 0)
-                .count() as u64,
-            known: subject.stack_pointers(),
             threads: subject.threads?,
+            known: subject.evidence.stack_pointers()?.count(),
+            held: held.count() as u64,
             ..Judged::default()
         };
-        subject.evidence.stack_pointers()?;
         let count = starts.len() as u64;
         let is_met = match stacks {
             Stacks::Threads => return of_threads(len, subject, starts, judged),

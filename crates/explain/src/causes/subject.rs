@@ -93,12 +93,6 @@ impl<'a> Subject<'a> {
         pointers.map_or(0, |pointers| pointers.within(entry.start, entry.end))
     }
 
-    /// Returns the number of threads whose stack pointers are known.
-    pub fn stack_pointers(&self) -> u64 {
-        let pointers = self.evidence.stack_pointers();
-        pointers.map_or(0, |pointers| pointers.all.len() as u64)
-    }
-
     /// Returns the first name, in alphabetical order, that has one of the forms.
     pub fn named(&self, globs: &[String]) -> Option<&str> {
         let names = self.names.get_or_init(|| {

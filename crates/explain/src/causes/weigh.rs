@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn the_stack_pointers_tell_whose_the_stacks_are() {
         let on_stacks = (0..1_000).map(|n| stack(n) + SIZE - 100).collect();
-        let threads = Evidence::with_stack_pointers(on_stacks, 1_001);
+        let threads = Evidence::with_stack_pointers(on_stacks);
         assert_eq!(told(1_000, Some(1_001), "", &threads), ["thread-stacks"]);
         // The same list, but the only thread is elsewhere, and the pages are not known.
-        let alone = Evidence::with_stack_pointers(vec![1], 1);
+        let alone = Evidence::with_stack_pointers(vec![1]);
         assert!(told(1_000, Some(1), "", &alone).is_empty());
         // As many threads, which run elsewhere.
-        let elsewhere = Evidence::with_stack_pointers(vec![1; 1_000], 1_001);
+        let elsewhere = Evidence::with_stack_pointers(vec![1; 1_000]);
         assert!(told(1_000, Some(1_001), "", &elsewhere).is_empty());
     }
 

@@ -56,7 +56,6 @@ fn each_list_has_its_cause() {
     for path in lists() {
         let report = report(&path);
         let found: Vec<_> = report.causes.iter().map(|c| c.name.as_str()).collect();
-        println!("{} {found:?}", name(&path));
         let expected = name(&path);
         if expected.starts_with("ordinary-") {
             assert!(found.is_empty(), "{expected}: {found:?}");

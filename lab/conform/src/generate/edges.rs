@@ -104,8 +104,10 @@ pub(super) fn edge(c: &mut Choice<'_>) -> Op {
             Address | Length => number(c, is),
         };
     }
-    if call.nr == sysno::MMAP {
-        tame(&mut call);
+    match call.nr {
+        sysno::MMAP => tame(&mut call),
+        sysno::MBIND => process::spare_other_nodes(&mut call),
+        _ => {}
     }
     if spares_the_process(c, &call) {
         Op::Call(call)

@@ -5,11 +5,11 @@
 #        ci/run arch --share    some tests with 64 KiB
 . "$(dirname "$0")/../lib/prepare.sh"
 
-tests=()
+names=()
 sizes=(aarch64-4k aarch64-16k aarch64-64k)
 case ${1-} in
 --share)
-    tests=(--lib --test edges --test mmu --test special_mappings --test user_copy)
+    names=(edges:: special_mappings:: user_copy::)
     sizes=(aarch64-64k)
     ;;
 '') ;;
@@ -18,7 +18,12 @@ esac
 
 for size in "${sizes[@]}"; do
     echo "arch: $size"
-    cargo test --locked --quiet -p vmarea --features "$size" "${tests[@]}"
+    if ((${#names[@]})); then
+        cargo test --locked --quiet -p vmarea --features "$size" --lib --test mmu
+        cargo test --locked --quiet -p vmarea --features "$size" --test space -- "${names[@]}"
+    else
+        cargo test --locked --quiet -p vmarea --features "$size"
+    fi
 done
 
 if rustup target list --installed 2>/dev/null | grep -qx aarch64-unknown-none; then

@@ -21,5 +21,7 @@ export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=thread"
 export TSAN_OPTIONS="halt_on_error=1 ${TSAN_OPTIONS:-}"
 
 cargo "+$toolchain" test --release --locked --quiet -Zbuild-std --target "$target" \
-    -p vmarea-sync -p vmarea-range-tree -p vmarea --test stress --test threads --test rmap_threads -- "$@"
+    -p vmarea-sync -p vmarea-range-tree --test stress -- "$@"
+cargo "+$toolchain" test --release --locked --quiet -Zbuild-std --target "$target" \
+    -p vmarea --test space -- "${@:-threads::}"
 echo "tsan: ok"

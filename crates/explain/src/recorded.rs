@@ -253,10 +253,18 @@ impl Walk {
             source: Source::Replay,
             ..Mappings::default()
         };
-        let process = Process {
+        let mut process = Process {
             limit: limit.or(Some(processes::DEFAULT_MAX_MAP_COUNT)),
-            ..Process::of(header.command.join(" "), shown).under(&machine::rules(header))
+            // Without a list, as in the log of another tool, only what was seen to be mapped is known.
+            incomplete: followed.special.is_empty(),
+            ..Process::of(name(header), shown).under(&machine::rules(header))
         };
+        if process.incomplete {
+            process.notes.push(
+                "the recording begins without a list of mappings: older ones are missing"
+                    .to_owned(),
+            );
+        }
         Ok(Recorded {
             process,
             origins,
@@ -268,6 +276,14 @@ impl Walk {
             failed_calls: Vec::new(),
             places: Places::default(),
         })
+    }
+}
+
+/// Returns the command of a recording, or says that it is not known.
+fn name(header: &Header) -> String {
+    match header.command.is_empty() {
+        true => "a program without a known name".to_owned(),
+        false => header.command.join(" "),
     }
 }
 

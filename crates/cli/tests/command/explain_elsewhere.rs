@@ -1,8 +1,8 @@
 //! `explain` and `top` under adverse conditions: other users, other pid namespaces, no access to
-//! the kernel's own data, and processes that end while they are read.
+//! the kernel's own data, processes that end while they are read, and traces of other machines.
 
 use crate::support::leash::{self, Leashed};
-use crate::support::{Idle, Nobody, VMAREA, text};
+use crate::support::{Idle, Nobody, VMAREA, text, vmarea};
 use std::process::{Command, Output, Stdio};
 
 #[test]
@@ -114,4 +114,57 @@ fn a_process_that_ends_midway_has_ended() {
             other => panic!("{other:?}: {said}"),
         }
     }
+}
+
+#[test]
+fn a_trace_is_explained_at_its_peak() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../corpus/java-zgc.vmtrace");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = vmarea(arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("JSON alone")
+    };
+    let report = json(&["explain", "--from", trace, "--json"]);
+    let replay = json(&["replay", "--policy", "linux", "--json", trace]);
+    let most = &replay["policies"]["linux"]["vmas_peak_single"];
+    assert_eq!(
+        (&report["mappings"], &report["source"]),
+        (most, &"replay".into())
+    );
+    assert!(report["limit"].as_u64() > Some(0), "{report}");
+    let range = vmarea(&["explain", "--from", trace, "--range", "1000,2000"]);
+    assert!(crate::support::complaint(&range, 2).contains("--range"));
+    let stacks = vmarea(&["explain", "--from", trace, "--stacks"]);
+    assert!(crate::support::complaint(&stacks, 2).contains("stacks need a recording"));
+}
+
+#[test]
+fn a_log_of_strace_ends_in_advice_and_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (log, trace) = (path("log"), path("trace"));
+    let mut lines = String::new();
+    for n in 0..300_u64 {
+        let (tid, start) = (4343 + n % 2, 0x7f8e_0000_0000 - n * 0x10_1000);
+        let rest = "PROT_READ|PROT_WRITE, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0)";
+        lines += &format!("[pid  {tid}] mmap(NULL, 1052672, {rest} = {start:#x}\n");
+        lines += &format!("[pid  {tid}] mprotect({start:#x}, 4096, PROT_NONE) = 0\n");
+    }
+    lines += "[pid  4343] mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3, 0) = 0x7f0000000000\n";
+    std::fs::write(&log, lines).unwrap();
+    let said = crate::support::complaint(&vmarea(&["explain", "--from", &log]), 1);
+    assert!(said.contains("vmarea trace import --from strace"), "{said}");
+    let imported = vmarea(&["trace", "import", "--from", "strace", &log, "-o", &trace]);
+    assert!(imported.status.success(), "{imported:?}");
+    assert!(text(&imported.stderr).contains("strace -y"), "{imported:?}");
+    let explained = vmarea(&["explain", "--from", &trace]);
+    let said = text(&explained.stdout);
+    assert!(explained.status.success(), "{explained:?}");
+    assert!(
+        said.contains("program without a known name: 601 mappings"),
+        "{said}"
+    );
+    assert!(said.contains("no verdict on the limit"), "{said}");
+    assert!(said.contains("MADV_GUARD_INSTALL"), "{said}");
+    assert!(text(&explained.stderr).contains("older ones are missing"));
 }

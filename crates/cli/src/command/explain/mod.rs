@@ -7,7 +7,6 @@ mod threshold;
 pub(super) use recorded::of_recorded;
 
 use super::recording::Method;
-use crate::duration::{OF_RECORDINGS, length};
 use crate::pid::pid;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -28,6 +27,7 @@ use vmarea_explain::{List, Report, explain, unix_ms};
 use vmarea_process::pasted::{is_elf, read_core};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_RECORDINGS, length};
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};

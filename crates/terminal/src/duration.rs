@@ -22,6 +22,10 @@ pub const OF_PAUSES: RangeInclusive<Duration> =
 pub const OF_RECORDINGS: RangeInclusive<Duration> =
     Duration::from_micros(1)..=Duration::from_secs(7 * 24 * 3600);
 
+/// How long a comparison with the kernel goes on.
+pub const OF_RUNS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 3600);
+
 /// Time between two samples of `top`.
 pub const OF_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 3600);

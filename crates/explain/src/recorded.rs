@@ -26,7 +26,7 @@ use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, FailedCalls, Options, Replayer};
 use vmarea_trace::event::{
-    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot,
+    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
 };
 use vmarea_trace::{Error as TraceError, Reader};
 
@@ -147,6 +147,8 @@ struct Walk {
     replayer: Replayer,
     sites: Sites,
     spaces: HashMap<MmId, Followed>,
+    /// Address space of each thread.
+    threads: HashMap<Tid, MmId>,
     faults_seen: bool,
 }
 
@@ -165,6 +167,7 @@ impl Walk {
             replayer: Replayer::new(header, &Options::default())?,
             sites: Sites::default(),
             spaces: HashMap::new(),
+            threads: HashMap::new(),
             faults_seen: header.faults == FaultSource::Tracepoints,
         })
     }
@@ -183,6 +186,14 @@ impl Walk {
             }
             Event::MmEnd { mm, .. } => {
                 self.spaces.remove(mm);
+                return;
+            }
+            Event::TaskStart { tid, mm, .. } => {
+                self.threads.insert(*tid, *mm);
+                return;
+            }
+            Event::TaskEnd { tid, .. } => {
+                self.threads.remove(tid);
                 return;
             }
             Event::Snapshot(snapshot) => {
@@ -234,6 +245,7 @@ impl Walk {
         let (world, files) = self.replayer.recorded();
         let id = world.mm(peak.mm).ok_or(RecordedError::Empty)?;
         let followed = self.spaces.remove(&peak.mm).unwrap_or_default();
+        let threads = self.threads.values().filter(|mm| **mm == peak.mm).count() as u64;
         let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
         let guard = world.space.mmap_read_lock(id);
         let guard = guard.ok_or(RecordedError::Empty)?;
@@ -257,6 +269,7 @@ impl Walk {
             limit: limit.or(Some(processes::DEFAULT_MAX_MAP_COUNT)),
             // Without a list, as in the log of another tool, only what was seen to be mapped is known.
             incomplete: followed.special.is_empty(),
+            threads: (!followed.special.is_empty()).then_some(threads),
             ..Process::of(name(header), shown).under(&machine::rules(header))
         };
         if process.incomplete {

@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 53 lines of 80 columns.
+//! Text summary of a report, at most 58 lines of 80 columns.
 
 use super::plan::{Plan, Stage};
 use super::recorded::OLDER;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 53;
+pub const MAX_LINES: usize = 58;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
 /// Maximum length of a name in characters.
@@ -22,7 +22,7 @@ const MANY_THREADS: u64 = 50;
 /// Number of mappings from which on the flags that keep them separate are explained.
 const LEAST_FLAGS: u64 = 50;
 /// Number of mappings from which on the way to the code that makes them is named.
-const LEAST_TO_RECORD: u64 = 1_000;
+const LEAST_TO_RECORD: u64 = 500;
 /// Minimum width of a detail; a narrower one is left out.
 const LEAST_DETAIL: usize = 8;
 
@@ -151,8 +151,10 @@ impl Report {
         if self.mappings < LEAST_TO_RECORD {
             return Ok(());
         }
-        let text =
-            format!("the code that makes them: vmarea explain -p {pid} --record 30s --stacks");
+        let text = format!(
+            "the code that makes new ones: vmarea explain -p {pid} --record 30s --stacks; that of all, \
+             from the program's start: vmarea explain --stacks -- CMD"
+        );
         writeln!(out)?;
         write_wrapped(out, &text)
     }
@@ -166,9 +168,10 @@ impl Report {
         let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
         for reason in own {
             let detail = match reason.made_by.first() {
-                Some(made) if made.call == OLDER => format!("{OLDER}: {}", count(made.mappings)),
-                Some(made) => format!("by {}: {}", made.call, count(made.mappings)),
-                None => printable(&reason.detail),
+                Some(made) if made.call != OLDER => {
+                    format!("by {}: {}", made.call, count(made.mappings))
+                }
+                _ => printable(&reason.detail),
             };
             let likely = match reason.certain < reason.mappings {
                 true => "likely: ",
@@ -176,12 +179,9 @@ impl Report {
             };
             let words = format!("{likely}{}", reason.words);
             let left = (WIDTH - REASON_COLUMNS).saturating_sub(words.chars().count() + 3);
-            let what = match detail.as_str() {
-                "" => words,
-                _ if left < LEAST_DETAIL => words,
-                // The end of a path says more than its beginning.
-                detail if detail.contains('/') => format!("{words} ({})", clip(detail, left)),
-                detail => format!("{words} ({})", shorten(detail, left)),
+            let what = match fitting(&detail, left) {
+                Some(detail) => format!("{words} ({detail})"),
+                None => words,
             };
             self.write_reason(out, reason.reason, reason, &what)?;
         }
@@ -258,14 +258,8 @@ impl Report {
             .filter(is_advised)
             .find(|s| s.command.is_some())
         {
+            write_cost(out, stage, size)?;
             let cost = &stage.cost;
-            let text = format!(
-                "  at most {} to move, {} in all, {} at once (estimated)",
-                size(cost.bytes_at_most),
-                milliseconds(cost.total_ns),
-                milliseconds(cost.pause_ns)
-            );
-            writeln!(out, "{text}")?;
             if cost.threads >= MANY_THREADS {
                 writeln!(
                     out,
@@ -290,6 +284,7 @@ impl Report {
             };
             write_wrapped(out, &text)?;
             writeln!(out, "  {command}")?;
+            write_cost(out, stage, size)?;
         }
         self.write_stopgap(out, plan, size)
     }
@@ -396,6 +391,42 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
+fn write_cost(out: &mut dyn Write, stage: &Stage, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+    let cost = &stage.cost;
+    let moved = match cost.bytes_at_most {
+        0 => "nothing".to_owned(),
+        bytes => format!("at most {}", size(bytes)),
+    };
+    writeln!(
+        out,
+        "  {moved} to move, {}, {} at once (idle machine)",
+        milliseconds(cost.total_ns),
+        milliseconds(cost.pause_ns)
+    )
+}
+
+/// Returns a detail in at most `width` characters: whole, without the arguments of a call, or without its
+/// number. A path keeps its end, which says more than its beginning.
+fn fitting(detail: &str, width: usize) -> Option<String> {
+    if detail.is_empty() || width < LEAST_DETAIL {
+        return None;
+    }
+    if detail.contains('/') {
+        return Some(clip(detail, width));
+    }
+    let (call, number) = detail.rsplit_once(": ").unwrap_or((detail, ""));
+    let name = call.split('(').next().unwrap_or(call);
+    let choices = [
+        detail.to_owned(),
+        format!("{name}: {number}"),
+        name.to_owned(),
+    ];
+    let mut choices = choices
+        .into_iter()
+        .skip_while(|one| one.chars().count() > width);
+    choices.next()
+}
+
 pub(super) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -493,7 +524,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
         assert!(
-            text.ends_with("vmarea explain -p 1234567 --record 30s --stacks\n"),
+            text.contains("vmarea explain -p 1234567 --record 30s --stacks"),
             "{text}"
         );
         let plain = text.replace(super::STRONG, "").replace(super::PLAIN, "");

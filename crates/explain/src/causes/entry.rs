@@ -129,7 +129,7 @@ impl Entry {
             ("{known}", count(judged.known)),
             ("{threads}", plural(judged.threads, "thread")),
             ("{library}", judged.library.clone()),
-            ("{folder}", folder(&matches.folder)),
+            ("{in_folder}", matches.folder.clone()),
             ("{open}", open(judged.open)),
             ("{overcommit}", overcommit(judged.overcommit)),
             ("{used}", size(judged.space.mapped)),
@@ -165,13 +165,6 @@ fn open(files: Option<u64>) -> String {
 
 fn overcommit(value: Option<u64>) -> String {
     value.map_or_else(|| "not known here".to_owned(), |value| value.to_string())
-}
-
-fn folder(path: &str) -> String {
-    match path {
-        "" => "several folders".to_owned(),
-        path => path.to_owned(),
-    }
 }
 
 /// Formats a number of bytes in the largest unit that has no fraction of more than one digit.

@@ -117,4 +117,14 @@ mod tests {
         );
         assert!(told(100, None, "/opt/lib/libjvm.so", &none).is_empty());
     }
+
+    #[test]
+    fn a_recording_with_few_threads_has_no_stacks_of_threads() {
+        let none = Evidence::default();
+        let recorded = |threads, library| told(1_000, Some(threads), library, &none);
+        assert_eq!(recorded(900, "/opt/lib/libgomp.so.1"), ["thread-stacks"]);
+        assert!(recorded(4, "/opt/lib/libgomp.so.1").is_empty());
+        assert_eq!(recorded(4, "/opt/lib/libruby.so"), ["coroutine-stacks"]);
+        assert!(recorded(900, "/opt/lib/libruby.so").is_empty());
+    }
 }

@@ -43,13 +43,9 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// Formats a number of address spaces: `1 address space`, `2 address spaces`.
-pub fn address_spaces(n: u64) -> String {
-    format!(
-        "{} address space{}",
-        count(n),
-        if n == 1 { "" } else { "s" }
-    )
+/// Formats a number of things: `1 address space`, `2 address spaces`.
+pub fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 fn percent(part: u64, whole: u64) -> String {

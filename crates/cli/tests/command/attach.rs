@@ -178,17 +178,19 @@ fn without_differences(file: &str) -> Value {
 fn a_process_that_is_joined_and_left_many_times_notices_nothing() {
     for (method, rounds) in methods().iter().zip([20, 5]) {
         let target = Target::start();
-        let (mut results, mut undecided) = (0, 0);
+        let (mut vmas, mut results, mut undecided) = (0, 0, 0);
         for round in 0..rounds {
             let file = target.file(&format!("{round}.vmtrace"));
             recorded_for(&target.pid(), "100ms", method, &file);
             target.is_not_traced();
-            let verify = is_equal(&file);
+            // On a busy machine, a list may not be read in so short a time.
+            let verify = without_differences(&file);
+            vmas += verify["vmas_compared"].as_u64().unwrap();
             results += verify["results_compared"].as_u64().unwrap();
             undecided += verify["undecided"].as_u64().unwrap();
         }
         println!("{method}: {results} results compared, {undecided} undecided");
-        assert!(results > rounds, "{results}");
+        assert!(vmas > 0 && results > rounds, "{vmas} {results}");
         target.finish();
     }
 }
@@ -382,7 +384,8 @@ fn a_process_that_executes_a_program_while_it_is_joined_runs_on() {
         let recorded = vmarea(&[&arguments[..], &["-o", &file]].concat());
         // On a busy machine, it can do so at each attempt.
         if !recorded.status.success() {
-            assert!(complaint(&recorded, 1).contains("executed another program"));
+            let said = complaint(&recorded, 1);
+            assert!(said.contains("executed another program"), "{said}");
         }
         let runs = || target.tracers().iter().all(|tracer| tracer == "0");
         wait_until("it is let go", runs);

@@ -3,7 +3,7 @@
 use super::Cause;
 use super::pattern::{Beside, Matches, Pattern};
 use super::subject::Subject;
-use crate::text::count;
+use crate::text::{count, plural};
 use serde::Deserialize;
 use std::ops::Range;
 
@@ -151,10 +151,6 @@ fn is_beside(pattern: &Pattern, first: Option<usize>, sequences: usize) -> bool 
         (Some(Beside::AsMany), Some(first)) => first.abs_diff(sequences) * 5 <= first,
         (Some(_), None) => false,
     }
-}
-
-fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 fn open(files: Option<u64>) -> String {

@@ -13,7 +13,7 @@ use vmarea_explain::explain_recorded;
 use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, Recorded, RecordedError, at_peak};
 use vmarea_explain::stacks::{self, StackTable};
-use vmarea_explain::text::{address_spaces, count};
+use vmarea_explain::text::{count, plural};
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Failure, Result, Status};
@@ -153,7 +153,7 @@ fn peak(console: &Console, file: &File, calls: CallStacks) -> Result<Recorded> {
     if recorded.spaces.count() > 1 {
         console.note(&format!(
             "{} recorded; this is the one that had the most mappings",
-            address_spaces(recorded.spaces.count())
+            plural(recorded.spaces.count(), "address space")
         ));
     }
     if recorded.spaces.restarts() > 0 {

@@ -183,8 +183,11 @@ fn a_process_that_is_joined_and_left_many_times_notices_nothing() {
             let file = target.file(&format!("{round}.vmtrace"));
             recorded_for(&target.pid(), "100ms", method, &file);
             target.is_not_traced();
-            // On a busy machine, a list may not be read in so short a time.
-            let verify = without_differences(&file);
+            // Tracing stops the process for its list; observing may not find it at rest in so short a time.
+            let verify = match *method {
+                "tracing" => is_equal(&file),
+                _ => without_differences(&file),
+            };
             vmas += verify["vmas_compared"].as_u64().unwrap();
             results += verify["results_compared"].as_u64().unwrap();
             undecided += verify["undecided"].as_u64().unwrap();

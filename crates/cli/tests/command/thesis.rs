@@ -3,7 +3,7 @@
 //! Each program runs on this kernel, and a recording of it is replayed in the core under each
 //! policy.
 
-use crate::support::programs::{compile, source};
+use crate::support::programs::compile;
 use crate::support::{leash, text, vmarea};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ const PROGRAMS: [(&str, [u64; 3], [u64; 3]); 9] = [
 ];
 
 fn built(name: &str, folder: &Path) -> PathBuf {
-    let source = source("../../../../tests/programs/thesis").join(format!("{name}.c"));
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/thesis");
+    let source = sources.join(format!("{name}.c"));
     let program = folder.join(name);
     compile(&[source], &["-Wno-unused-function"], &program);
     program

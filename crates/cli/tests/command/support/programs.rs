@@ -2,15 +2,15 @@
 
 use super::leash;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
 /// Returns the path of a source in `tests/programs`.
 pub fn source(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    root.join("tests/programs").join(name)
+    Path::new(CRATE).join("tests/programs").join(name)
 }
 
 /// Compiles sources of one language into a program.
@@ -18,8 +18,9 @@ pub fn compile(sources: &[PathBuf], options: &[&str], program: &Path) {
     let is_cpp = sources[0].extension().is_some_and(|kind| kind == "cc");
     let mut compiler = Command::new(if is_cpp { "g++" } else { "cc" });
     compiler.args(["-O1", "-g", "-Wall", "-Werror", "-pthread"]);
-    let headers = source("../../../repair-capi/tests/programs");
-    compiler.args([OsStr::new("-I"), headers.as_os_str()]);
+    compiler
+        .arg("-I")
+        .arg(Path::new(CRATE).join("../repair-capi/tests/programs"));
     compiler.args(options).args(sources).arg("-o").arg(program);
     let built = leash::output(&mut compiler).expect("a compiler");
     assert!(built.status.success(), "{built:?}");

@@ -5,11 +5,11 @@
 #        ci/run arch --share    some tests with 64 KiB
 . "$(dirname "$0")/../lib/prepare.sh"
 
-names=()
+share=
 sizes=(aarch64-4k aarch64-16k aarch64-64k)
 case ${1-} in
 --share)
-    names=(edges:: special_mappings:: user_copy::)
+    share=1
     sizes=(aarch64-64k)
     ;;
 '') ;;
@@ -18,11 +18,12 @@ esac
 
 for size in "${sizes[@]}"; do
     echo "arch: $size"
-    if ((${#names[@]})); then
-        cargo test --locked --quiet -p vmarea --features "$size" --lib --test mmu
-        cargo test --locked --quiet -p vmarea --features "$size" --test space -- "${names[@]}"
+    core=(cargo test --locked --quiet -p vmarea --features "$size")
+    if [[ $share ]]; then
+        "${core[@]}" --lib --test mmu
+        "${core[@]}" --test space -- edges:: special_mappings:: user_copy::
     else
-        cargo test --locked --quiet -p vmarea --features "$size"
+        "${core[@]}"
     fi
 done
 

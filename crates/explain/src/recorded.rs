@@ -246,6 +246,8 @@ impl Walk {
         let id = world.mm(peak.mm).ok_or(RecordedError::Empty)?;
         let followed = self.spaces.remove(&peak.mm).unwrap_or_default();
         let threads = self.threads.values().filter(|mm| **mm == peak.mm).count() as u64;
+        // The log of another tool has none, so that only what was seen to happen is known.
+        let has_list = !followed.special.is_empty();
         let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
         let guard = world.space.mmap_read_lock(id);
         let guard = guard.ok_or(RecordedError::Empty)?;
@@ -267,12 +269,11 @@ impl Walk {
         };
         let mut process = Process {
             limit: limit.or(Some(processes::DEFAULT_MAX_MAP_COUNT)),
-            // Without a list, as in the log of another tool, only what was seen to be mapped is known.
-            incomplete: followed.special.is_empty(),
-            threads: (!followed.special.is_empty()).then_some(threads),
+            incomplete: !has_list,
+            threads: has_list.then_some(threads),
             ..Process::of(name(header), shown).under(&machine::rules(header))
         };
-        if process.incomplete {
+        if !has_list {
             process.notes.push(
                 "the recording begins without a list of mappings: older ones are missing"
                     .to_owned(),

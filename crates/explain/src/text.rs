@@ -410,17 +410,17 @@ fn fitting(detail: &str, width: usize) -> Option<String> {
     if detail.contains('/') {
         return Some(clip(detail, width));
     }
-    let (call, number) = detail.rsplit_once(": ").unwrap_or((detail, ""));
+    let (call, number) = match detail.rsplit_once(": ") {
+        Some((call, number)) => (call, format!(": {number}")),
+        None => (detail, String::new()),
+    };
     let name = call.split('(').next().unwrap_or(call);
     let choices = [
         detail.to_owned(),
-        format!("{name}: {number}"),
+        format!("{name}{number}"),
         name.to_owned(),
     ];
-    let mut choices = choices
-        .into_iter()
-        .skip_while(|one| one.chars().count() > width);
-    choices.next()
+    choices.into_iter().find(|one| one.chars().count() <= width)
 }
 
 pub(super) fn clip(text: &str, width: usize) -> String {
@@ -478,6 +478,18 @@ mod tests {
     }
 
     #[test]
+    fn a_detail_is_whole_or_shorter_but_never_cut() {
+        let of = |detail, width| super::fitting(detail, width).unwrap_or_default();
+        assert_eq!(of("rw-p ---p: 1,504", 16), "rw-p ---p: 1,504");
+        assert_eq!(of("rw-p ---p: 1,504", 15), "rw-p ---p");
+        assert_eq!(of("by mmap(PROT_READ): 12", 20), "by mmap: 12");
+        assert_eq!(of("by mmap(PROT_READ): 12", 10), "by mmap");
+        assert_eq!(of("by mmap(PROT_READ)", 15), "by mmap");
+        assert_eq!(of("commit charge", 12), "");
+        assert_eq!(of("/usr/lib/libc.so.6", 10), "…libc.so.6");
+    }
+
+    #[test]
     fn a_summary_never_has_more_lines_than_it_may() {
         let mut process = Process::from_text("all".to_owned(), everything().as_bytes()).unwrap();
         process.without_view = Some("no permission".to_owned());
@@ -520,9 +532,10 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
         assert!(
-            text.contains("vmarea explain -p 1234567 --record 30s --stacks"),
+            text.contains("vmarea explain -p 1234567 --record 30s --stacks;"),
             "{text}"
         );
+        assert!(text.ends_with("vmarea explain --stacks -- CMD\n"), "{text}");
         let plain = text.replace(super::STRONG, "").replace(super::PLAIN, "");
         for line in plain.lines() {
             assert!(line.chars().count() <= super::WIDTH, "{line}");

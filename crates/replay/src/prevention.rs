@@ -182,8 +182,10 @@ impl Changed {
     pub(crate) fn rewrite(&mut self, call: &Call, request: &Syscall) -> Option<Vec<Step>> {
         let steps = self.steps(call, request);
         let is_guard = |step: &Step| {
-            let install = Advice::GuardInstall;
-            matches!(step, Step::Call(Syscall::Madvise { advice, .. }) if *advice == install)
+            let Step::Call(Syscall::Madvise { advice, .. }) = step else {
+                return false;
+            };
+            *advice == Advice::GuardInstall
         };
         // Where there is no guard, no program would call anything else.
         let counts = match self.prevention {

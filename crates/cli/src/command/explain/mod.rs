@@ -8,6 +8,7 @@ pub(super) use recorded::of_recorded;
 
 use super::recording::Method;
 use crate::pid::pid;
+use crate::sink::TRACE;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -193,7 +194,9 @@ impl Explain {
         let earlier = earlier.transpose()?;
         let mut explained = match &self.from {
             _ if records => self.of_recording(console)?,
-            Some(path) if recorded::is_trace(path) => self.of_trace(console, path)?,
+            Some(path) if path.as_os_str() != "-" && TRACE.is_of(path) => {
+                self.of_trace(console, path)?
+            }
             _ => self.of_list(console)?,
         };
         let report = &mut explained.report;

@@ -4,10 +4,10 @@
 
 use super::{Explain, Explained};
 use crate::command::recording::{self, Attached, Started};
-use crate::sink::{StackSink, TRACE, TraceSink};
+use crate::sink::{StackSink, TraceSink};
 use anyhow::{Context, anyhow};
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Seek};
 use std::path::Path;
 use vmarea_explain::explain_recorded;
 use vmarea_explain::profile::Profile;
@@ -19,14 +19,6 @@ use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::Output;
-
-/// True if a file is a trace of vmarea.
-pub(super) fn is_trace(path: &Path) -> bool {
-    let mut start = Vec::new();
-    let file = path.is_file().then(|| File::open(path).ok()).flatten();
-    let read = file.map(|file| file.take(8).read_to_end(&mut start));
-    matches!(read, Some(Ok(_))) && (TRACE.is)(&start)
-}
 
 impl Explain {
     /// Explains a trace.

@@ -46,11 +46,9 @@ impl Merge {
         if said.long_pauses > 0 {
             writeln!(
                 out,
-                "{} longer than --max-pause ({:.1} ms)",
-                match said.long_pauses {
-                    1 => "1 pause was".to_owned(),
-                    n => format!("{} pauses were", count(n)),
-                },
+                "{} {} longer than --max-pause ({:.1} ms)",
+                plural(said.long_pauses, "pause"),
+                if said.long_pauses == 1 { "was" } else { "were" },
                 self.max_pause.as_secs_f64() * 1e3
             )?;
         }
@@ -83,8 +81,8 @@ impl Merge {
         if said.runs > 0 {
             writeln!(
                 out,
-                "{}, {} of address space, in steps of at most {:.1} ms",
-                runs(said.runs),
+                "{} of neighbours, {} of address space, in steps of at most {:.1} ms",
+                plural(said.runs, "run"),
                 console.size(said.bytes),
                 self.max_pause.as_secs_f64() * 1e3
             )?;
@@ -107,13 +105,6 @@ impl Merge {
             )?;
         }
         Ok(())
-    }
-}
-
-fn runs(n: u64) -> String {
-    match n {
-        1 => "1 run of neighbours".to_owned(),
-        n => format!("{} runs of neighbours", count(n)),
     }
 }
 

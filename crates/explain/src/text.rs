@@ -147,12 +147,14 @@ impl Report {
         if self.mappings < LEAST_TO_RECORD {
             return Ok(());
         }
-        let text = format!(
-            "the code that makes new ones: vmarea explain -p {pid} --record 30s --stacks; that of all, \
-             from the program's start: vmarea explain --stacks -- CMD"
-        );
+        // Lines of their own, so that where they break does not depend on the number of the process.
         writeln!(out)?;
-        write_wrapped(out, &text)
+        let new = "the code that makes new ones:";
+        writeln!(out, "{new} vmarea explain -p {pid} --record 30s --stacks")?;
+        writeln!(
+            out,
+            "that of all, from the program's start: vmarea explain --stacks -- CMD"
+        )
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -532,7 +534,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
         assert!(
-            text.contains("vmarea explain -p 1234567 --record 30s --stacks;"),
+            text.contains("vmarea explain -p 1234567 --record 30s --stacks\n"),
             "{text}"
         );
         assert!(text.ends_with("vmarea explain --stacks -- CMD\n"), "{text}");

@@ -22,10 +22,14 @@
 //! - C3  chunks are freed, and entries become odd, only while the table is borrowed mutably
 
 use crate::primitive::{AtomicPtr, AtomicU32, Ordering};
-use crate::{OutOfMemory, SpinLock};
+use crate::spin::SpinLock;
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::vec::Vec;
 use core::ptr::{null_mut, without_provenance_mut};
+
+/// No memory is available for a new object, or the table for such objects is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfMemory;
 
 /// Number of entries in the first directory.
 const FIRST_DIRECTORY: usize = if cfg!(any(test, loom)) { 1 } else { 8 };

@@ -73,6 +73,7 @@ mod vma;
 mod wait;
 
 pub use big_reader::{BigReadGuard, BigReaderLock, BigWriteGuard};
+pub use chunks::OutOfMemory;
 pub use guarded::Guarded;
 pub use lock::{
     CachePaddedLock, ExclusiveGuard, Lock, LockGuard, LockId, OwnerLock, ReadGuard, Speculation,
@@ -81,7 +82,7 @@ pub use lock::{
 pub use once_box::OnceBox;
 pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
 pub use rank::{Rank, Subclass};
-pub use slots::{Found, Key, OutOfMemory, Slots};
+pub use slots::{Found, Key, Slots};
 pub use spin::{Held, HeldAndNumber, SpinFlag, SpinGuard, SpinLock};
 pub use vma::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, ReadWrite, Refused,

@@ -4,7 +4,7 @@
 //! at all. Such a table is allocated by the first caller that needs it, and from then on stays where
 //! it is until the object is borrowed mutably.
 
-use crate::OutOfMemory;
+use crate::chunks::OutOfMemory;
 use crate::primitive::{AtomicPtr, Ordering};
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::marker::PhantomData;

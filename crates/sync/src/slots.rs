@@ -25,9 +25,10 @@
 //!   last generation
 //! - S3  a slot in a free list, or reserved by a lane, is initialized and visible to that lane
 
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, OutOfMemory};
+use crate::once_box::OnceBox;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
-use crate::{OnceBox, SpinLock};
+use crate::spin::SpinLock;
 
 /// Number of lanes for callers that name one.
 const LANES: usize = if cfg!(loom) { 1 } else { 32 };
@@ -75,10 +76,6 @@ impl Key {
         self.index
     }
 }
-
-/// No memory is available for a new object, or the table for such objects is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory;
 
 /// A slot. The header that lookups read comes first, on the same cache line as the start of the
 /// value.

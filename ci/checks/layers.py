@@ -19,11 +19,11 @@ ARROWS = {
     "vmarea-sync": set(),
     "vmarea-range-tree": {"vmarea-sync"},
     "vmarea-merge": {"vmarea-sync"},
-    # The tests of the core, but not the core, need a platform.
-    "vmarea": {"vmarea-merge", "vmarea-range-tree", "vmarea-soft-platform", "vmarea-sync"},
+    # The tests of the core, but not the core, need a platform and an allocator that counts.
+    "vmarea": {"vmarea-merge", "vmarea-range-tree", "vmarea-soft-platform", "vmarea-sync", "vmarea-test-support"},
     "vmarea-soft-platform": {"vmarea-sync", "vmarea"},
     "vmarea-capi": {"vmarea"},
-    "vmarea-memory-set": {"vmarea"},
+    "vmarea-memory-set": {"vmarea", "vmarea-test-support"},
     "vmarea-trace": set(),
     "vmarea-linux-sys": set(),
     "vmarea-process": {"vmarea-linux-sys", "vmarea-merge", "vmarea-trace"},

@@ -24,7 +24,7 @@ pub struct Records<B: MappingBackend> {
 }
 
 impl<B: MappingBackend> Records<B> {
-    pub fn new() -> Self {
+    pub const fn new() -> Self {
         Records {
             slots: Vec::new(),
             free: Vec::new(),

@@ -17,9 +17,36 @@ use vmarea::{Overcommit, Space, System};
 
 /// The areas of an address space.
 pub struct MemorySet<B: MappingBackend> {
+    /// `None` until an area is mapped.
+    core: Option<Core>,
+    records: Records<B>,
+}
+
+/// An address space of the core.
+struct Core {
     space: Box<Space>,
     mm: MmId,
-    records: Records<B>,
+}
+
+impl Core {
+    fn new() -> MappingResult<Core> {
+        let system = System {
+            task_size: PAGE_MASK,
+            max_map_count: u32::MAX,
+            mmap_min_addr: 0,
+            built_in_min_addr: 0,
+            overcommit: Overcommit::Always,
+            ..System::default()
+        };
+        let space = Box::new(Space::new(Policy::LINUX, system));
+        let mm = space.mm_create(Layout::default(), Limits::default())?;
+        Ok(Core { space, mm })
+    }
+
+    fn guard(&self) -> MmapReadGuard<'_> {
+        let guard = self.space.mmap_read_lock(self.mm);
+        guard.expect("the address space exists as long as the set")
+    }
 }
 
 /// Part of an area, with the number of the part's record.
@@ -30,31 +57,16 @@ struct Part {
 }
 
 impl<B: MappingBackend> MemorySet<B> {
-    /// Creates a set without areas.
-    ///
-    /// # Panics
-    /// If memory is lacking.
-    pub fn new() -> Self {
-        let system = System {
-            task_size: PAGE_MASK,
-            max_map_count: u32::MAX,
-            mmap_min_addr: 0,
-            built_in_min_addr: 0,
-            overcommit: Overcommit::Always,
-            ..System::default()
-        };
-        let space = Box::new(Space::new(Policy::LINUX, system));
-        let mm = space.mm_create(Layout::default(), Limits::default());
+    /// Creates a set without areas. Allocates nothing.
+    pub const fn new() -> Self {
         Self {
-            mm: mm.expect("memory for an address space"),
-            space,
+            core: None,
             records: Records::new(),
         }
     }
 
-    fn guard(&self) -> MmapReadGuard<'_> {
-        let guard = self.space.mmap_read_lock(self.mm);
-        guard.expect("the address space exists as long as the set")
+    fn guard(&self) -> Option<MmapReadGuard<'_>> {
+        self.core.as_ref().map(Core::guard)
     }
 
     fn area(&self, vma: &VmaView) -> MemoryArea<B> {
@@ -66,7 +78,8 @@ impl<B: MappingBackend> MemorySet<B> {
 
     /// Returns the number of areas.
     pub fn len(&self) -> usize {
-        self.guard().state().map_count as usize
+        let guard = self.guard();
+        guard.map_or(0, |guard| guard.state().map_count as usize)
     }
 
     /// Returns true if there are no areas.
@@ -76,18 +89,21 @@ impl<B: MappingBackend> MemorySet<B> {
 
     /// Returns the areas in address order.
     pub fn iter(&self) -> impl Iterator<Item = MemoryArea<B>> + '_ {
-        self.space.maps(self.mm).map(|vma| self.area(&vma))
+        let core = self.core.iter();
+        let vmas = core.flat_map(|core| core.space.maps(core.mm));
+        vmas.map(|vma| self.area(&vma))
     }
 
     /// Returns true if an area contains an address in `range`.
     pub fn overlaps(&self, range: AddrRange<B::Addr>) -> bool {
         let range = VmRange::new(number(range.start), number(range.end));
-        self.guard().vmas_in(range).next().is_some()
+        let guard = self.guard();
+        guard.is_some_and(|guard| guard.vmas_in(range).next().is_some())
     }
 
     /// Returns the area that contains `addr`.
     pub fn find(&self, addr: B::Addr) -> Option<MemoryArea<B>> {
-        let vma = self.guard().vma_lookup(number(addr))?;
+        let vma = self.guard()?.vma_lookup(number(addr))?;
         Some(self.area(&vma))
     }
 
@@ -107,7 +123,8 @@ impl<B: MappingBackend> MemorySet<B> {
         let aligned = |addr: u64| (addr as usize).checked_next_multiple_of(align);
         let mut start = aligned(number(hint.max(limit.start)))?;
         let guard = self.guard();
-        for vma in guard.vmas_in(VmRange::new(start as u64, u64::MAX)) {
+        let above = VmRange::new(start as u64, u64::MAX);
+        for vma in guard.iter().flat_map(|guard| guard.vmas_in(above)) {
             let end = start.checked_add(size)?;
             if end as u64 <= vma.range.start {
                 break;
@@ -140,6 +157,9 @@ impl<B: MappingBackend> MemorySet<B> {
                 return Err(MappingError::AlreadyExists);
             }
             self.unmap(area.start(), area.size(), page_table)?;
+        }
+        if self.core.is_none() {
+            self.core = Some(Core::new()?);
         }
         let number = self.records.next_area();
         let number = self.records.add(Record {
@@ -188,7 +208,10 @@ impl<B: MappingBackend> MemorySet<B> {
     /// As [`unmap`](Self::unmap).
     pub fn clear(&mut self, page_table: &mut B::PageTable) -> MappingResult {
         let all = PAGE_MASK as usize;
-        self.unmap(B::Addr::from(0), all, page_table)
+        self.unmap(B::Addr::from(0), all, page_table)?;
+        // Gives the memory back.
+        self.core = None;
+        Ok(())
     }
 
     /// Changes the flags of the part of every area that lies within a range. `update_flags` returns
@@ -230,7 +253,7 @@ impl<B: MappingBackend> MemorySet<B> {
         let around = [Some(part.range.start), below, Some(part.range.end)];
         let mut numbers = around
             .into_iter()
-            .filter_map(|addr| Some(number_of(&guard.vma_lookup(addr?)?)));
+            .filter_map(|addr| Some(number_of(&guard.as_ref()?.vma_lookup(addr?)?)));
         let found = numbers.find(|number| {
             let other = self.records.get(*number);
             other.area == own.area && other.flags == flags
@@ -256,7 +279,7 @@ impl<B: MappingBackend> MemorySet<B> {
             return Ok(parts);
         }
         let guard = self.guard();
-        for vma in guard.vmas_in(range) {
+        for vma in guard.iter().flat_map(|guard| guard.vmas_in(range)) {
             parts.try_reserve(1).map_err(|_| MappingError::NoMemory)?;
             parts.push(Part {
                 range: vma.range.clip(range),
@@ -281,8 +304,9 @@ impl<B: MappingBackend> MemorySet<B> {
             ..MmapRequest::default()
         };
         let bytes = part.range.len_bytes();
+        let Core { space, mm } = self.core.as_ref().expect("an area is being mapped");
         self.records.mapped(part.number, bytes);
-        if let Err(errno) = self.space.mmap(self.mm, &request) {
+        if let Err(errno) = space.mmap(*mm, &request) {
             self.records.unmapped(part.number, bytes);
             return Err(errno.into());
         }
@@ -292,7 +316,8 @@ impl<B: MappingBackend> MemorySet<B> {
     /// Unmaps a part in the core.
     fn remove(&mut self, part: Part) -> MappingResult {
         let VmRange { start, .. } = part.range;
-        self.space.munmap(self.mm, start, part.range.len_bytes())?;
+        let Core { space, mm } = self.core.as_ref().expect("the part is mapped");
+        space.munmap(*mm, start, part.range.len_bytes())?;
         self.records.unmapped(part.number, part.range.len_bytes());
         Ok(())
     }

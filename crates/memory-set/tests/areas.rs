@@ -2,6 +2,10 @@
 
 use memory_addr::{AddrRange, VirtAddr};
 use vmarea_memory_set::{MappingBackend, MappingError, MemoryArea, MemorySet};
+use vmarea_test_support::failing_allocator::{FailingAllocator, allocated_bytes};
+
+#[global_allocator]
+static ALLOCATOR: FailingAllocator = FailingAllocator;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
@@ -68,6 +72,23 @@ fn areas(set: &MemorySet<Direct>) -> Vec<(usize, usize, u8)> {
         (first, area.size() / PAGE, area.flags())
     };
     set.iter().map(describe).collect()
+}
+
+#[test]
+fn a_set_without_areas_is_empty_and_needs_no_memory() {
+    const EMPTY: MemorySet<Direct> = MemorySet::new();
+    let (before, mut set, mut table) = (allocated_bytes(), EMPTY, [0; PAGES]);
+    let all = AddrRange::new(at(0), at(PAGES));
+    assert!(set.is_empty() && set.iter().next().is_none() && !set.overlaps(all));
+    assert!(set.find(at(1)).is_none());
+    assert_eq!(set.find_free_area(at(2), PAGE, all, PAGE), Some(at(2)));
+    set.unmap(at(0), PAGE, &mut table).unwrap();
+    set.protect(at(0), PAGE, Some, &mut table).unwrap();
+    assert_eq!(allocated_bytes(), before);
+    set.map(area(1, 4, 1), &mut table, false).unwrap();
+    set.clear(&mut table).unwrap();
+    let records = allocated_bytes() - before;
+    assert!(records < 1024, "{records} bytes are left");
 }
 
 #[test]

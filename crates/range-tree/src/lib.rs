@@ -7,7 +7,8 @@
 //!
 //! Readers take no lock and write nothing (optimistic lock coupling). A reader that meets the
 //! writer in the same node retries; a writer elsewhere does not disturb it. Nodes stay allocated
-//! until the tree is dropped, so a reader needs no registration, handle, or thread-local state.
+//! until the tree is borrowed mutably, so a reader needs no registration, handle, or thread-local
+//! state.
 //! Because nodes carry versions, the writer changes them in place; there are no old copies to be
 //! freed after a grace period.
 //!
@@ -178,6 +179,27 @@ impl RangeTree {
     /// Returns the size of the map and all its nodes in bytes, including reserved nodes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.writer.lock().bytes()
+    }
+
+    /// Returns the memory of nodes that are not in the tree to the allocator.
+    ///
+    /// ```
+    /// use vmarea_range_tree::{Entry, RangeTree};
+    ///
+    /// let mut tree = RangeTree::new();
+    /// let empty = tree.bytes();
+    /// let mut writer = tree.write();
+    /// writer.reserve(1)?;
+    /// writer.insert(Entry { start: 0x1000, end: 0x2000, value: 7 });
+    /// writer.remove(0x1000);
+    /// drop(writer);
+    /// assert!(tree.bytes() > empty);
+    /// tree.shrink();
+    /// assert_eq!(tree.bytes(), empty);
+    /// # Ok::<(), vmarea_range_tree::OutOfMemory>(())
+    /// ```
+    pub fn shrink(&mut self) {
+        self.writer.lock().shrink();
     }
 
     /// Starts changing the map; waits while there is another writer.

@@ -1,11 +1,11 @@
-//! Allocation of the tree's nodes, which stay allocated until the tree is dropped.
+//! Allocation of the tree's nodes, which stay allocated until the tree is borrowed mutably.
 //!
 //! A reader may still read a node that was removed from the tree, so removed nodes return to this
 //! pool and not to the allocator. A leaf is never reused as an inner node.
 //!
 //! # Invariants
 //! P1  every [`NodePtr`] that is stored in a tree was created by the tree's own pool
-//! P2  a node lives as long as its pool
+//! P2  a node lives as long as its pool, or is not in the tree when the tree is borrowed mutably
 
 use crate::OutOfMemory;
 use crate::leaf::Leaf;
@@ -50,17 +50,28 @@ impl<T> NodeStore<T> {
         Ok(())
     }
 
-    /// Frees all nodes.
+    /// Frees all nodes. By P2, no reader may remain.
     fn release(&mut self) {
         self.free.clear();
-        for node in self.all.drain(..) {
-            // SAFETY: `reserve` allocated the node; no list contains it any more, and by P2 no
-            // reader remains.
+        self.free.append(&mut self.all);
+        self.release_free();
+    }
+
+    /// Frees the nodes that are not in the tree. By P2, no reader may remain.
+    fn release_free(&mut self) {
+        let free = &mut self.free;
+        free.sort_unstable();
+        self.all.retain(|node| free.binary_search(node).is_err());
+        for node in free.drain(..) {
+            // SAFETY: `reserve` allocated the node; no list contains it any more, and no reader
+            // remains.
             unsafe {
                 node.drop_in_place();
                 dealloc(node.as_ptr().cast(), Self::LAYOUT);
             }
         }
+        self.all.shrink_to_fit();
+        free.shrink_to(self.all.capacity());
     }
 }
 
@@ -209,6 +220,13 @@ impl Pool {
         } else {
             self.inners.free.push(node.cast());
         }
+    }
+
+    /// Frees the nodes that are not in the tree, including reserved nodes.
+    pub fn shrink(&mut self) {
+        self.promised = 0;
+        self.leaves.release_free();
+        self.inners.release_free();
     }
 
     /// Returns the total size of all nodes in bytes, including reserved nodes.

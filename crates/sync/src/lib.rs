@@ -11,7 +11,7 @@
 //!                                  ▼
 //! Guarded<T> { owner: lock id, T } ── get(&guard) → &T,  get_mut(&mut write guard) → &mut T
 //!
-//! Slots<T>: chunk 0 │ chunk 1 │ …   memory is never freed and never changes its type;
+//! Slots<T>: chunk 0 │ chunk 1 │ …   memory keeps its type, and is freed only by a mutable borrow;
 //!           a Key names a slot and a generation, so a stale key finds nothing
 //! ```
 //!
@@ -46,12 +46,17 @@ extern crate std;
 #[cfg(not(target_has_atomic = "64"))]
 compile_error!("vmarea-sync needs 64-bit atomics, which this target does not have");
 
+mod big_reader;
+mod chunks;
 mod guarded;
 mod lock;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, loom))]
+mod models_memory;
+#[cfg(all(test, loom))]
 mod models_parted;
+mod once_box;
 mod parted;
 pub mod primitive;
 mod rank;
@@ -61,18 +66,23 @@ mod spin;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(all(test, not(loom)))]
+mod tests_memory;
+#[cfg(all(test, not(loom)))]
 mod tests_parted;
 mod vma;
 mod wait;
 
+pub use big_reader::{BigReadGuard, BigReaderLock, BigWriteGuard};
+pub use chunks::OutOfMemory;
 pub use guarded::Guarded;
 pub use lock::{
     CachePaddedLock, ExclusiveGuard, Lock, LockGuard, LockId, OwnerLock, ReadGuard, Speculation,
     WriteGuard,
 };
+pub use once_box::OnceBox;
 pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
 pub use rank::{Rank, Subclass};
-pub use slots::{Found, Key, OutOfMemory, Slots};
+pub use slots::{Found, Key, Slots};
 pub use spin::{Held, HeldAndNumber, SpinFlag, SpinGuard, SpinLock};
 pub use vma::{
     AlignedRwLock, BoxedRwLock, FlaggedCount, FlaggedVmaLock, MmapLockOnly, ReadWrite, Refused,

@@ -14,7 +14,7 @@ use loom::thread;
 
 /// A number whose accesses are all checked by loom.
 #[derive(Debug)]
-struct Checked(UnsafeCell<u64>);
+pub(crate) struct Checked(UnsafeCell<u64>);
 
 // SAFETY: the models check that accesses are synchronized.
 unsafe impl Sync for Checked {}
@@ -26,12 +26,12 @@ impl Default for Checked {
 }
 
 impl Checked {
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         // SAFETY: loom checks the access.
         self.0.with(|value| unsafe { *value })
     }
 
-    fn set(&mut self, to: u64) {
+    pub(crate) fn set(&mut self, to: u64) {
         // SAFETY: loom checks the access.
         self.0.with_mut(|value| unsafe { *value = to });
     }

@@ -5,15 +5,15 @@
 //! that was removed and inserted again (ABA).
 //!
 //! Threads that use different lanes never write to the same cache line: each lane has its own free
-//! list, and takes a page of unused slots at a time from the table. A lane that runs out of
-//! slots after its first page takes those freed to other lanes before the table grows. The memory
-//! of a chunk is not touched until its slots are needed. The lane that takes slots initializes them
-//! without a lock, in parallel with other lanes; a lane waits for other lanes only because `ready`
-//! must advance in order.
+//! list, and takes a chunk of new slots at a time. A lane that runs out of slots after its first
+//! chunk takes those freed to other lanes before the table grows. The lane that takes slots
+//! initializes them without a lock, in parallel with other lanes.
+//!
+//! The memory of the slots is in `chunks`. It is returned to the allocator by [`Slots::shrink`],
+//! which borrows the table mutably.
 //!
 //! # Picture
 //! ```text
-//! chunk 0: 64 slots │ chunk 1: 128 │ chunk 2: 256 …      never moved, never freed
 //! slot:  generation : 32 │ next free : 32 │ value
 //! lane:  tag : 32 │ index + 1 : 32  ──▶ slot ──▶ slot …   last in, first out
 //!        range of slots that were never used
@@ -21,21 +21,17 @@
 //!
 //! # Invariants
 //! - S1  a slot's generation is odd while the slot is in use
-//! - S2  a slot is in one free list, or in use, or reserved by one lane and never used, or at or
-//!   above `ready`, or at its last generation
-//! - S3  slots below `ready` are initialized and their chunks published; slots from `ready` to
-//!   `used` are being initialized by the lanes that took them
+//! - S2  a slot is in one free list, or in use, or reserved by one lane and never used, or at its
+//!   last generation
+//! - S3  a slot in a free list, or reserved by a lane, is initialized and visible to that lane
 
-use crate::SpinLock;
-use crate::primitive::{AtomicPtr, AtomicU32, AtomicU64, Ordering, spin_loop};
-use core::alloc::Layout;
-use core::num::NonZeroU32;
+use crate::chunks::{Chunks, OutOfMemory};
+use crate::once_box::OnceBox;
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+use crate::spin::SpinLock;
 
-/// Number of slots in the first chunk; each later chunk has twice as many as the one before it.
-const FIRST: u32 = if cfg!(loom) { 2 } else { 64 };
-const CHUNKS: usize = if cfg!(loom) { 2 } else { 26 };
-/// Number of lanes. Lane 0 serves callers that name no lane; if all do, the indices are dense.
-const LANES: usize = if cfg!(loom) { 2 } else { 33 };
+/// Number of lanes for callers that name one.
+const LANES: usize = if cfg!(loom) { 1 } else { 32 };
 /// Generation after which a slot is never used again. Tests use a small value.
 const LAST_GENERATION: u32 = if cfg!(any(test, loom)) {
     6
@@ -81,10 +77,6 @@ impl Key {
     }
 }
 
-/// No memory is available for a new object, or the table for such objects is full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutOfMemory;
-
 /// A slot. The header that lookups read comes first, on the same cache line as the start of the
 /// value.
 #[derive(Debug)]
@@ -127,7 +119,7 @@ impl<'a, T> Found<'a, T> {
     }
 }
 
-/// Table whose slots keep their address and type for as long as the table lives.
+/// Table whose slots keep their address and type until the table is borrowed mutably.
 ///
 /// A freed slot is reused only for another `T`, so a late reader still reads a `T` and can detect
 /// that the slot has been reused. Therefore a value can change only through cells inside it. A
@@ -136,12 +128,10 @@ impl<'a, T> Found<'a, T> {
 /// A slot is used at most 2³¹ times and is then retired, so a key never becomes valid again.
 #[derive(Debug)]
 pub struct Slots<T> {
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
-    lanes: [Lane; LANES],
-    /// Number of slots that are initialized, in use or not.
-    ready: AtomicU32,
-    /// Number of slots that lanes have taken from the table.
-    used: SpinLock<u32>,
+    chunks: Chunks<Slot<T>>,
+    /// Serves callers that name no lane; if all do, the indices are dense.
+    unnamed: Lane,
+    named: OnceBox<[Lane; LANES]>,
 }
 
 /// Free and unused slots for some of the threads; see the picture in the module documentation.
@@ -154,8 +144,8 @@ struct Lane {
     unused: SpinLock<(u32, u32)>,
 }
 
-impl Lane {
-    fn new() -> Self {
+impl Default for Lane {
+    fn default() -> Self {
         Lane {
             free: AtomicU64::new(0),
             unused: SpinLock::new((0, 0)),
@@ -163,30 +153,20 @@ impl Lane {
     }
 }
 
-// SAFETY: threads share values as `&T`, and the owner of the table drops them.
-unsafe impl<T: Send + Sync> Sync for Slots<T> {}
-// SAFETY: the table owns its chunks.
-unsafe impl<T: Send> Send for Slots<T> {}
+impl Lane {
+    /// Forgets the lane's slots, and makes `free` its list.
+    fn reset(&mut self, free: u32) {
+        // ORDERING: Relaxed; the table is borrowed mutably.
+        let before = self.free.load(Ordering::Relaxed);
+        self.free.store(head(before, free), Ordering::Relaxed);
+        *self.unused.lock() = (0, 0);
+    }
+}
 
 impl<T: Default> Default for Slots<T> {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Returns the chunk of a slot, and the slot's position in the chunk; `number` is the slot's index
-/// plus `FIRST`. Chunk `k` has the numbers from `FIRST << k` up to `FIRST << (k + 1)`.
-#[inline]
-fn place(number: NonZeroU32) -> (usize, usize) {
-    let bits = number.ilog2();
-    let chunk = (bits as usize).wrapping_sub(FIRST.ilog2() as usize);
-    (chunk, (number.get() ^ 1 << bits) as usize)
-}
-
-/// Converts a lane number from a caller to the index of a lane other than lane 0.
-#[inline]
-fn named(number: usize) -> usize {
-    1 + number % (LANES - 1)
 }
 
 /// Returns the free-list head that replaces `before` and points to `first` (an index plus one).
@@ -225,18 +205,27 @@ impl<T> Slots<T> {
 
     /// Frees the slot of `key`. Returns false if the key is stale.
     pub fn remove(&self, key: Key) -> bool {
-        self.remove_to(key, 0)
+        self.remove_to(key, &self.unnamed)
     }
 
     /// Like [`remove`](Self::remove), but returns the slot to the free list of a lane; any lane
     /// number is valid.
     pub fn remove_in(&self, key: Key, lane: usize) -> bool {
-        self.remove_to(key, named(lane))
+        self.remove_to(key, self.lane(lane))
+    }
+
+    /// Returns the lane with a number from a caller. Until there is memory for lanes, all callers
+    /// use the same one.
+    #[inline]
+    fn lane(&self, number: usize) -> &Lane {
+        match self.named.get_or_make() {
+            Ok(named) => &named[number % LANES],
+            Err(OutOfMemory) => &self.unnamed,
+        }
     }
 
     #[inline]
-    fn remove_to(&self, key: Key, lane: usize) -> bool {
-        let lane = &self.lanes[lane];
+    fn remove_to(&self, key: Key, lane: &Lane) -> bool {
         let Some(slot) = self.slot(key.index) else {
             return false;
         };
@@ -274,22 +263,22 @@ impl<T> Slots<T> {
         }
     }
 
-    fn pop(&self, lane: &Lane) -> Option<u32> {
+    fn pop(&self, lane: &Lane) -> Option<(u32, &Slot<T>)> {
         // ORDERING: Acquire, here and below, pairs with the Release in `push`.
         let mut free = lane.free.load(Ordering::Acquire);
         loop {
             let index = (free as u32).checked_sub(1)?;
             // If another thread takes this slot first, `next` may belong to another list. The tag
             // has changed then, and the compare-and-swap fails.
-            let next = self.slot(index)?.next.load(Ordering::Relaxed);
-            let popped = head(free, next);
+            let slot = self.slot(index)?;
+            let popped = head(free, slot.next.load(Ordering::Relaxed));
             match lane.free.compare_exchange_weak(
                 free,
                 popped,
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return Some(index),
+                Ok(_) => return Some((index, slot)),
                 Err(other) => free = other,
             }
         }
@@ -303,10 +292,9 @@ impl<T> Slots<T> {
         self.keys().count()
     }
 
-    /// Returns a number that is higher than every index in use so far.
+    /// Returns a number that is higher than every index in use so far. It never decreases.
     pub fn bound(&self) -> u32 {
-        // ORDERING: Relaxed; a thread that knows a key has seen the slots become ready.
-        self.ready.load(Ordering::Relaxed)
+        self.chunks.bound()
     }
 
     /// Returns true if no slot is in use.
@@ -316,41 +304,22 @@ impl<T> Slots<T> {
 
     /// Returns the keys of the slots in use, in ascending order of index.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        // ORDERING: Relaxed; `key_at` does its own Acquire load.
-        let ready = self.ready.load(Ordering::Relaxed);
-        (0..ready).filter_map(|index| self.key_at(index))
+        (0..self.bound()).filter_map(|index| self.key_at(index))
     }
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
-        // ORDERING: Acquire, pairs with the Release in `grow`: the chunk and the slot are visible.
-        if index >= self.ready.load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: `take` has seen that the sum does not overflow for any index below `ready`.
-        let number = unsafe { NonZeroU32::new_unchecked(index.wrapping_add(FIRST)) };
-        let (chunk, at) = place(number);
-        debug_assert!(chunk < CHUNKS);
-        // SAFETY: by S3 the chunk exists, so its number is less than `CHUNKS`.
-        let chunk = unsafe { self.chunks.get_unchecked(chunk) };
-        // ORDERING: Relaxed; published with `ready`.
-        let base = chunk.load(Ordering::Relaxed);
-        // SAFETY: by S3 the chunk exists, never moves, and the slot in it is initialized.
-        unsafe {
-            core::hint::assert_unchecked(!base.is_null());
-            Some(&*base.add(at))
-        }
+        self.chunks.get(index)
     }
 }
 
 impl<T: Default> Slots<T> {
-    /// Creates an empty table.
+    /// Creates an empty table. Allocates nothing.
     pub fn new() -> Self {
         Self {
-            chunks: core::array::from_fn(|_| AtomicPtr::new(core::ptr::null_mut())),
-            lanes: core::array::from_fn(|_| Lane::new()),
-            ready: AtomicU32::new(0),
-            used: SpinLock::new(0),
+            chunks: Chunks::new(),
+            unnamed: Lane::default(),
+            named: OnceBox::new(),
         }
     }
 
@@ -359,7 +328,7 @@ impl<T: Default> Slots<T> {
     /// # Errors
     /// If the allocator has no memory for more slots, or there are 2³² slots.
     pub fn insert(&self) -> Result<Key, OutOfMemory> {
-        self.insert_from(0)
+        self.insert_from(&self.unnamed)
     }
 
     /// Like [`insert`](Self::insert), but takes the slot from a lane; any lane number is valid.
@@ -370,15 +339,14 @@ impl<T: Default> Slots<T> {
     /// Like `insert`.
     #[inline]
     pub fn insert_in(&self, lane: usize) -> Result<Key, OutOfMemory> {
-        self.insert_from(named(lane))
+        self.insert_from(self.lane(lane))
     }
 
-    fn insert_from(&self, number: usize) -> Result<Key, OutOfMemory> {
-        let index = match self.pop(&self.lanes[number]) {
-            Some(index) => index,
-            None => self.fresh(number)?,
+    fn insert_from(&self, lane: &Lane) -> Result<Key, OutOfMemory> {
+        let (index, slot) = match self.pop(lane) {
+            Some(free) => free,
+            None => self.fresh(lane)?,
         };
-        let slot = self.slot(index).ok_or(OutOfMemory)?;
         // ORDERING: Acquire, pairs with the Release in `remove`.
         let generation = slot.generation.load(Ordering::Acquire) + 1;
         // ORDERING: Release, pairs with the Acquire in `get`.
@@ -388,111 +356,73 @@ impl<T: Default> Slots<T> {
 
     /// Returns a slot for a lane whose free list is empty.
     #[cold]
-    fn fresh(&self, number: usize) -> Result<u32, OutOfMemory> {
-        let lane = &self.lanes[number];
+    fn fresh(&self, lane: &Lane) -> Result<(u32, &Slot<T>), OutOfMemory> {
         let mut unused = lane.unused.lock();
-        let (next, end) = *unused;
-        if next < end {
-            *unused = (next + 1, end);
-            return Ok(next);
-        }
-        // Slots of others are on cache lines that others use.
-        let had_own = end != 0;
-        // While this thread waited, a slot may have been freed to this lane or to another lane.
-        if had_own && let Some(index) = self.lanes.iter().find_map(|lane| self.pop(lane)) {
-            return Ok(index);
-        }
-        let (first, end) = self.grow(Self::BATCH)?;
-        *unused = (first + 1, end);
-        Ok(first)
-    }
-
-    /// Number of new slots that a lane takes at a time: a page of them, or one if a slot is larger.
-    const BATCH: u32 = match 4096 / Self::SLOT_BYTES {
-        _ if cfg!(any(test, loom)) => 2,
-        0 => 1,
-        batch => batch as u32,
-    };
-
-    /// Initializes up to `count` new slots in one chunk, and returns the range of their indices.
-    fn grow(&self, count: u32) -> Result<(u32, u32), OutOfMemory> {
-        let (base, first, end) = self.take(count)?;
-        for at in 0..end - first {
-            let slot = Slot {
-                generation: AtomicU32::new(0),
+        let (mut next, mut end) = *unused;
+        if next == end {
+            // Slots of others are on cache lines that others use.
+            let had_own = end != 0;
+            let named = self.named.get().into_iter().flatten();
+            let mut lanes = core::iter::once(&self.unnamed).chain(named);
+            // While this thread waited, a slot may have been freed to this lane or to another lane.
+            if had_own && let Some(free) = lanes.find_map(|lane| self.pop(lane)) {
+                return Ok(free);
+            }
+            next = self.chunks.grow(|generation| Slot {
+                generation: AtomicU32::new(generation),
                 next: AtomicU32::new(0),
                 value: T::default(),
-            };
-            // SAFETY: the slot is within the chunk's memory, and by S3 no other thread accesses it
-            // yet.
-            unsafe { base.add(at as usize).write(slot) };
+            })?;
+            end = next + Chunks::<Slot<T>>::LEN;
         }
-        // ORDERING: Acquire, pairs with the Release below: a thread that sees these slots as ready
-        // also sees the ones before them.
-        while self.ready.load(Ordering::Acquire) != first {
-            spin_loop();
-        }
-        // ORDERING: Release, pairs with the Acquire in `slot`.
-        self.ready.store(end, Ordering::Release);
-        Ok((first, end))
+        *unused = (next + 1, end);
+        Ok((next, self.slot(next).ok_or(OutOfMemory)?))
     }
 
-    /// Reserves up to `count` indices and the memory for their slots.
-    fn take(&self, count: u32) -> Result<(*mut Slot<T>, u32, u32), OutOfMemory> {
-        let mut used = self.used.lock();
-        let first = *used;
-        let number = first.checked_add(FIRST).and_then(NonZeroU32::new);
-        let (chunk, at) = place(number.ok_or(OutOfMemory)?);
-        let cell = self.chunks.get(chunk).ok_or(OutOfMemory)?;
-        let len = FIRST << chunk;
-        // ORDERING: Relaxed, here and below; written under the lock, published with `ready`.
-        let mut base = cell.load(Ordering::Relaxed);
-        if base.is_null() {
-            base = Self::allocate(len as usize)?;
-            cell.store(base, Ordering::Relaxed);
-        }
-        *used = first + count.min(len - at as u32);
-        // SAFETY: `at` is less than the length of the chunk.
-        Ok((unsafe { base.add(at) }, first, *used))
-    }
-
-    /// Allocates memory for a chunk, aligned to a cache line.
-    fn allocate(len: usize) -> Result<*mut Slot<T>, OutOfMemory> {
-        let layout = chunk_layout::<T>(len).ok_or(OutOfMemory)?;
-        // SAFETY: a slot has at least its generation, so the layout is not empty.
-        let base: *mut Slot<T> = unsafe { alloc::alloc::alloc(layout) }.cast();
-        if base.is_null() {
-            return Err(OutOfMemory);
-        }
-        Ok(base)
-    }
-}
-
-/// Returns the layout of a chunk, which is aligned to a cache line.
-///
-/// Slots whose size divides the size of a cache line, or is a multiple of it, touch as few lines as
-/// possible.
-fn chunk_layout<T>(len: usize) -> Option<Layout> {
-    Layout::array::<Slot<T>>(len).ok()?.align_to(64).ok()
-}
-
-impl<T> Drop for Slots<T> {
-    fn drop(&mut self) {
-        let mut left = self.ready.load(Ordering::Relaxed) as usize;
-        for (chunk, cell) in self.chunks.iter().enumerate() {
-            let base = cell.load(Ordering::Relaxed);
-            if !base.is_null() {
-                let len = (FIRST as usize) << chunk;
-                let made = left.min(len);
-                left -= made;
-                let slots = core::ptr::slice_from_raw_parts_mut(base, made);
-                // SAFETY: by S3 this many slots are initialized, and the table is borrowed mutably.
-                unsafe { slots.drop_in_place() };
-                if let Some(layout) = chunk_layout::<T>(len) {
-                    // SAFETY: the chunk was allocated with this layout.
-                    unsafe { alloc::alloc::dealloc(base.cast(), layout) };
+    /// Returns the memory of unused slots to the allocator, and calls `in_use` with the value of
+    /// each slot that is in use.
+    ///
+    /// A chunk of slots is freed if none is in use. The values of the other free slots are replaced
+    /// by new ones, so what they own is freed, too. Keys remain valid or stale as they were.
+    ///
+    /// ```
+    /// use vmarea_sync::Slots;
+    ///
+    /// let mut slots = Slots::<u64>::new();
+    /// let stale = slots.insert()?;
+    /// slots.remove(stale);
+    /// slots.shrink(|_| unreachable!("no slot is in use"));
+    /// let key = slots.insert()?;
+    /// assert_eq!(key.index(), stale.index());
+    /// assert!(slots.get(stale).is_none() && slots.get(key).is_some());
+    /// # Ok::<(), vmarea_sync::OutOfMemory>(())
+    /// ```
+    pub fn shrink(&mut self, mut in_use: impl FnMut(&mut T)) {
+        let mut free = 0;
+        self.chunks.shrink(|first, slots| {
+            // ORDERING: Relaxed, here and below; the table is borrowed mutably.
+            let generation = |slot: &Slot<T>| slot.generation.load(Ordering::Relaxed);
+            let last = slots.iter().map(generation).fold(0, u32::max);
+            if last < LAST_GENERATION && slots.iter().all(|slot| generation(slot) & 1 == 0) {
+                return Some(last);
+            }
+            // The list begins with the lowest index, so that the highest chunks become unused.
+            for (at, slot) in slots.iter_mut().enumerate().rev() {
+                match generation(slot) {
+                    odd if odd & 1 == 1 => in_use(&mut slot.value),
+                    before => {
+                        slot.value = T::default();
+                        if before < LAST_GENERATION {
+                            slot.next.store(free, Ordering::Relaxed);
+                            free = first + at as u32 + 1;
+                        }
+                    }
                 }
             }
-        }
+            None
+        });
+        self.unnamed.reset(free);
+        let named = self.named.get_mut().into_iter().flatten();
+        named.for_each(|lane| lane.reset(0));
     }
 }

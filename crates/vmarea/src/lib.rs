@@ -240,6 +240,43 @@ impl<E: Environment> Space<E> {
         self.mms.bound() as usize
     }
 
+    /// Returns memory that the machine no longer needs to the allocator: pages of VMAs, anon_vmas,
+    /// frames and address spaces that are gone, nodes of the VMA index, and page tables.
+    ///
+    /// Calls keep such memory for their successors, because threads that hold no lock may still read
+    /// it. The borrow proves that there are none. If threads share the machine, each call can hold a
+    /// lock for reading whose readers do not disturb each other; shrinking then waits until no call
+    /// is inside, and needs no thread of its own. Ids, [`frame_bound`](Self::frame_bound) and
+    /// [`mm_bound`](Self::mm_bound) remain as they are.
+    ///
+    /// ```
+    /// use vmarea::prelude::*;
+    /// use vmarea::types::platform::BigReaderLock;
+    ///
+    /// let machine = BigReaderLock::<_, 8>::new(Space::new(Policy::LINUX, System::default()));
+    /// let this_cpu = 3;
+    /// // In every system call and page fault:
+    /// let space = machine.read(this_cpu);
+    /// let layout = Layout { mmap_base: 0x7fff_0000_0000, ..Layout::default() };
+    /// let mm = space.mm_create(layout, Limits::default())?;
+    /// space.mmap(mm, &MmapRequest::anonymous(PAGE_SIZE))?;
+    /// space.mm_exit(mm)?;
+    /// drop(space);
+    /// // When memory is scarce, or a large process has ended:
+    /// machine.write().shrink();
+    /// # Ok::<(), Errno>(())
+    /// ```
+    #[doc(alias = "shrinker")]
+    pub fn shrink(&mut self) {
+        self.mms.shrink(Mm::shrink);
+        self.vmas.shrink(|_| ());
+        self.anon_vmas.shrink(|_| ());
+        self.frames.shrink(|_| ());
+        self.swap.shrink();
+        self.ksm.shrink();
+        self.huge.shrink();
+    }
+
     /// Returns the properties of the machine.
     pub fn system(&self) -> &System {
         &self.system

@@ -1,8 +1,8 @@
-//! Global allocator for tests, in which a chosen allocation fails.
+//! Global allocator for tests, which counts bytes, and in which a chosen allocation fails.
 //!
 //! A test makes [`FailingAllocator`] its global allocator, lists the allocations of an operation
-//! with [`record`], and repeats the operation with [`fail`] once per listed allocation. Only
-//! allocations of the calling thread count.
+//! with [`record`], and repeats the operation with [`fail`] once per listed allocation, or compares
+//! [`allocated_bytes`]. Only allocations of the calling thread count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -23,6 +23,16 @@ enum Mode {
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Pass) };
     static SITES: RefCell<Vec<Site>> = const { RefCell::new(Vec::new()) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Returns the number of bytes that the calling thread has allocated, less those that it has freed.
+pub fn allocated_bytes() -> isize {
+    BYTES.get()
+}
+
+fn count(allocated: usize, freed: usize) {
+    BYTES.set(BYTES.get() + allocated as isize - freed as isize);
 }
 
 /// The functions that led to an allocation, innermost first.
@@ -105,6 +115,7 @@ unsafe impl GlobalAlloc for FailingAllocator {
         if !succeeds() {
             return std::ptr::null_mut();
         }
+        count(layout.size(), 0);
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -113,6 +124,7 @@ unsafe impl GlobalAlloc for FailingAllocator {
         if !succeeds() {
             return std::ptr::null_mut();
         }
+        count(layout.size(), 0);
         // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -122,11 +134,13 @@ unsafe impl GlobalAlloc for FailingAllocator {
         if size > layout.size() && !succeeds() {
             return std::ptr::null_mut();
         }
+        count(size, layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(0, layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(at, layout) }
     }

@@ -252,10 +252,14 @@ fn compare(tree: &RangeTree, reference: &Reference, addrs: impl Iterator<Item = 
 }
 
 fn run(changes: &[Change], space: u64) {
-    let tree = RangeTree::new();
+    let mut tree = RangeTree::new();
+    let empty = tree.bytes();
     let mut reference = Reference::default();
     for (i, &change) in changes.iter().enumerate() {
         apply(&tree, &mut reference, change, i as u64);
+        if i.is_multiple_of(11) {
+            tree.shrink();
+        }
         if !i.is_multiple_of(VALIDATED) {
             continue;
         }
@@ -279,6 +283,8 @@ fn run(changes: &[Change], space: u64) {
     }
     tree.validate().expect("valid when empty");
     assert!(tree.is_empty() && tree.find(0).is_none());
+    tree.shrink();
+    assert_eq!(tree.bytes(), empty, "an empty tree needs no nodes");
 }
 
 /// Builds a map from gaps and lengths, compares it with the reference, and changes it.

@@ -122,7 +122,7 @@ impl<E: Environment> Space<E> {
     ) -> Result<HeldVma<'s, E>, FellBack> {
         let mm = there.value();
         let near = mm.pages.near(addr);
-        let hint = near.at(addr);
+        let hint = near.and_then(|near| near.at(addr));
         // A stale hint does not count as a retry: the tree has not been searched yet.
         if let Some(hint) = hint {
             match self.try_lock_vma(there, hint, addr) {
@@ -134,8 +134,10 @@ impl<E: Environment> Space<E> {
         for _ in 0..TRIES {
             match self.find_and_lock(there, addr) {
                 Ok(locked) => {
-                    let range = VmRange::new(locked.vma.start(), locked.vma.end());
-                    near.remember(locked.id, range);
+                    if let Some(near) = near {
+                        let range = VmRange::new(locked.vma.start(), locked.vma.end());
+                        near.remember(locked.id, range);
+                    }
                     return Ok(locked);
                 }
                 Err(Missed::Again) => mm.fault_counters.retried(),

@@ -91,6 +91,15 @@ impl<E: Environment> Default for Mm<E> {
 }
 
 impl<E: Environment> Mm<E> {
+    /// Returns the memory of tree nodes and page tables that are not in use to the allocator.
+    pub(crate) fn shrink(&mut self) {
+        self.tree.shrink();
+        self.pages.shrink();
+        for part in self.parts.as_mut() {
+            part.tree.shrink();
+        }
+    }
+
     /// Returns the index of the VMAs in the parts of a bitmap.
     #[inline]
     fn index_of(&self, mask: u64) -> Index<'_, E::Writers> {

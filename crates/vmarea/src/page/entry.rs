@@ -9,29 +9,18 @@
 //! Linux, a KSM page has an ordinary entry and a flag on the page; here the entry has its own kind.
 
 use crate::types::{Errno, FrameId, PAGE_SIZE, PMD_SIZE, SwapId};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// Number of entries in a page table, which is also the number of small pages in a huge page.
 pub(crate) const ENTRIES: usize = (PMD_SIZE / PAGE_SIZE) as usize;
-/// The array of entries in a page table.
-pub(crate) type Entries = [Pte; ENTRIES];
 
-/// Allocates [`ENTRIES`] entries directly on the heap, which saves copying 6 KiB or more.
-pub(super) fn new_entries(entry: Pte) -> Result<Vec<Pte>, Errno> {
+/// Allocates `len` equal entries.
+pub(super) fn new_entries(entry: Pte, len: usize) -> Result<Vec<Pte>, Errno> {
     let mut entries = Vec::new();
-    let room = entries.try_reserve_exact(ENTRIES);
+    let room = entries.try_reserve_exact(len);
     room.map_err(|_| Errno::ENOMEM)?;
-    entries.resize(ENTRIES, entry);
+    entries.resize(len, entry);
     Ok(entries)
-}
-
-/// Converts a vector from [`new_entries`] to a boxed array without allocating memory.
-pub(super) fn boxed(entries: Vec<Pte>) -> Box<Entries> {
-    match entries.into_boxed_slice().try_into() {
-        Ok(entries) => entries,
-        Err(_) => unreachable!("it has as many as a table has"),
-    }
 }
 
 /// A page-table entry.

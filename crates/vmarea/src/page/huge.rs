@@ -20,9 +20,8 @@
 //! # Linux
 //! `pgtable_trans_huge_deposit`, 6.18: Linux also allocates the table when it maps the huge page.
 
-use super::entry::{Entries, Pte, boxed, new_entries};
+use super::entry::{ENTRIES, Pte, new_entries};
 use crate::types::{Errno, FrameId};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use vmarea_sync::Key;
@@ -47,7 +46,7 @@ impl Huge {
     /// Creates a mapping of the huge zero page.
     pub(crate) fn zero() -> Result<Huge, Errno> {
         Ok(Huge {
-            entries: new_entries(Pte::Zero)?,
+            entries: new_entries(Pte::Zero, ENTRIES)?,
             compound: None,
             writable: false,
         })
@@ -64,7 +63,7 @@ impl Huge {
 
     /// Returns another mapping of the same frames, which is read-only.
     pub(super) fn try_clone(&self) -> Result<Huge, Errno> {
-        let mut entries = new_entries(Pte::None)?;
+        let mut entries = new_entries(Pte::None, ENTRIES)?;
         entries.copy_from_slice(&self.entries);
         Ok(Huge {
             entries,
@@ -86,7 +85,7 @@ impl Huge {
     }
 
     /// Takes the equivalent small entries out of the mapping and leaves it without entries.
-    pub(super) fn take_entries(&mut self) -> Box<Entries> {
+    pub(super) fn take_entries(&mut self) -> Vec<Pte> {
         let mut entries = core::mem::take(&mut self.entries);
         if self.writable {
             for entry in &mut entries {
@@ -95,7 +94,7 @@ impl Huge {
                 }
             }
         }
-        boxed(entries)
+        entries
     }
 
     pub(crate) fn write_protect(&mut self) {

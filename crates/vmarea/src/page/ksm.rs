@@ -41,6 +41,11 @@ pub(crate) struct Ksm {
 }
 
 impl Ksm {
+    /// Returns the memory for entries of KSM pages that are gone to the allocator.
+    pub(crate) fn shrink(&mut self) {
+        self.items.lock().shrink();
+    }
+
     /// Records that the entry at `addr` maps the frame.
     pub(super) fn add(&self, frame: FrameId, table: &PageTable, addr: u64) -> Result<(), Errno> {
         let Some(mm) = table.owner() else {

@@ -223,15 +223,19 @@ impl<E: Environment> Move<'_, E> {
         if self.is_plain() {
             return Ok(());
         }
-        for at in 0..ENTRIES {
-            if let Err(kept) = self.moved(&mut table.entries[at], huge_page_addr(start, at)) {
-                for at in 0..at {
-                    self.unmoved(table.entries[at], huge_page_addr(start, at));
-                }
-                return Err(Stopped::Kept(kept));
-            }
+        let mut entries = table.iter_mut();
+        let failed = entries.find_map(|(at, entry)| {
+            let moved = self.moved(entry, huge_page_addr(start, at));
+            Some((at, moved.err()?))
+        });
+        drop(entries);
+        let Some((failed, kept)) = failed else {
+            return Ok(());
+        };
+        for at in table.positions().start..failed {
+            self.unmoved(table.get(at), huge_page_addr(start, at));
         }
-        Ok(())
+        Err(Stopped::Kept(kept))
     }
 
     /// Updates the owner or KSM item of a page that is being moved from `addr`.

@@ -4,14 +4,14 @@
 //! The two slots may be in one shard or in two. The lock of the shard with the lower number is
 //! taken first.
 
-use super::entry::Pte;
+use super::entry::{ENTRIES, Pte};
 use super::shard::{Blocked, Shard};
 use super::slot::{Slot, Table};
 use super::table::{PageTable, SHARDS, scattered};
 use core::ops::Range;
 use vmarea_sync::SpinGuard;
 
-/// The tables between which entries are moved.
+/// The tables between which entries are moved; they have all entries.
 pub(super) enum Pair<'a> {
     /// The source and the destination are in one table.
     One(&'a mut Table),
@@ -126,17 +126,18 @@ impl Shards<'_> {
 }
 
 impl PageTable {
-    fn lock_both(&self, from: u64, to: u64) -> Shards<'_> {
+    fn lock_both(&self, from: u64, to: u64) -> Result<Shards<'_>, Blocked> {
         let (source, target) = (scattered(from) % SHARDS, scattered(to) % SHARDS);
-        let low = self.shards[source.min(target)].shard.lock();
+        let shards = self.make_shards()?;
+        let low = shards[source.min(target)].shard.lock();
         if source == target {
-            return Shards {
+            return Ok(Shards {
                 source: low,
                 target: None,
-            };
+            });
         }
-        let high = self.shards[source.max(target)].shard.lock();
-        match source < target {
+        let high = shards[source.max(target)].shard.lock();
+        Ok(match source < target {
             true => Shards {
                 source: low,
                 target: Some(high),
@@ -145,7 +146,7 @@ impl PageTable {
                 source: high,
                 target: Some(low),
             },
-        }
+        })
     }
 
     /// Calls `f` with the tables in two slots, which may be the same; creates missing tables.
@@ -154,17 +155,18 @@ impl PageTable {
         (from, to): (u64, u64),
         f: impl FnOnce(Pair<'_>) -> R,
     ) -> Result<R, Blocked> {
-        let mut shards = self.lock_both(from, to);
-        shards.target().table(to)?;
+        let mut shards = self.lock_both(from, to)?;
+        let all = 0..ENTRIES;
+        let there = shards.target().table(to, all.clone())?;
         if from == to {
-            return shards.target().table(to).map(|table| f(Pair::One(table)));
+            return Ok(f(Pair::One(there)));
         }
         let Shards { source, target } = &mut shards;
         if let Some(target) = target {
-            let pair = Pair::Two(source.table(from)?, target.table(to)?);
+            let pair = Pair::Two(source.table(from, all.clone())?, target.table(to, all)?);
             return Ok(f(pair));
         }
-        source.table(from)?;
+        source.table(from, all)?;
         let places = [from, to].map(|index| source.at(index).unwrap_or(usize::MAX));
         let slots = source.slots.get_disjoint_mut(places);
         let [(_, source), (_, target)] = slots.map_err(|_| Blocked::InUse)?;
@@ -183,7 +185,7 @@ impl PageTable {
         (from, to): (u64, u64),
         prepare: impl FnOnce(&mut Slot) -> Result<(), X>,
     ) -> Result<(), X> {
-        let mut shards = self.lock_both(from, to);
+        let mut shards = self.lock_both(from, to)?;
         let mut there = core::mem::replace(shards.target().place(to)?, Slot::Vacant);
         let prepared = match shards.source.slot_mut(from) {
             None => Ok(()),

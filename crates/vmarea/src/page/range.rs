@@ -15,7 +15,7 @@ use super::entry::Pte;
 use super::gather::{Gather, READ_ONLY};
 use super::huge::Huge;
 use super::shard::Blocked;
-use super::slot::{Cover, HugeFate, Visitor, slot_start};
+use super::slot::{Cover, HugeFate, Visitor};
 use super::table::PageTable;
 use super::tables::PageTables;
 use super::thp::huge_page_addr;
@@ -24,7 +24,7 @@ use crate::policy::SharingCheck;
 use crate::types::platform::{Environment, Platform};
 use crate::types::{AnonVmaId, Errno, FrameId, Pgoff, VmRange};
 use alloc::vec::Vec;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, Range};
 use vmarea_merge::GivenUp;
 
 /// Which entries a zap removes.
@@ -143,9 +143,9 @@ impl<E: Environment> Copier<'_, E> {
 impl<E: Environment> Visitor for Copier<'_, E> {
     /// Creates the child's table even if the table stays empty, because a fault does not map a huge
     /// page where a table exists.
-    fn table(&mut self, index: u64) {
+    fn table(&mut self, index: u64, positions: Range<usize>) {
         if self.result.is_ok() {
-            let made = self.to.make_table(slot_start(index));
+            let made = self.to.make_table_with(index, positions);
             self.result = made.map_err(|_| Errno::ENOMEM);
         }
     }

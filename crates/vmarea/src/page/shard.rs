@@ -77,21 +77,27 @@ impl Shard {
         Ok(&mut self.slots[at].1)
     }
 
-    /// Returns the table at `index`, creating one if the slot is empty.
+    /// Returns the table at `index` with the entries at `positions`; creates what is missing.
     #[inline]
-    pub(super) fn table(&mut self, index: u64) -> Result<&mut Table, Blocked> {
+    pub(super) fn table(
+        &mut self,
+        index: u64,
+        positions: Range<usize>,
+    ) -> Result<&mut Table, Blocked> {
         let slot = self.place(index)?;
         if matches!(slot, Slot::Vacant) {
-            *slot = Slot::Table(Table::new().map_err(|_| Blocked::NoMemory)?);
+            *slot = Slot::Table(Table::new(&positions).map_err(|_| Blocked::NoMemory)?);
         }
-        slot.as_table().ok_or(Blocked::InUse)
+        let table = slot.as_table().ok_or(Blocked::InUse)?;
+        let covered = table.cover(&positions);
+        covered.map_err(|_| Blocked::NoMemory).map(|()| table)
     }
 
     #[inline]
     pub(super) fn get(&self, addr: u64) -> Pte {
         match self.slot(slot_of(addr)) {
             None | Some(Slot::Vacant) => Pte::None,
-            Some(Slot::Table(table)) => table.entries[entry_of(addr)],
+            Some(Slot::Table(table)) => table.get(entry_of(addr)),
             Some(Slot::Huge(huge)) => huge.entry(entry_of(addr)),
         }
     }

@@ -5,43 +5,103 @@
 //! slot are in `shard` and `table`. Code that visits a range implements [`Visitor`], which receives
 //! the range's entries and huge pages.
 
-use super::entry::{ENTRIES, Entries, Pte, boxed, new_entries};
+use super::entry::{ENTRIES, Pte, new_entries};
 use super::huge::Huge;
 use crate::types::{Errno, PAGE_SHIFT, PAGE_SIZE, PMD_SIZE, VmRange};
-use alloc::boxed::Box;
-use core::ops::ControlFlow;
+use alloc::vec::Vec;
+use core::ops::{ControlFlow, Range};
 
 const TABLE_SHIFT: u32 = PMD_SIZE.trailing_zeros();
 
-/// A table of `ENTRIES` entries.
+/// Number of entries in a window, a small table.
+const WINDOW: usize = ENTRIES / 8;
+
+/// A table of `ENTRIES` entries, or of a window of them while all others are `None`.
+///
+/// A program that touches memory sparsely has few entries in each of many tables, and a whole table
+/// has 6 KiB or more.
 #[derive(Debug)]
 pub(super) struct Table {
-    pub(super) entries: Box<Entries>,
+    pub(super) entries: Vec<Pte>,
+    /// Position of the first of these entries.
+    first: u32,
     /// Number of entries that are not `None`.
     pub(super) used: u32,
 }
 
 impl Table {
-    /// Creates an empty table.
-    pub(super) fn new() -> Result<Self, Errno> {
-        let entries = boxed(new_entries(Pte::None)?);
-        Ok(Self { entries, used: 0 })
+    /// Creates an empty table with the entries at `positions`.
+    pub(super) fn new(positions: &Range<usize>) -> Result<Self, Errno> {
+        let first = positions.start - positions.start % WINDOW;
+        let window = first..first + WINDOW;
+        let Range { start, end } = match positions.end <= window.end {
+            true => window,
+            false => 0..ENTRIES,
+        };
+        Ok(Self {
+            entries: new_entries(Pte::None, end - start)?,
+            first: start as u32,
+            used: 0,
+        })
     }
 
-    pub(super) fn of(entries: Box<Entries>) -> Self {
+    /// Creates a table of all entries.
+    pub(super) fn of(entries: Vec<Pte>) -> Self {
+        debug_assert_eq!(entries.len(), ENTRIES);
         let used = entries.iter().filter(|e| **e != Pte::None).count() as u32;
-        Self { entries, used }
+        let first = 0;
+        Self {
+            entries,
+            first,
+            used,
+        }
     }
 
-    /// Modifies an entry with `f` and updates `used`.
+    /// Returns the positions of the entries that the table has.
+    pub(super) fn positions(&self) -> Range<usize> {
+        let first = self.first as usize;
+        first..first + self.entries.len()
+    }
+
+    /// Adds the entries at `positions`, if the table does not have them.
     #[inline]
-    pub(super) fn change<R>(&mut self, at: usize, f: impl FnOnce(&mut Pte) -> R) -> R {
-        let entry = &mut self.entries[at];
+    pub(super) fn cover(&mut self, positions: &Range<usize>) -> Result<(), Errno> {
+        let own = self.positions();
+        match own.start <= positions.start && positions.end <= own.end {
+            true => Ok(()),
+            false => self.complete(),
+        }
+    }
+
+    #[cold]
+    fn complete(&mut self) -> Result<(), Errno> {
+        let mut all = new_entries(Pte::None, ENTRIES)?;
+        all[self.positions()].copy_from_slice(&self.entries);
+        (self.entries, self.first) = (all, 0);
+        Ok(())
+    }
+
+    /// Returns the entry at a position.
+    #[inline]
+    pub(super) fn get(&self, at: usize) -> Pte {
+        let entry = self.entries.get(at.wrapping_sub(self.first as usize));
+        entry.copied().unwrap_or(Pte::None)
+    }
+
+    /// Returns the entries that the table has, with their positions.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Pte)> {
+        (self.first as usize..).zip(&mut self.entries)
+    }
+
+    /// Modifies an entry with `f` and updates `used`; `None` if the table does not have the entry.
+    #[inline]
+    pub(super) fn change<R>(&mut self, at: usize, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
+        let entry = self.entries.get_mut(at.wrapping_sub(self.first as usize))?;
         let was = *entry != Pte::None;
         let result = f(entry);
         let is = *entry != Pte::None;
         self.used = self.used + u32::from(is) - u32::from(was);
-        result
+        Some(result)
     }
 }
 
@@ -82,13 +142,14 @@ pub(crate) enum HugeFate {
     /// The visitor has released the mapping, so the slot is removed.
     Gone,
     /// The huge page is replaced by these small entries, which the visitor receives next.
-    Split(Box<Entries>),
+    Split(Vec<Pte>),
 }
 
 /// Receives the entries and huge pages in a range, and may modify them.
 pub(crate) trait Visitor {
-    /// Called for each table that overlaps the range, even if empty, before the table's entries.
-    fn table(&mut self, _index: u64) {}
+    /// Called for each table that overlaps the range, even if empty, before the table's entries; gets
+    /// the positions of entries that are not `None` or may become so.
+    fn table(&mut self, _index: u64, _positions: Range<usize>) {}
     /// Called for each entry that is not `None`.
     fn page(&mut self, addr: u64, entry: &mut Pte);
     /// Called for each huge page that overlaps the range.
@@ -138,7 +199,7 @@ pub(super) fn entry_of(addr: u64) -> usize {
 }
 
 /// Returns the indexes of those entries in a slot that are inside a range.
-pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
+pub(super) fn part_of(start: u64, range: VmRange) -> Range<usize> {
     let from = if range.start > start {
         entry_of(range.start)
     } else {
@@ -153,7 +214,7 @@ pub(super) fn part_of(start: u64, range: VmRange) -> core::ops::Range<usize> {
 }
 
 /// Returns the indexes of the slots that a range overlaps.
-pub(super) fn slots_of(range: VmRange) -> core::ops::Range<u64> {
+pub(super) fn slots_of(range: VmRange) -> Range<u64> {
     match range.is_empty() {
         true => 0..0,
         false => slot_of(range.start)..slot_of(range.end - 1) + 1,
@@ -169,8 +230,10 @@ pub(super) fn visit_table(
     if table.used == 0 {
         return;
     }
-    for at in part_of(start, range) {
-        let entry = &mut table.entries[at];
+    let (part, own) = (part_of(start, range), table.positions());
+    let part = part.start.max(own.start)..part.end.min(own.end);
+    for at in part {
+        let entry = &mut table.entries[at - own.start];
         if *entry == Pte::None {
             continue;
         }
@@ -193,7 +256,7 @@ pub(super) fn read_slot(
         let entry = match slot {
             slot if slot.is_empty() => return ControlFlow::Continue(()),
             Slot::Vacant => Pte::None,
-            Slot::Table(table) => table.entries[at],
+            Slot::Table(table) => table.get(at),
             Slot::Huge(huge) => huge.entry(at),
         };
         if entry != Pte::None {

@@ -75,6 +75,11 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         self.0.get(at).map(|(key, _)| *key)
     }
 
+    /// Returns the memory for entries that have been removed to the allocator.
+    pub(super) fn shrink(&mut self) {
+        self.0.shrink_to_fit();
+    }
+
     pub(super) fn keys(&self) -> impl Iterator<Item = K> {
         self.0.iter().map(|(key, _)| *key)
     }

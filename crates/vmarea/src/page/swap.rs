@@ -140,6 +140,14 @@ pub(crate) enum Left {
 }
 
 impl Swap {
+    /// Returns the memory of the map of slots to the allocator, if no slot is in use.
+    pub(crate) fn shrink(&mut self) {
+        let mut map = self.map.lock();
+        if map.free.len() == map.slots.len() {
+            *map = Map::default();
+        }
+    }
+
     /// Increments a slot's count.
     pub(super) fn dup(&self, id: SwapId) {
         self.map.lock().slot(id).count += 1;

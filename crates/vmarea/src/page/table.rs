@@ -1,9 +1,10 @@
 //! The page table of one mm: maps an address to its page-table entry.
 //!
 //! The table consists of slots of the size of a huge page, which are distributed over shards with
-//! one lock each. A slot contains either a table of `ENTRIES` entries or one huge page. The shard
+//! one lock each. A slot contains either a table of entries or one huge page. The shard
 //! lock serves as the page-table lock, so faults in different parts of the address space do not
-//! contend. Beside each shard lock is a hint for the next fault in the shard, stored by the last
+//! contend. The shards are allocated with the first table: most of the address spaces of a large
+//! machine sleep, and an empty one should be small. Beside each shard lock is a hint for the next fault in the shard, stored by the last
 //! fault there (see `vma_hint`). Looking up an address in a huge page returns an equivalent small
 //! entry, so only code that modifies entries has to handle huge pages.
 //!
@@ -26,7 +27,7 @@ use super::vma_hint::Near;
 use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmRange};
 use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::SpinLock;
+use vmarea_sync::{OnceBox, SpinLock};
 
 /// Number of shards. Two arbitrary slots are in the same shard with a probability of about 1 in
 /// `SHARDS`.
@@ -78,7 +79,7 @@ pub(super) fn scattered(slot: u64) -> usize {
 /// ```
 #[derive(Debug, Default)]
 pub struct PageTable {
-    pub(super) shards: [Locked; SHARDS],
+    shards: OnceBox<[Locked; SHARDS]>,
     /// Number of huge pages that this table maps; if it is 0, lookups of huge pages can be skipped.
     huge: AtomicU32,
     owner: AtomicU64,
@@ -96,33 +97,64 @@ impl PageTable {
         self.owner.store(owner.to_bits(), Ordering::Relaxed);
     }
 
-    #[inline]
-    fn shard(&self, slot: u64) -> &SpinLock<Shard> {
-        &self.shards[scattered(slot) % SHARDS].shard
+    /// Returns the shards; none if no table has been needed yet.
+    fn shards(&self) -> &[Locked] {
+        self.shards.get().map_or(&[], |shards| shards)
     }
 
-    /// Returns the hint for `addr`: the VMA in which the last fault in the same shard occurred.
+    /// Returns the shards, in the order of their numbers; makes them if there are none.
     #[inline]
-    pub(crate) fn near(&self, addr: u64) -> &Near {
-        &self.shards[scattered(slot_of(addr)) % SHARDS].near
+    pub(super) fn make_shards(&self) -> Result<&[Locked; SHARDS], Blocked> {
+        self.shards.get_or_make().map_err(|_| Blocked::NoMemory)
     }
 
-    /// Counts a fault that does not access a page-table entry.
+    #[inline]
+    fn locked(&self, slot: u64) -> Option<&Locked> {
+        Some(&self.shards.get()?[scattered(slot) % SHARDS])
+    }
+
+    #[inline]
+    fn shard(&self, slot: u64) -> Option<&SpinLock<Shard>> {
+        Some(&self.locked(slot)?.shard)
+    }
+
+    #[inline]
+    fn make_shard(&self, slot: u64) -> Result<&SpinLock<Shard>, Blocked> {
+        Ok(&self.make_shards()?[scattered(slot) % SHARDS].shard)
+    }
+
+    /// Returns the hint for `addr`, if there are tables: the VMA in which the last fault in the same
+    /// shard occurred.
+    #[inline]
+    pub(crate) fn near(&self, addr: u64) -> Option<&Near> {
+        Some(&self.locked(slot_of(addr))?.near)
+    }
+
+    /// Counts a fault that does not access a page-table entry, unless memory is lacking.
     #[cold]
     pub(crate) fn count_fault(&self, path: FaultPath, addr: u64) {
-        self.shard(slot_of(addr)).lock().count(path);
+        if let Ok(shard) = self.make_shard(slot_of(addr)) {
+            shard.lock().count(path);
+        }
     }
 
     /// Returns the number of faults that were handled without `mmap_lock`.
     pub(crate) fn unlocked_faults(&self) -> u64 {
-        self.shards.iter().map(|s| s.shard.lock().unlocked).sum()
+        self.shards().iter().map(|s| s.shard.lock().unlocked).sum()
     }
 
     /// Resets the fault counts and the VMA hints, before a new address space reuses the table.
     pub(crate) fn forget_faults(&self) {
-        for locked in &self.shards {
+        for locked in self.shards() {
             locked.shard.lock().unlocked = 0;
             locked.near.forget();
+        }
+    }
+
+    /// Returns the memory of removed tables to the allocator.
+    pub(crate) fn shrink(&mut self) {
+        for locked in self.shards() {
+            locked.shard.lock().slots.shrink_to_fit();
         }
     }
 
@@ -133,13 +165,21 @@ impl PageTable {
 
     /// Calls `f` with the entry for `addr`, under the page-table lock.
     pub fn peek<R>(&self, addr: u64, f: impl FnOnce(Pte) -> R) -> R {
-        let shard = self.shard(slot_of(addr)).lock();
-        f(shard.get(addr))
+        match self.shard(slot_of(addr)) {
+            Some(shard) => {
+                let shard = shard.lock();
+                f(shard.get(addr))
+            }
+            None => f(Pte::None),
+        }
     }
 
     /// Returns the entry for `addr`, and counts a fault that uses `path`.
     pub(crate) fn get_for(&self, path: FaultPath, addr: u64) -> Pte {
-        let mut shard = self.shard(slot_of(addr)).lock();
+        let Ok(shard) = self.make_shard(slot_of(addr)) else {
+            return Pte::None;
+        };
+        let mut shard = shard.lock();
         shard.count(path);
         shard.get(addr)
     }
@@ -147,7 +187,10 @@ impl PageTable {
     /// Returns the kind of the slot that contains `addr`.
     pub fn slot_kind(&self, addr: u64) -> SlotKind {
         let index = slot_of(addr);
-        match self.shard(index).lock().slot(index) {
+        let Some(shard) = self.shard(index) else {
+            return SlotKind::Empty;
+        };
+        match shard.lock().slot(index) {
             None | Some(Slot::Vacant) => SlotKind::Empty,
             Some(Slot::Table(_)) => SlotKind::Table,
             Some(Slot::Huge(_)) => SlotKind::Huge,
@@ -176,9 +219,9 @@ impl PageTable {
     #[must_use]
     pub(crate) fn update<R>(&self, addr: u64, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
         let index = slot_of(addr);
-        let mut shard = self.shard(index).lock();
+        let mut shard = self.shard(index)?.lock();
         let table = shard.slot_mut(index)?.as_table()?;
-        Some(table.change(entry_of(addr), f))
+        table.change(entry_of(addr), f)
     }
 
     /// Calls `f` to modify the entry for `addr`; creates the table first if there is none.
@@ -199,10 +242,11 @@ impl PageTable {
         f: impl FnOnce(&mut Pte) -> R,
     ) -> Result<R, Blocked> {
         let index = slot_of(addr);
-        let mut shard = self.shard(index).lock();
+        let mut shard = self.make_shard(index)?.lock();
         shard.count(path);
-        let table = shard.table(index)?;
-        Ok(table.change(entry_of(addr), f))
+        let at = entry_of(addr);
+        let table = shard.table(index, at..at + 1)?;
+        table.change(at, f).ok_or(Blocked::InUse)
     }
 
     /// Calls `f` to modify the huge page that maps `addr`; returns `None` if there is none.
@@ -212,7 +256,7 @@ impl PageTable {
         f: impl FnOnce(&mut Huge) -> (R, HugeFate),
     ) -> Option<R> {
         let index = slot_of(addr);
-        let mut shard = self.shard(index).lock();
+        let mut shard = self.shard(index)?.lock();
         let slot = shard.slot_mut(index)?;
         let Slot::Huge(huge) = slot else {
             return None;
@@ -235,7 +279,10 @@ impl PageTable {
     /// Inserts a huge page at `addr`; if that is impossible, returns the huge page with the error.
     pub(crate) fn insert_huge(&self, addr: u64, huge: Huge) -> Result<(), (Huge, Blocked)> {
         let index = slot_of(addr);
-        let mut shard = self.shard(index).lock();
+        let mut shard = match self.make_shard(index) {
+            Ok(shard) => shard.lock(),
+            Err(blocked) => return Err((huge, blocked)),
+        };
         match shard.place(index) {
             Err(blocked) => Err((huge, blocked)),
             Ok(slot @ Slot::Vacant) => {
@@ -247,20 +294,22 @@ impl PageTable {
         }
     }
 
-    /// Calls `f` with the table in a slot, creating the table if the slot is empty.
-    pub(super) fn with_table<R>(
-        &self,
-        index: u64,
-        f: impl FnOnce(&mut Table) -> R,
-    ) -> Result<R, Blocked> {
-        self.shard(index).lock().table(index).map(f)
-    }
-
     /// Creates the table that contains the entry for `addr`, if the slot is empty.
     ///
     /// A fault creates the table even if the fault later maps no page.
     pub(crate) fn make_table(&self, addr: u64) -> Result<(), Blocked> {
-        self.with_table(slot_of(addr), |_| ())
+        let at = entry_of(addr);
+        self.make_table_with(slot_of(addr), at..at + 1)
+    }
+
+    /// Creates the table in a slot with the entries at `positions`, or those that it lacks.
+    pub(super) fn make_table_with(
+        &self,
+        index: u64,
+        positions: Range<usize>,
+    ) -> Result<(), Blocked> {
+        let mut shard = self.make_shard(index)?.lock();
+        shard.table(index, positions).map(|_| ())
     }
 
     /// Calls `visitor` for all entries and huge pages in `range`, in no particular order.
@@ -271,7 +320,10 @@ impl PageTable {
         let slots = slots_of(range);
         if is_short(&slots) {
             for index in slots {
-                let mut shard = self.shard(index).lock();
+                let Some(shard) = self.shard(index) else {
+                    return;
+                };
+                let mut shard = shard.lock();
                 if let Ok(at) = shard.at(index)
                     && self.visit_slot(index, &mut shard.slots[at].1, range, visitor)
                 {
@@ -280,7 +332,7 @@ impl PageTable {
             }
             return;
         }
-        for Locked { shard, .. } in &self.shards {
+        for Locked { shard, .. } in self.shards() {
             let mut shard = shard.lock();
             let span = shard.span(&slots);
             let emptied = shard.slots.extract_if(span, |(index, slot)| {
@@ -293,7 +345,8 @@ impl PageTable {
     /// Visits the entry for `addr`; returns false if no table contains it.
     fn visit_page(&self, addr: u64, visitor: &mut impl Visitor) -> bool {
         let visited = self.update(addr, |entry| {
-            visitor.table(slot_of(addr));
+            let at = entry_of(addr);
+            visitor.table(slot_of(addr), at..at + 1);
             if *entry != Pte::None {
                 visitor.page(addr, entry);
                 visitor.leave();
@@ -327,7 +380,7 @@ impl PageTable {
             }
         }
         if let Slot::Table(table) = slot {
-            visitor.table(index);
+            visitor.table(index, table.positions());
             visit_table(start, table, range, visitor);
         }
         false
@@ -340,7 +393,10 @@ impl PageTable {
         let slots = slots_of(range);
         if is_short(&slots) {
             for index in slots {
-                let shard = self.shard(index).lock();
+                let Some(shard) = self.shard(index) else {
+                    return;
+                };
+                let shard = shard.lock();
                 if let Some(slot) = shard.slot(index)
                     && read_slot(index, slot, range, &mut f).is_break()
                 {
@@ -349,7 +405,7 @@ impl PageTable {
             }
             return;
         }
-        for Locked { shard, .. } in &self.shards {
+        for Locked { shard, .. } in self.shards() {
             let shard = shard.lock();
             for (index, slot) in &shard.slots[shard.span(&slots)] {
                 if read_slot(*index, slot, range, &mut f).is_break() {
@@ -363,8 +419,8 @@ impl PageTable {
     pub fn for_each_ordered(&self, range: VmRange, mut f: impl FnMut(u64, Pte)) {
         let mut slots = slots_of(range);
         while let Some(index) = self.next_slot(&mut slots) {
-            let shard = self.shard(index).lock();
-            if let Some(slot) = shard.slot(index) {
+            let shard = self.shard(index).map(SpinLock::lock);
+            if let Some(slot) = shard.as_ref().and_then(|shard| shard.slot(index)) {
                 let _ = read_slot(index, slot, range, &mut |addr, entry| {
                     f(addr, entry);
                     ControlFlow::Continue(())
@@ -382,7 +438,7 @@ impl PageTable {
             let shard = shard.lock();
             Some(shard.slots[shard.span(slots)].first()?.0)
         };
-        let next = self.shards.iter().filter_map(first).min();
+        let next = self.shards().iter().filter_map(first).min();
         slots.start = next.map_or(slots.end, |next| next + 1);
         next
     }
@@ -396,7 +452,7 @@ impl PageTable {
             let shard = shard.lock();
             Some(shard.slots[shard.span(slots)].last()?.0)
         };
-        let next = self.shards.iter().filter_map(last).max();
+        let next = self.shards().iter().filter_map(last).max();
         slots.end = next.unwrap_or(slots.start);
         next
     }
@@ -419,7 +475,10 @@ impl PageTable {
         }
         if is_short(&slots) {
             for index in slots {
-                let mut shard = self.shard(index).lock();
+                let Some(shard) = self.shard(index) else {
+                    return;
+                };
+                let mut shard = shard.lock();
                 if let Ok(at) = shard.at(index)
                     && goes(&shard.slots[at].1)
                 {
@@ -428,7 +487,7 @@ impl PageTable {
             }
             return;
         }
-        for Locked { shard, .. } in &self.shards {
+        for Locked { shard, .. } in self.shards() {
             let mut shard = shard.lock();
             let span = shard.span(&slots);
             let gone = shard.slots.extract_if(span, |(_, slot)| goes(slot));
@@ -440,8 +499,9 @@ impl PageTable {
     pub(crate) fn has_empty_table(&self, range: VmRange) -> bool {
         let mut slots = slots_of(range);
         let empty = |index| {
-            let shard = self.shard(index).lock();
-            shard.slot(index).is_some_and(Slot::is_empty)
+            let shard = self.shard(index).map(SpinLock::lock);
+            let slot = shard.as_ref().and_then(|shard| shard.slot(index));
+            slot.is_some_and(Slot::is_empty)
         };
         !is_short(&slots) || slots.any(empty)
     }
@@ -453,7 +513,7 @@ impl PageTable {
             Slot::Table(table) => u64::from(table.used),
             Slot::Huge(_) => ENTRIES as u64,
         };
-        self.shards
+        self.shards()
             .iter()
             .map(|locked| &locked.shard)
             .map(|s| s.lock().slots.iter().map(used).sum::<u64>())

@@ -54,6 +54,11 @@ pub(crate) enum HugeEvent {
 }
 
 impl HugeState {
+    /// Returns the memory of compounds that are gone to the allocator.
+    pub(crate) fn shrink(&mut self) {
+        self.compounds.shrink(|_| ());
+    }
+
     fn of(&self, event: HugeEvent) -> &AtomicU64 {
         match event {
             HugeEvent::Made => &self.made,
@@ -96,7 +101,7 @@ impl<E: Environment> Space<E> {
         index: Pgoff,
         mut fill: impl FnMut(usize, FrameId) -> Result<(), Errno>,
     ) -> Result<Huge, Errno> {
-        let mut entries = new_entries(Pte::None)?;
+        let mut entries = new_entries(Pte::None, ENTRIES)?;
         let compound = self.huge.compounds.insert()?;
         for at in 0..ENTRIES {
             let page = (anon_vma, Pgoff(index.0.wrapping_add(at as u64)));

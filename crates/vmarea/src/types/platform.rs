@@ -12,7 +12,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use vmarea_sync::{VmaLock, VmaLockKind};
 
-pub use vmarea_sync::{Spin, Wait};
+pub use vmarea_sync::{BigReaderLock, Spin, Wait};
 
 /// The types that an embedder chooses for a machine.
 ///

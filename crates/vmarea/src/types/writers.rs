@@ -36,7 +36,7 @@ pub trait Writers: Debug + Default + Send + Sync + 'static {
     /// The lock of an address space.
     type Lock<W: Wait + Debug>: Debug + Send + Sync;
     /// One value for each part.
-    type Each<T: Debug + Send + Sync>: AsRef<[T]> + Debug + Send + Sync;
+    type Each<T: Debug + Send + Sync>: AsRef<[T]> + AsMut<[T]> + Debug + Send + Sync;
     /// Proof that all parts are held for reading.
     type Read<'a, W: Wait + Debug>: Token<'a, W> + Debug;
     /// Proof that all parts are held for writing.

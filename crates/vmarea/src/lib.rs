@@ -33,7 +33,7 @@
 //! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
 //! | `Vma::chain` | the chain links of one VMA |
 //! | page-table shard | page-table entries, map counts of the frames that they refer to |
-//! | internal locks of the tree and the slot tables | their internal data |
+//! | internal locks of the tree, the slot tables and the counts of files | their internal data |
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -58,6 +58,7 @@ use core::fmt;
 use core::sync::atomic::AtomicU64;
 use mm::Mm;
 use page::Frame;
+use mm::file_uses::Files;
 use page::ksm::Ksm;
 use page::swap::Swap;
 use page::thp::HugeState;
@@ -83,6 +84,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) ksm: Ksm,
     pub(crate) huge: HugeState,
     /// Number of page pins held.
+    pub(crate) files: Files,
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
     pub(crate) mmu: E::Mmu,
@@ -137,6 +139,7 @@ impl<E: Environment> Space<E> {
             huge: HugeState::default(),
             pins: AtomicU64::new(0),
             platform,
+            files: Files::default(),
             mmu,
             policy,
             system,

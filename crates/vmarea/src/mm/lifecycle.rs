@@ -140,6 +140,9 @@ impl<E: Environment> Space<E> {
             None => self.policy.rules.anon_offsets(&vma.body, offsets),
         };
         let id = w.new_vma(vma.range, offsets, vma.body)?;
+        if let Some(file) = vma.body.file {
+            w.files.keep(file.inode)?;
+        }
         if let Err(error) = self.import_anon_vma(id, vma.anon) {
             w.release_vma(id);
             return Err(error);

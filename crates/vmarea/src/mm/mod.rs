@@ -16,6 +16,7 @@ pub mod bytes;
 pub mod commit;
 mod faults;
 pub mod find;
+pub mod file_uses;
 mod guard;
 mod index;
 pub mod lifecycle;

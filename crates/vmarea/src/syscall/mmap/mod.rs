@@ -125,26 +125,6 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> Space<E> {
-    /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
-    ///
-    /// # Errors
-    /// The platform's error if it cannot create the file.
-    #[doc(alias = "shmem_zero_setup")]
-    fn nameless_file(&self, pages: u64) -> Result<MappedFile, Errno> {
-        // ORDERING: Relaxed; the inode numbers only have to be unique.
-        let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
-        self.platform
-            .shared_anon(number, pages)
-            .map_err(|errno| self.refuse(errno, Rule::NamelessFile))?;
-        Ok(MappedFile {
-            id: FileId(number),
-            inode: number,
-            kind: FileKind::SharedAnon,
-        })
-    }
-}
-
 fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
     let kind = request.flags.map_type();
     let shared = matches!(kind, Some(MapType::Shared | MapType::SharedValidate));
@@ -439,7 +419,28 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// Returns the body of a new VMA, with the flags for hugetlb files and process-wide KSM.
     fn new_body(
-        &self,
+        &mut self,
+    /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
+    ///
+    /// # Errors
+    /// The platform's error if it cannot create the file.
+    #[doc(alias = "shmem_zero_setup")]
+    fn nameless_file(&mut self, pages: u64) -> Result<MappedFile, Errno> {
+        let space = self.space;
+        // ORDERING: Relaxed; the inode numbers only have to be unique.
+        let number = FileId::NAMELESS + space.nameless.fetch_add(1, Ordering::Relaxed);
+        self.files.keep(number)?;
+        if let Err(errno) = space.platform.shared_anon(number, pages) {
+            self.files.forget(number);
+            return Err(space.refuse(errno, Rule::NamelessFile));
+        }
+        Ok(MappedFile {
+            id: FileId(number),
+            inode: number,
+            kind: FileKind::SharedAnon,
+        })
+    }
+
         mut flags: VmFlags,
         range: VmRange,
         request: &MmapRequest,
@@ -449,7 +450,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Some(file) if file.kind != FileKind::DevZero || !shared => {
                 Some(MappedFile::from(&file))
             }
-            _ if shared => Some(self.space.nameless_file(range.pages())?),
+            _ if shared => Some(self.nameless_file(range.pages())?),
+                self.files.keep(file.inode)?;
             _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {

@@ -13,10 +13,11 @@
 pub mod account;
 mod background;
 pub mod bytes;
+mod changed;
 pub mod commit;
 mod faults;
-pub mod find;
 pub mod file_uses;
+pub mod find;
 mod guard;
 mod index;
 pub mod lifecycle;

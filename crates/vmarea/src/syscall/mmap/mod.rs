@@ -314,7 +314,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let Proposal { range, body, .. } = *proposal;
         let inserted = self.merge_or_create(proposal, scope);
         match inserted {
-            Ok(()) => self.account_new(range, &body),
+            Ok(()) => {
+                self.mapped(range, proposal.offsets, &body);
+                self.account_new(range, &body);
+            }
             Err(_) if body.flags.contains(VmFlags::ACCOUNT) => self.uncharge(range.pages()),
             Err(_) => {}
         }
@@ -417,9 +420,6 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
     }
 
-    /// Returns the body of a new VMA, with the flags for hugetlb files and process-wide KSM.
-    fn new_body(
-        &mut self,
     /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
     ///
     /// # Errors
@@ -441,6 +441,9 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         })
     }
 
+    /// Returns the body of a new VMA, with the flags for hugetlb files and process-wide KSM.
+    fn new_body(
+        &mut self,
         mut flags: VmFlags,
         range: VmRange,
         request: &MmapRequest,
@@ -448,10 +451,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
             Some(file) if file.kind != FileKind::DevZero || !shared => {
+                self.files.keep(file.inode)?;
                 Some(MappedFile::from(&file))
             }
             _ if shared => Some(self.nameless_file(range.pages())?),
-                self.files.keep(file.inode)?;
             _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {

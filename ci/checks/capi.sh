@@ -33,7 +33,7 @@ read -ra private <<<"$(sed -n 's/^Libs.private: //p' "$PKG_CONFIG_PATH/vmarea.pc
 check() {
     local name=$1 expected=/dev/null
     shift
-    [[ $name != toy_emulator ]] || expected=$capi/examples/toy_emulator.expected
+    [[ ! -e $capi/examples/$name.expected ]] || expected=$capi/examples/$name.expected
     "$@" >"$work/out" 2>"$work/err" || {
         cat "$work/out" "$work/err" >&2
         fail "$* failed"
@@ -41,7 +41,7 @@ check() {
     diff -u "$expected" "$work/out" || fail "$name prints something else"
 }
 
-for source in "$capi"/examples/toy_emulator.c "$capi"/tests/{interface,async_pages,threads}.c; do
+for source in "$capi"/examples/{toy_emulator,sandbox}.c "$capi"/tests/{interface,async_pages,threads}.c; do
     name=$(basename "$source" .c)
     gcc -std=gnu11 -g "${strict[@]}" -fsanitize=address,undefined -fno-sanitize-recover=all \
         -I"$work/prefix/include" -o "$work/$name-asan" "$source" \

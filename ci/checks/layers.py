@@ -105,7 +105,7 @@ UNSAFE = (
 
 # Strata of crates/vmarea/src, the lowest first; a file that is not listed (lib.rs) may use everything.
 STRATA = [
-    {"types", "lookup"},
+    {"types", "lookup", "changes"},
     {"page"},
     {"rmap"},
     {"vma"},

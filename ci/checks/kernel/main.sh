@@ -39,7 +39,7 @@ export KERNEL
 
 build_programs() {
     local source name
-    for source in kernel/programs/{hostile,signals,stress}.c tests/programs/static.c; do
+    for source in kernel/programs/{files,hostile,signals,stress}.c tests/programs/static.c; do
         name=$(basename "$source" .c)
         musl-gcc -O2 -w -static -pthread -D_GNU_SOURCE -o "$work/tests/1@$name" "$source"
     done
@@ -216,7 +216,7 @@ share() {
     run_tests --smp 2 >"$out/ours" || status=1
     python3 ci/checks/kernel/compare.py --checks "$out/ours" || status=3
     # These print the same on every Linux.
-    for name in signals static; do
+    for name in files signals static; do
         { "$work/tests/1@$name" 2>&1 || true; } >"$work/native"
         sed -n "/^=== $name\$/,/^=== status/p" "$out/ours" | grep -v '^===' | diff - "$work/native" ||
             { echo "kernel: $name differs from this machine's Linux"; status=3; }

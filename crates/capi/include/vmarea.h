@@ -11,9 +11,10 @@
  * Threads. All functions may run at the same time on one space, except vmarea_space_destroy and
  * vmarea_validate, which need the space for themselves, and vmarea_exit, which needs its address
  * space for itself. Callbacks may run at the same time, too. A callback must not call a function for
- * the same space, or end with longjmp or a C++ exception. Most run with a lock held, some with a
- * spinning lock, so they must not sleep for long. Pointers passed to a callback are valid only during
- * the call. A thread must not call any function while it holds a lock that a callback takes.
+ * the same space, unless its comment says so, or end with longjmp or a C++ exception. Most run with
+ * a lock held, some with a spinning lock, so they must not sleep for long. Pointers passed to a
+ * callback are valid only during the call. A thread must not call any function while it holds a lock
+ * that a callback takes.
  *
  * Written by cbindgen: change crates/capi/src and run
  * cargo run -p vmarea-capi --example header >crates/capi/include/vmarea.h
@@ -47,6 +48,28 @@ void vmarea_panic(const char *message, size_t length);
 }
 #endif
 #endif
+
+// `vmarea_change.kind`: a range in which nothing was mapped is mapped.
+#define VMAREA_CHANGE_MAPPED 1
+
+// `vmarea_change.kind`: a mapped range is no longer mapped.
+#define VMAREA_CHANGE_UNMAPPED 2
+
+// `vmarea_change.kind`: a mapped range has another protection.
+#define VMAREA_CHANGE_PROTECTED 3
+
+// `vmarea_change.kind`: a mapped range with its pages is at `to`, where nothing was mapped. If the
+// old range stays mapped without pages, VMAREA_CHANGE_MAPPED follows.
+#define VMAREA_CHANGE_MOVED 4
+
+// `vmarea_change.kind`: the pages of a mapped range have been dropped.
+#define VMAREA_CHANGE_EMPTIED 5
+
+// `vmarea_change.kind`: the pages of a mapped range have been dropped, and accesses raise SIGSEGV.
+#define VMAREA_CHANGE_GUARDED 6
+
+// `vmarea_change.kind`: accesses to guard pages in a mapped range no longer raise SIGSEGV.
+#define VMAREA_CHANGE_UNGUARDED 7
 
 // Access of a fault: a load.
 #define VMAREA_READ 0
@@ -324,7 +347,7 @@ struct vmarea_platform {
   // Frees a slot.
   void (*swap_free)(void *context, uint32_t slot);
   // Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
-  // is needed as long as any vmarea_maps shows its inode number. If NULL, no file is created.
+  // is needed until `file_released`. If NULL, no file is created.
   int (*shared_anon)(void *context, uint64_t inode, uint64_t pages);
   // Zeroes pages `first` up to `end` of a file. If NULL, MADV_REMOVE gives -EOPNOTSUPP.
   int (*punch_hole)(void *context, uint64_t inode, uint64_t first, uint64_t end);
@@ -336,6 +359,13 @@ struct vmarea_platform {
   int (*file_holds)(void *context, uint64_t inode, uint64_t index);
   // Describes the file of a descriptor passed to mmap. If NULL, every descriptor gives -EBADF.
   int (*describe_file)(void *context, int fd, struct vmarea_file *file);
+  // Notifies that no shared mapping can write to a file any more. Runs without locks, and may
+  // call functions of the library, like `file_released`.
+  void (*file_unwritable)(void *context, uint64_t inode);
+  // Notifies that the last mapping of a file has gone, and that vmarea_file_put has returned all
+  // references, if there were any. A file of `shared_anon` can be freed; another one only if no
+  // thread is about to map it.
+  void (*file_released)(void *context, uint64_t inode);
 };
 
 // Hardware page tables and TLBs, or an emulator's translations. A callback may be NULL.
@@ -364,6 +394,40 @@ struct vmarea_mmu {
   void (*free_tables)(void *context, uint64_t mm, uint64_t start, uint64_t end);
 };
 
+// A change of the mappings of an address space.
+struct vmarea_change {
+  // VMAREA_CHANGE_MAPPED or another kind.
+  uint32_t kind;
+  // VMAREA_CHANGE_MAPPED and VMAREA_CHANGE_PROTECTED: the protection, as PROT_ bits.
+  uint32_t prot;
+  // VMAREA_CHANGE_MAPPED: 1 if the mapping is shared.
+  uint32_t shared;
+  // VMAREA_CHANGE_MAPPED: 1 if `inode` and `index` say what is mapped.
+  uint32_t has_file;
+  // First address of the range.
+  uint64_t start;
+  // First address after the range.
+  uint64_t end;
+  // VMAREA_CHANGE_MOVED: the new address of `start`.
+  uint64_t to;
+  // Inode number of the mapped file.
+  uint64_t inode;
+  // Number of the first page in the file.
+  uint64_t index;
+};
+
+// An observer of changes, for a sandbox or an emulator whose host brings the pages.
+struct vmarea_changes {
+  // sizeof(struct vmarea_changes).
+  size_t size;
+  // Passed to the callback.
+  void *context;
+  // Notifies of each change of a mapping, whether or not the library has seen a fault in it.
+  // vmarea_fork is not reported: the child has the mappings that vmarea_maps returns. Runs with a
+  // lock of the address space held, and must not call the library.
+  void (*changed)(void *context, uint64_t mm, const struct vmarea_change *change);
+};
+
 // What an embedder chooses for a space. Members that are 0 or NULL have defaults.
 struct vmarea_options {
   // sizeof(struct vmarea_options).
@@ -376,10 +440,21 @@ struct vmarea_options {
   const struct vmarea_platform *platform;
   // MMU. NULL for none.
   const struct vmarea_mmu *mmu;
+  // Observer of changes of mappings. NULL for none.
+  const struct vmarea_changes *changes;
   // Buffer for a message that says why creation failed.
   char *message;
   // Size of `message` in bytes. A longer message is truncated.
   size_t message_size;
+};
+
+// How many mappings a file has, in all address spaces.
+struct vmarea_file_counts {
+  // Number of mappings.
+  uint32_t all;
+  // Number of shared mappings of the file when it was opened for writing, whatever their
+  // protection is.
+  uint32_t writable;
 };
 
 #ifdef __cplusplus
@@ -464,6 +539,19 @@ int vmarea_unmap_mapping(const struct vmarea_space *space,
                          uint64_t first,
                          uint64_t end,
                          int private_copies);
+
+// Takes a reference to a file, so that `file_released` does not run before vmarea_file_put.
+//
+// Errors: -ENOMEM.
+int vmarea_file_get(const struct vmarea_space *space, uint64_t inode);
+
+// Returns a reference to a file. If nothing else uses the file, `file_released` runs.
+//
+// Errors: -EINVAL if vmarea_file_get has not taken the reference.
+int vmarea_file_put(const struct vmarea_space *space, uint64_t inode);
+
+// Counts the mappings of a file. A call that maps the file counts as a mapping while it runs.
+int vmarea_file_mappings(const struct vmarea_space *space, uint64_t inode, struct vmarea_file_counts *mappings);
 
 // Makes a system call of x86-64 and returns what the kernel returns: a value or a negative errno.
 //

@@ -18,6 +18,7 @@ extern crate alloc;
 
 mod boundary;
 mod callbacks;
+mod changes;
 mod fault;
 mod maps;
 mod mm;

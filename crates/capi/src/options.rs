@@ -1,6 +1,7 @@
 //! What an embedder chooses when it creates a space.
 
 use crate::boundary::{WithSize, optional, sized};
+use crate::changes::Changes;
 use crate::mmu::{Mmu, Tables};
 use crate::platform::{Memory, Platform};
 use alloc::string::String;
@@ -99,6 +100,8 @@ pub struct Options {
     pub platform: *const Platform,
     /// MMU. NULL for none.
     pub mmu: *const Mmu,
+    /// Observer of changes of mappings. NULL for none.
+    pub changes: *const Changes,
     /// Buffer for a message that says why creation failed.
     pub message: *mut c_char,
     /// Size of `message` in bytes. A longer message is truncated.
@@ -114,6 +117,7 @@ pub struct Checked {
     pub system: vmarea::System,
     pub memory: Memory,
     pub tables: Tables,
+    pub changes: Option<Changes>,
 }
 
 impl Options {
@@ -127,12 +131,14 @@ impl Options {
     pub unsafe fn checked(&self) -> Result<Checked, (Errno, String)> {
         let failed = |name| move |errno| (errno, unreadable(errno, name));
         let wrong = |message: &str| (Errno::EINVAL, message.into());
-        // SAFETY: the caller's promise, here and for the other two.
+        // SAFETY: the caller's promise, here and for the others.
         let system = unsafe { optional(self.system) }.map_err(failed("vmarea_system"))?;
         // SAFETY: as above.
         let platform = unsafe { sized(self.platform) }.map_err(failed("vmarea_platform"))?;
         // SAFETY: as above.
         let mmu = unsafe { sized(self.mmu) }.map_err(failed("vmarea_mmu"))?;
+        // SAFETY: as above.
+        let changes = unsafe { sized(self.changes) }.map_err(failed("vmarea_changes"))?;
         let system = system.map_or_else(
             || Ok(vmarea::System::default()),
             |system| system.checked().map_err(|message| wrong(&message)),
@@ -148,6 +154,7 @@ impl Options {
                 .map_or(Ok(Memory::NONE), |platform| Memory::new(*platform))
                 .map_err(wrong)?,
             tables: mmu.map_or(Tables::NONE, |mmu| Tables(*mmu)),
+            changes: changes.copied(),
         })
     }
 }

@@ -115,7 +115,7 @@ pub struct Platform {
     /// Frees a slot.
     pub swap_free: Option<unsafe extern "C" fn(context: *mut c_void, slot: u32)>,
     /// Creates the file of a shared anonymous mapping. The inode number is 2^62 or more. The file
-    /// is needed as long as any vmarea_maps shows its inode number. If NULL, no file is created.
+    /// is needed until `file_released`. If NULL, no file is created.
     pub shared_anon:
         Option<unsafe extern "C" fn(context: *mut c_void, inode: u64, pages: u64) -> c_int>,
     /// Zeroes pages `first` up to `end` of a file. If NULL, MADV_REMOVE gives -EOPNOTSUPP.
@@ -134,6 +134,13 @@ pub struct Platform {
     /// Describes the file of a descriptor passed to mmap. If NULL, every descriptor gives -EBADF.
     pub describe_file:
         Option<unsafe extern "C" fn(context: *mut c_void, fd: c_int, file: *mut File) -> c_int>,
+    /// Notifies that no shared mapping can write to a file any more. Runs without locks, and may
+    /// call functions of the library, like `file_released`.
+    pub file_unwritable: Option<unsafe extern "C" fn(context: *mut c_void, inode: u64)>,
+    /// Notifies that the last mapping of a file has gone, and that vmarea_file_put has returned all
+    /// references, if there were any. A file of `shared_anon` can be freed; another one only if no
+    /// thread is about to map it.
+    pub file_released: Option<unsafe extern "C" fn(context: *mut c_void, inode: u64)>,
 }
 
 // SAFETY: `size` is the first member.
@@ -174,6 +181,8 @@ impl Memory {
         file_bring: None,
         file_holds: None,
         describe_file: None,
+        file_unwritable: None,
+        file_released: None,
     });
 
     /// Checks the embedder's structure. Returns a message if the structure is invalid.
@@ -237,6 +246,12 @@ impl vmarea::types::Platform for Memory {
     }
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
         done(call!(self.0, file_bring(inode, index), else 0))
+    }
+    fn file_unwritable(&self, inode: u64) {
+        call!(self.0, file_unwritable(inode), else ());
+    }
+    fn file_released(&self, inode: u64) {
+        call!(self.0, file_released(inode), else ());
     }
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         call!(self.0, file_holds(inode, index), else 1) != 0

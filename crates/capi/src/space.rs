@@ -163,10 +163,14 @@ unsafe fn create(options: &Options) -> Result<Box<SpaceHandle>, (Errno, String)>
     let policy = policy.map_err(|errno| (errno, "the policy's name is not UTF-8".into()))?;
     let named = Policy::parse(policy.unwrap_or(Policy::LINUX.name));
     let policy = named.map_err(|message| (Errno::EINVAL, message))?.policy;
+    let mut core = Core::with_mmu(policy, checked.system, checked.memory, checked.tables);
+    if let Some(changes) = checked.changes {
+        core.set_change_observer(Box::new(changes));
+    }
     Ok(Box::new(SpaceHandle {
         handle: AtomicU64::new(HANDLE),
         mms: AtomicUsize::new(0),
-        core: Core::with_mmu(policy, checked.system, checked.memory, checked.tables),
+        core,
     }))
 }
 
@@ -234,5 +238,54 @@ pub unsafe extern "C" fn vmarea_unmap_mapping(
         };
         space.core.unmap_mapping(inode, first, end, copies);
         0
+    }))
+}
+
+/// How many mappings a file has, in all address spaces.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct FileCounts {
+    /// Number of mappings.
+    pub all: u32,
+    /// Number of shared mappings of the file when it was opened for writing, whatever their
+    /// protection is.
+    pub writable: u32,
+}
+
+/// Takes a reference to a file, so that `file_released` does not run before vmarea_file_put.
+///
+/// Errors: -ENOMEM.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_file_get(space: *const SpaceHandle, inode: u64) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| space.core.file_get(inode).map(|()| 0)))
+}
+
+/// Returns a reference to a file. If nothing else uses the file, `file_released` runs.
+///
+/// Errors: -EINVAL if vmarea_file_get has not taken the reference.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_file_put(space: *const SpaceHandle, inode: u64) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| space.core.file_put(inode).map(|()| 0)))
+}
+
+/// Counts the mappings of a file. A call that maps the file counts as a mapping while it runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_file_mappings(
+    space: *const SpaceHandle,
+    inode: u64,
+    mappings: *mut FileCounts,
+) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { handle(space) }.and_then(|space| {
+        // SAFETY: as above.
+        let place = unsafe { place(mappings) }?;
+        let counted = space.core.file_mappings(inode);
+        place.write(FileCounts {
+            all: counted.all,
+            writable: counted.writable,
+        });
+        Ok(0)
     }))
 }

@@ -30,6 +30,7 @@ struct plan {
     int zero, describe_file, mm_created, set_entry;
     struct vmarea_file file;
     unsigned cleared, protected_to, flushed, gone;
+    uint64_t released;
     struct vmarea_page shown;
 };
 
@@ -82,6 +83,11 @@ static int describe_file(void *context, int fd, struct vmarea_file *file)
     return plan->describe_file;
 }
 
+static void file_released(void *context, uint64_t inode)
+{
+    ((struct plan *)context)->released = inode;
+}
+
 static int mm_created(void *context, uint64_t mm)
 {
     (void)mm;
@@ -125,7 +131,8 @@ static struct vmarea_space *space_for(struct plan *plan)
 {
     struct vmarea_platform platform = { .size = sizeof platform, .context = plan, .zero = zero,
                                         .copy = copy, .copy_file = copy_file, .free = free_frame,
-                                        .describe_file = describe_file };
+                                        .describe_file = describe_file,
+                                        .file_released = file_released };
     struct vmarea_mmu mmu = { .size = sizeof mmu, .context = plan, .mm_created = mm_created,
                               .mm_gone = mm_gone, .set_entry = set_entry, .clear = clear,
                               .protect = protect, .flush = flush };
@@ -478,8 +485,36 @@ static void loads(void)
     EXPECT(vmarea_space_destroy(space), 0);
 }
 
+/* A reference keeps the file of shared memory after its last mapping. */
+static void references(void)
+{
+    struct plan plan = { 0 };
+    struct vmarea_space *space = space_for(&plan);
+    struct vmarea_file_counts counts;
+    struct vmarea_mapping mapping;
+    uint64_t mm;
+
+    EXPECT(vmarea_mm_create(space, NULL, &mm), 0);
+    int64_t at = vmarea_syscall(space, mm, SYS_mmap, 0, PAGE, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, (uint64_t)-1, 0);
+    EXPECT(vmarea_maps(space, mm, 0, &mapping, 1), 1);
+    EXPECT(vmarea_file_mappings(space, mapping.inode, &counts), 0);
+    EXPECT(counts.all, 1);
+    EXPECT(counts.writable, 1);
+    EXPECT(vmarea_file_get(space, mapping.inode), 0);
+    EXPECT(vmarea_syscall(space, mm, SYS_munmap, (uint64_t)at, PAGE, 0, 0, 0, 0), 0);
+    EXPECT(plan.released, 0);
+    EXPECT(vmarea_file_put(space, mapping.inode), 0);
+    EXPECT(plan.released, (long long)mapping.inode);
+    EXPECT(vmarea_file_put(space, mapping.inode), -EINVAL);
+    EXPECT(vmarea_file_mappings(space, mapping.inode, NULL), -EFAULT);
+    EXPECT(vmarea_exit(space, mm), 0);
+    EXPECT(vmarea_space_destroy(space), 0);
+}
+
 int main(void)
 {
+    references();
     refused_options();
     missing_callbacks();
     refused_handles();

@@ -32,6 +32,12 @@ impl Files {
         self.pages.extract_if(beyond, |_, _| true).for_each(drop);
     }
 
+    /// Forgets a file, which nothing uses any more.
+    pub fn remove(&mut self, inode: u64) {
+        self.resize(inode, 0);
+        self.sizes.remove(&inode);
+    }
+
     /// Sets the largest size of a file in bytes (`s_maxbytes` of its file system).
     pub fn limit(&mut self, inode: u64, bytes: u64) {
         self.largest.insert(inode, bytes);

@@ -29,6 +29,7 @@ use alloc::sync::Arc;
 use mmu::Processors;
 use page::Page;
 use vmarea::System;
+use vmarea::changes;
 use vmarea::fault::{Access, Faulted};
 use vmarea::page::Pte;
 use vmarea::policy::Policy;
@@ -86,6 +87,11 @@ impl Machine {
     /// Sets the observer that is notified of every merge attempt.
     pub fn set_observer(&mut self, observer: Box<dyn Observer>) {
         self.space.set_observer(observer);
+    }
+
+    /// Sets the observer that is notified of every change of a mapping.
+    pub fn set_change_observer(&mut self, observer: Box<dyn changes::Observer>) {
+        self.space.set_change_observer(observer);
     }
 
     /// Returns the machine's frames and files.

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use vmarea::types::mmu::MappedPage;
 use vmarea::types::page_bytes::PageBytes;
-use vmarea::types::{Errno, FrameId, Platform, SwapId};
+use vmarea::types::{Errno, FileId, FrameId, Platform, SwapId};
 use vmarea_sync::SpinLock;
 
 /// Bytes of a page; `None` if all of them are zero.
@@ -165,6 +165,13 @@ impl Platform for SharedMemory {
         self.memory.failure.attempt("file_bring")?;
         self.memory.files.lock().page(inode, index);
         Ok(())
+    }
+
+    fn file_released(&self, inode: u64) {
+        // Other files exist whether they are mapped or not.
+        if FileId(inode).is_nameless() {
+            self.memory.files.lock().remove(inode);
+        }
     }
 
     fn file_holds(&self, inode: u64, index: u64) -> bool {

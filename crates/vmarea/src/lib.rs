@@ -33,11 +33,12 @@
 //! | root `AnonVma::lock` | counts and interval trees of every anon_vma under that root |
 //! | `Vma::chain` | the chain links of one VMA |
 //! | page-table shard | page-table entries, map counts of the frames that they refer to |
-//! | internal locks of the tree and the slot tables | their internal data |
+//! | internal locks of the tree, the slot tables and the counts of files | their internal data |
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod changes;
 pub mod fault;
 pub mod lookup;
 pub mod mm;
@@ -57,6 +58,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use mm::Mm;
+use mm::file_uses::Files;
 use page::Frame;
 use page::ksm::Ksm;
 use page::swap::Swap;
@@ -82,6 +84,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) swap: Swap,
     pub(crate) ksm: Ksm,
     pub(crate) huge: HugeState,
+    pub(crate) files: Files,
     /// Number of page pins held.
     pub(crate) pins: AtomicU64,
     pub(crate) platform: E::Platform,
@@ -90,6 +93,7 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
     pub(crate) lookup_observer: Option<Box<dyn lookup::Observer>>,
+    pub(crate) change_observer: Option<Box<dyn changes::Observer>>,
     pub(crate) refused_observer: Option<Box<dyn refused::Observer>>,
     pub(crate) count_lookups: bool,
     /// All memory policies. A policy's id is its index in this vector plus one.
@@ -135,6 +139,7 @@ impl<E: Environment> Space<E> {
             swap: Swap::default(),
             ksm: Ksm::default(),
             huge: HugeState::default(),
+            files: Files::default(),
             pins: AtomicU64::new(0),
             platform,
             mmu,
@@ -142,6 +147,7 @@ impl<E: Environment> Space<E> {
             system,
             observer: None,
             lookup_observer: None,
+            change_observer: None,
             refused_observer: None,
             count_lookups: false,
             policies: SpinLock::default(),
@@ -185,6 +191,13 @@ impl<E: Environment> Space<E> {
     /// The trait [`lookup::Observer`] has an example.
     pub fn set_lookup_observer(&mut self, observer: Box<dyn lookup::Observer>) {
         self.lookup_observer = Some(observer);
+    }
+
+    /// Sets the observer that is notified of every change of a mapping.
+    ///
+    /// The trait [`changes::Observer`] has an example.
+    pub fn set_change_observer(&mut self, observer: Box<dyn changes::Observer>) {
+        self.change_observer = Some(observer);
     }
 
     /// Starts counting lookups ([`lookup_counts`](Self::lookup_counts)). While counting is on, all

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::memory::file_pages::FilePages;
-use crate::memory::mapped;
+use crate::space::file::InUse;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ use linux_raw_sys::general::{
     F_SEAL_FUTURE_WRITE, F_SEAL_WRITE, S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG,
 };
 use spin::{Mutex, Once};
-use vmarea::types::{File, FileId, FileKind};
+use vmarea::types::{Errno, File, FileId, FileKind};
 
 /// A device that an inode can represent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,11 +207,20 @@ impl Inode {
         }
     }
 
-    /// Adds the inode to the table of mapped files, and describes it to the core.
-    pub fn describe(&self, path: &str, id: FileId, (readable, writable): (bool, bool)) -> File {
+    /// Adds the inode to the table of mapped files for a call that is about to map it, and describes
+    /// it to the core.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn describe(
+        &self,
+        path: &str,
+        id: FileId,
+        (readable, writable): (bool, bool),
+    ) -> Result<(File, InUse), Errno> {
         let pages = self.file_pages();
-        mapped::keep(self.number, pages, path);
-        File {
+        let in_use = InUse::new(self.number, pages, path)?;
+        let file = File {
             id,
             inode: self.number,
             kind: match self.as_device() {
@@ -224,6 +233,7 @@ impl Inode {
             append_only: false,
             write_sealed: pages
                 .is_some_and(|pages| pages.has_seal(F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)),
-        }
+        };
+        Ok((file, in_use))
     }
 }

@@ -118,6 +118,19 @@ impl OpenFile {
         }
     }
 
+    /// Returns the pipe that the file reads from, if it is a pipe or a socket.
+    pub fn incoming(&self) -> Option<&ReadEnd> {
+        match &self.object {
+            Object::PipeOut(end) | Object::Socket(end, _) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// True if the file writes to a pipe, of which it can be said how it ends at unmapped memory.
+    pub fn is_pipe_in(&self) -> bool {
+        matches!(self.object, Object::PipeIn(_) | Object::Socket(..))
+    }
+
     /// Calls `f` with the offset of a transfer; advances the position by the bytes transferred.
     fn at(
         &self,

@@ -1,23 +1,24 @@
 //! The table of mapped files, which the core identifies by inode number.
 //!
-//! The core does not report when the last mapping of a file is removed, so this table holds a
-//! reference to each mapped file. When an address space is destroyed, `space::sweep` releases the
-//! files that no VMA maps and that nothing else refers to.
+//! An entry refers to the pages of its file as long as the core uses the file: until
+//! `Platform::file_released`, or until the end of a call that was about to map the file at that
+//! time (`space::file`).
 
 use super::file_pages::FilePages;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use spin::Mutex;
 use vmarea::types::FileId;
 
 /// A mapped file, together with the path with which it was opened.
 struct Kept {
-    /// Pages of the file; `None` for a device, which stays in the table.
+    /// Pages of the file; `None` for a device.
     pages: Option<Arc<FilePages>>,
     path: String,
+    /// Number of calls that are about to map the file.
+    calls: usize,
 }
 
 static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
@@ -42,13 +43,22 @@ pub fn path(number: u64) -> String {
         .unwrap_or_default()
 }
 
-/// Adds a file that is about to be mapped to the table; a device has no pages.
-pub fn keep(number: u64, pages: Option<&Arc<FilePages>>, path: &str) {
-    let kept = Kept {
+/// Adds a file to the table before a call maps it; a device has no pages.
+pub fn begin(number: u64, pages: Option<&Arc<FilePages>>, path: &str) {
+    let new = || Kept {
         pages: pages.cloned(),
         path: path.into(),
+        calls: 0,
     };
-    drop(KEPT.lock().insert(number, kept));
+    KEPT.lock().entry(number).or_insert_with(new).calls += 1;
+}
+
+/// Ends what [`begin`] began. The caller then returns its reference to the core, which releases the
+/// file if the call has not mapped it.
+pub fn end(number: u64) {
+    if let Some(kept) = KEPT.lock().get_mut(&number) {
+        kept.calls -= 1;
+    }
 }
 
 /// Creates the file behind a shared anonymous mapping.
@@ -56,27 +66,19 @@ pub fn create_nameless(number: u64, pages: u64) {
     let kept = Kept {
         pages: Some(Arc::new(FilePages::of_size(pages << 12))),
         path: "/dev/zero (deleted)".into(),
+        calls: 0,
     };
     KEPT.lock().insert(number, kept);
 }
 
-/// Returns the inode numbers of the files to which only this table refers.
-pub fn only_kept_here() -> BTreeSet<u64> {
-    let is_last = |pages: &Arc<FilePages>| Arc::strong_count(pages) == 1;
-    let kept = KEPT.lock();
-    let kept = kept
-        .iter()
-        .filter(|(_, kept)| kept.pages.as_ref().is_some_and(is_last));
-    kept.map(|(&number, _)| number).collect()
-}
-
-/// Removes files from the table, which frees the pages of those to which nothing else refers.
-pub fn release(numbers: &BTreeSet<u64>) {
-    let mut kept = KEPT.lock();
-    let gone: Vec<_> = numbers
-        .iter()
-        .filter_map(|number| kept.remove(number))
-        .collect();
-    drop(kept);
+/// Removes a file that the core no longer uses, unless a call is about to map it. This frees the
+/// pages if nothing else refers to them.
+pub fn release(number: u64) {
+    let mut table = KEPT.lock();
+    let gone = match table.get(&number) {
+        Some(kept) if kept.calls == 0 => table.remove(&number),
+        _ => None,
+    };
+    drop(table);
     drop(gone);
 }

@@ -108,6 +108,10 @@ impl Platform for Memory {
         }
     }
 
+    fn file_released(&self, inode: u64) {
+        mapped::release(inode);
+    }
+
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         mapped::file(inode).is_some_and(|file| index < file.size().div_ceil(4096))
     }

@@ -269,9 +269,9 @@ fn map_interpreter(mm: &Mm, interpreter: &Image) -> Result<(u64, u64), Failure> 
 }
 
 fn map_segments(mm: &Mm, image: &Image, bias: u64) -> Result<(), Failure> {
-    let mapped = image
+    let (mapped, _in_use) = image
         .file
-        .describe(&image.path, mapped::new_id(), (true, false));
+        .describe(&image.path, mapped::new_id(), (true, false))?;
     for segment in &image.executable.segments {
         map_segment(mm, &mapped, segment, bias)?;
     }

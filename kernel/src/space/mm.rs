@@ -1,7 +1,7 @@
 //! `Mm`: an address space in the core, shared by the threads of a process.
 
 use super::shortage::{self, Short};
-use super::{ALL, TASK_SIZE, reclaim, space, sweep};
+use super::{ALL, TASK_SIZE, reclaim, space};
 use crate::memory::{frame_numbers, heap, mmu};
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
@@ -80,7 +80,6 @@ impl Mm {
     /// Those of the core's `fork`; ENOMEM.
     pub fn fork(&self) -> Result<Arc<Mm>, Errno> {
         check_memory()?;
-        let _gate = sweep::forking();
         space().fork(self.0).map(Mm::of)
     }
 
@@ -183,7 +182,6 @@ impl Drop for Mm {
     fn drop(&mut self) {
         ALL.lock().remove(&self.0);
         let _ = space().mm_exit(self.0);
-        sweep::sweep();
     }
 }
 

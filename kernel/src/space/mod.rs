@@ -3,16 +3,16 @@
 //! ```text
 //! user      copies between the kernel and programs, checked by faults
 //! mm        one address space of the core, and what a fault means for a thread
-//! sweep     releases files that are no longer mapped     background  compaction and KSM
+//! file      a file that a call is about to map            background  compaction and KSM
 //! shortage  ends a process if reclaim does not help
 //! reclaim   swaps out unused pages when frames are short
 //! ```
 
 pub mod background;
+pub mod file;
 pub mod mm;
 pub mod reclaim;
 pub mod shortage;
-mod sweep;
 pub mod user;
 
 pub use mm::Mm;

@@ -50,6 +50,15 @@ impl Mm {
     /// # Errors
     /// EFAULT if the program itself could not read the bytes.
     pub fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), Failure> {
+        match self.read_some(addr, to) == to.len() {
+            true => Ok(()),
+            false => Err(EFAULT.into()),
+        }
+    }
+
+    /// Copies bytes from the program up to the first that the program itself could not read; returns
+    /// their number.
+    pub fn read_some(&self, addr: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
         let copy = || {
             let copied = space().copy_from_user(self.id(), addr + done as u64, &mut to[done..]);
@@ -58,7 +67,10 @@ impl Mm {
                 stopped.faulted
             })
         };
-        complete(copy).map_err(|_| EFAULT.into())
+        match complete(copy) {
+            Ok(()) => to.len(),
+            Err(_) => done,
+        }
     }
 
     /// Copies bytes to the program.

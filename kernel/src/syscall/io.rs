@@ -4,13 +4,14 @@ use super::{Call, Outcome, memory};
 use crate::failure::{Failure, Value};
 use crate::files::inode::{Device, Inode};
 use crate::files::open::{Object, OpenFile, Place};
-use crate::files::pipe;
+use crate::files::pipe::{self, ReadEnd};
 use crate::memory::heap;
 use crate::process::send;
 use crate::process::signal::SigInfo;
+use crate::space::space;
 use alloc::format;
 use alloc::sync::Arc;
-use linux_raw_sys::errno::{EBADF, EINVAL, ENOTTY, EPERM, EPIPE};
+use linux_raw_sys::errno::{EBADF, EBUSY, EFAULT, EINVAL, ENOTTY, EPERM, EPIPE};
 use linux_raw_sys::general::*;
 
 /// Maximum number of bytes that one step of a transfer copies.
@@ -105,6 +106,11 @@ fn transfer(
     len: u64,
     place: Place,
 ) -> Result<Value, Failure> {
+    if direction == Direction::In
+        && let Some(pipe) = file.incoming()
+    {
+        return receive(call, file, pipe, addr, len);
+    }
     let mut buffer = heap::zeroed(STEP.min(len as usize))?;
     let mut done = 0;
     loop {
@@ -119,17 +125,72 @@ fn transfer(
                 call.mm.write(addr + done, &part[..read])?;
                 Ok(read)
             }),
-            Direction::Out => {
-                let read = call.mm.read(addr.wrapping_add(done), part);
-                read.and_then(|()| write(call, file, place, part))
-            }
+            Direction::Out => send(call, file, place, addr.wrapping_add(done), part),
         };
         match result {
             Ok(count) => done += count as u64,
             Err(failure) if done == 0 => return Err(failure),
             Err(_) => return Ok(done),
         }
-        if result != Ok(step) || done == len {
+        // A pipe takes the rest when it has room.
+        if done == len || result != Ok(step) && !file.is_pipe_in() {
+            return Ok(done);
+        }
+    }
+}
+
+/// Writes bytes of the program to a file. If the program cannot read all of them, writes those
+/// before that, to a pipe in whole buffers.
+fn send(
+    call: &Call<'_>,
+    file: &OpenFile,
+    place: Place,
+    addr: u64,
+    part: &mut [u8],
+) -> Result<usize, Failure> {
+    let mut readable = call.mm.read_some(addr, part);
+    if readable < part.len() {
+        if file.is_pipe_in() {
+            readable -= readable % pipe::BUFFER;
+        }
+        if readable == 0 {
+            return Err(EFAULT.into());
+        }
+    }
+    write(call, file, place, &part[..readable])
+}
+
+/// Reads from a pipe, one buffer after the other. A buffer that the program cannot take as a whole
+/// stays in the pipe.
+fn receive(
+    call: &Call<'_>,
+    file: &OpenFile,
+    pipe: &ReadEnd,
+    addr: u64,
+    len: u64,
+) -> Result<Value, Failure> {
+    let mut buffer = heap::zeroed(pipe::BUFFER.min(len as usize))?;
+    let mut done = 0;
+    loop {
+        let step = buffer.len().min((len - done) as usize);
+        let part = &mut buffer[..step];
+        // Only the first buffer is waited for.
+        let read = match done {
+            0 => file.read(Place::Position, part)?,
+            _ => match pipe.read(part) {
+                Some(Ok(read)) => read,
+                _ => return Ok(done),
+            },
+        };
+        if read == 0 {
+            return Ok(done);
+        }
+        if let Err(failure) = call.mm.write(addr.wrapping_add(done), &part[..read]) {
+            pipe.put_back(&part[..read])?;
+            return if done == 0 { Err(failure) } else { Ok(done) };
+        }
+        done += read as u64;
+        if done == len {
             return Ok(done);
         }
     }
@@ -232,13 +293,17 @@ fn fcntl(call: &Call<'_>) -> Result<Value, Failure> {
             Ok(0)
         }
         F_GET_SEALS | F_ADD_SEALS => {
-            let pages = file.inode().and_then(|inode| inode.file_pages());
-            let pages = pages.ok_or(EINVAL)?;
+            let inode = file.inode().ok_or(EINVAL)?;
+            let pages = inode.file_pages().ok_or(EINVAL)?;
             if command as u32 == F_GET_SEALS {
                 return Ok(pages.seals().into());
             }
             if pages.has_seal(F_SEAL_SEAL) || !file.is_writable() {
                 return Err(EPERM.into());
+            }
+            let sealed = argument as u32 & F_SEAL_WRITE != 0;
+            if sealed && space().file_mappings(inode.number).writable > 0 {
+                return Err(EBUSY.into());
             }
             pages.set_seals(pages.seals() | argument as u32);
             Ok(0)

@@ -7,6 +7,7 @@ use crate::files::{Inode, OpenFile};
 use crate::memory::mapped;
 use crate::process::find;
 use crate::space::TASK_SIZE;
+use crate::space::file::InUse;
 use crate::space::{Mm, space};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -80,27 +81,28 @@ fn mmap(call: &Call<'_>) -> Result<Value, Failure> {
     if offset % PAGE_SIZE != 0 || flags.contains(MapFlags::HUGETLB) && file.is_none() {
         return Err(EINVAL.into());
     }
+    let described = file.as_deref().map(describe).transpose()?;
     let request = MmapRequest {
         addr,
         len,
         prot: Prot::from_bits_retain(from_register(prot)),
         flags,
-        file: file.as_deref().map(describe).transpose()?,
+        file: described.as_ref().map(|(file, _)| *file),
         offset,
         ..MmapRequest::default()
     };
     Ok(call.mm.call(&Syscall::Mmap(request))?)
 }
 
-/// Returns the core's description of an open file.
-fn describe(file: &OpenFile) -> Result<vmarea::types::File, Failure> {
+/// Returns the core's description of an open file, which is in use until the call ends.
+fn describe(file: &OpenFile) -> Result<(vmarea::types::File, InUse), Failure> {
     let access = (file.is_readable(), file.is_writable());
     if access == (false, false) {
         return Err(EBADF.into());
     }
     let can_map = |inode: &&Arc<Inode>| inode.is_file() || inode.as_device() == Some(Device::Zero);
     let inode = file.inode().filter(can_map).ok_or(ENODEV)?;
-    Ok(inode.describe(&file.path, file.id, access))
+    Ok(inode.describe(&file.path, file.id, access)?)
 }
 
 /// `mincore`: writes one byte per page, which tells whether the page is in memory.

@@ -48,6 +48,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
         self.stat_account(vma.body.flags, grow as i64);
         self.set_range(vma.id, VmRange::new(start, vma.range.end), vma.offsets);
+        self.mapped(VmRange::new(start, vma.range.start), vma.offsets, &vma.body);
         Ok(())
     }
 

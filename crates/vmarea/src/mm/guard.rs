@@ -8,6 +8,7 @@
 //! different types, so a call in one part does the same work as in an address space that is not
 //! divided.
 
+use super::file_uses::FileUses;
 use super::parts::{self, Growth, Part};
 use super::{Index, Mm, MmState};
 use crate::Space;
@@ -52,6 +53,8 @@ pub struct MmapGuard<'s, E: Environment, T: Token<'s, E::Wait>> {
     /// The part, if only one is held.
     only: T::Only<&'s Part>,
     pub(crate) token: T,
+    /// Dropped after `token`, so that the platform learns of released files outside of the lock.
+    pub(crate) files: FileUses<'s, E>,
 }
 
 /// `mmap_lock` of one mm, held for reading.
@@ -200,6 +203,7 @@ impl<E: Environment> Space<E> {
             call: CallKind::Other,
             only: token.map_only(|part| &mm.parts.as_ref()[part]),
             token,
+            files: FileUses::none(self),
         }
     }
 
@@ -276,6 +280,7 @@ fn renew<'s, E: Environment>(space: &Space<E>, mm: &'s Mm<E>, token: &mut impl T
 impl<'s, E: Environment, T: Token<'s, E::Wait>> Drop for MmapGuard<'s, E, T> {
     #[inline]
     fn drop(&mut self) {
+        self.files.settle();
         if T::Seen::PARTS > 0 {
             renew(self.space, self.mm, &mut self.token);
         }

@@ -26,6 +26,7 @@
 
 use super::{Layout, Limits, MmState, MmapWriteGuard};
 use crate::Space;
+use crate::changes::Change;
 use crate::page::range::Zap;
 use crate::rmap::root_locks::AnonVmaRootLocks;
 use crate::types::mmu::Mmu;
@@ -139,6 +140,9 @@ impl<E: Environment> Space<E> {
             Some(pgoff) => offsets.with_anon(pgoff, vma.range.start),
             None => self.policy.rules.anon_offsets(&vma.body, offsets),
         };
+        if let Some(file) = vma.body.file {
+            w.files.keep(file.inode)?;
+        }
         let id = w.new_vma(vma.range, offsets, vma.body)?;
         if let Err(error) = self.import_anon_vma(id, vma.anon) {
             w.release_vma(id);
@@ -224,6 +228,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.page_tables().zap(all, Zap::All);
         self.mm.pages.free_tables(all);
         while let Some(vma) = self.find(0) {
+            self.changed(|| Change::Unmapped { range: vma.range });
             self.forget(vma.id);
         }
     }

@@ -13,8 +13,10 @@
 pub mod account;
 mod background;
 pub mod bytes;
+mod changed;
 pub mod commit;
 mod faults;
+pub mod file_uses;
 pub mod find;
 mod guard;
 mod index;

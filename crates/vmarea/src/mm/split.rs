@@ -215,6 +215,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let guard = self.guard_at(range.start);
         vma.body.claim(guard);
         *vma.body.get_mut(guard) = body;
+        self.files.count(&body, 1);
         vma.set_range(range, offsets);
         vma.set_anon_vma(None);
         vma.set_mm(Some(self.id));

@@ -70,6 +70,7 @@ impl<E: Environment> Space<E> {
             self.validate(MmId(key))?;
         }
         self.check_families()?;
+        self.check_files()?;
         self.check_all_pages()
     }
 

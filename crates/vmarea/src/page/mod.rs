@@ -35,7 +35,7 @@ pub mod rmap_walk;
 mod shard;
 pub mod shared;
 mod slot;
-mod sorted_map;
+pub(crate) mod sorted_map;
 pub mod swap;
 pub mod table;
 mod tables;

@@ -8,8 +8,11 @@
 use crate::types::Errno;
 use alloc::collections::VecDeque;
 
+/// Number of entries for which an empty map keeps its memory.
+const KEPT: usize = 64;
+
 #[derive(Debug)]
-pub(super) struct SortedMap<K, V>(VecDeque<(K, V)>);
+pub(crate) struct SortedMap<K, V>(VecDeque<(K, V)>);
 
 impl<K, V> Default for SortedMap<K, V> {
     fn default() -> Self {
@@ -22,23 +25,23 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         self.0.binary_search_by(|(other, _)| other.cmp(&key))
     }
 
-    pub(super) fn get(&self, key: K) -> Option<&V> {
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
         let at = self.place(key).ok()?;
         Some(&self.0[at].1)
     }
 
-    pub(super) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
         let at = self.place(key).ok()?;
         Some(&mut self.0[at].1)
     }
 
     /// Reserves space for `more` entries, so that [`insert`](Self::insert) cannot fail for them.
-    pub(super) fn reserve(&mut self, more: usize) -> Result<(), Errno> {
+    pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)
     }
 
     /// Sets the value for a key; returns true if the key is new.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Result<bool, Errno> {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Result<bool, Errno> {
         match self.place(key) {
             Ok(at) => self.0[at].1 = value,
             Err(at) => {
@@ -50,13 +53,17 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Ok(false)
     }
 
-    pub(super) fn remove(&mut self, key: K) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
         let at = self.place(key).ok()?;
-        self.0.remove(at).map(|(_, value)| value)
+        let (_, value) = self.0.remove(at)?;
+        if self.0.is_empty() && self.0.capacity() > KEPT {
+            self.0 = VecDeque::new();
+        }
+        Some(value)
     }
 
     /// Moves the value of the key `from` to the key `to`, without allocating memory.
-    pub(super) fn rename(&mut self, from: K, to: K) {
+    pub(crate) fn rename(&mut self, from: K, to: K) {
         let Some(value) = self.remove(from) else {
             return;
         };
@@ -67,7 +74,7 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
     }
 
     /// Returns the first key after `key`, or the first key if `key` is `None`.
-    pub(super) fn next_key(&self, key: Option<K>) -> Option<K> {
+    pub(crate) fn next_key(&self, key: Option<K>) -> Option<K> {
         let at = match key {
             None => 0,
             Some(key) => self.0.partition_point(|(other, _)| *other <= key),
@@ -76,15 +83,15 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
     }
 
     /// Returns the memory for entries that have been removed to the allocator.
-    pub(super) fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = K> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = K> {
         self.0.iter().map(|(key, _)| *key)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }

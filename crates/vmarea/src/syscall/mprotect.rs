@@ -180,6 +180,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let anon_vma = self.space.vma(id).anon_vma();
         self.page_tables()
             .change_protection(range, (old, flags), anon_vma);
+        self.protected(range, (old, flags));
         if old.contains(VmFlags::ACCOUNT) && !flags.contains(VmFlags::ACCOUNT) {
             self.uncharge(pages);
         }

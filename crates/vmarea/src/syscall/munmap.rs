@@ -9,6 +9,7 @@
 //! effects: if a later VMA fails, a first VMA that was split remains split.
 
 use crate::Space;
+use crate::changes;
 use crate::lookup::Change;
 use crate::mm::split::{NewHalf, Upper};
 use crate::mm::{Growth, MmapGuard};
@@ -186,6 +187,11 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             Pages::Moved => {}
         }
         for id in gathered.vmas {
+            if pages == Pages::Drop {
+                self.changed(|| changes::Change::Unmapped {
+                    range: self.view(id).range,
+                });
+            }
             let vma = self.view(id);
             let pages = vma.range.pages();
             self.stat_account(vma.body.flags, -(pages as i64));

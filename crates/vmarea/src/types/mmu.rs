@@ -3,7 +3,9 @@
 //! The core's page tables determine what is mapped. The hardware's page tables and TLBs contain
 //! copies of entries: they may lack an entry, but must never contain an entry that the core's
 //! tables do not allow. The core reports each change through [`Mmu`]. An embedder without hardware
-//! page tables uses [`NoMmu`]; calls to the methods of `NoMmu` are compiled out.
+//! page tables uses [`NoMmu`]; calls to the methods of `NoMmu` are compiled out. Only pages that a
+//! fault of the core has mapped are reported; an embedder whose host brings the pages needs
+//! [`changes`](crate::changes).
 //!
 //! # Picture
 //! ```text

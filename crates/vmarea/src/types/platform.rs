@@ -83,7 +83,8 @@ impl<L: VmaLockKind, K: Writers> Environment for WithVmaLock<L, K> {
 
 /// Storage for the contents of pages.
 ///
-/// No method may call back into the [`Space`](crate::Space). "Under spin locks" means that the
+/// No method may call back into the [`Space`](crate::Space), unless its documentation says so.
+/// "Under spin locks" means that the
 /// caller holds a page-table lock, for which other CPUs may be spinning, so that the method must
 /// not sleep. The other methods may sleep if the environment's [`Wait`] sleeps.
 ///
@@ -201,8 +202,8 @@ pub trait Platform: Send + Sync {
     }
     /// Creates a nameless file of `pages` pages for a shared anonymous mapping. The core assigns
     /// inode numbers to such files, counting up from
-    /// [`FileId::NAMELESS`](crate::types::FileId::NAMELESS). Called with `mmap_lock` held for
-    /// writing.
+    /// [`FileId::NAMELESS`](crate::types::FileId::NAMELESS); the file is needed until
+    /// [`file_released`](Platform::file_released). Called with `mmap_lock` held for writing.
     fn shared_anon(&self, inode: u64, pages: u64) -> Result<(), Errno> {
         let _ = (inode, pages);
         Ok(())
@@ -226,6 +227,19 @@ pub trait Platform: Send + Sync {
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
         let _ = (inode, index);
         Ok(())
+    }
+    /// Notifies that no shared mapping can write to the file any more. Called without locks; may call
+    /// back into the [`Space`](crate::Space). A new mapping may have been made since.
+    fn file_unwritable(&self, inode: u64) {
+        let _ = inode;
+    }
+    /// Notifies that nothing uses the file any more: the last mapping has gone, and the embedder
+    /// holds no reference ([`Space::file_get`](crate::Space::file_get)). Called without locks; may
+    /// call back into the [`Space`](crate::Space). A file of
+    /// [`shared_anon`](Platform::shared_anon) can be freed; another one only if the embedder does
+    /// not map it at the same time, for which it needs a lock or a count of its own.
+    fn file_released(&self, inode: u64) {
+        let _ = inode;
     }
     /// Checks whether page `index` is within the file. An access beyond the end of the file raises
     /// SIGBUS. Called with `mmap_lock` or the VMA's lock held for reading.
@@ -274,6 +288,12 @@ impl<P: Platform + ?Sized> Platform for Box<P> {
     }
     fn file_bring(&self, inode: u64, index: u64) -> Result<(), Errno> {
         (**self).file_bring(inode, index)
+    }
+    fn file_unwritable(&self, inode: u64) {
+        (**self).file_unwritable(inode);
+    }
+    fn file_released(&self, inode: u64) {
+        (**self).file_released(inode);
     }
     fn file_holds(&self, inode: u64, index: u64) -> bool {
         (**self).file_holds(inode, index)

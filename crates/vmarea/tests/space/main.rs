@@ -9,11 +9,14 @@ mod rng;
 mod world;
 
 mod async_pages;
+mod changes;
 mod edges;
 mod environment;
 mod extensions;
+mod file_uses;
 mod kernel_rules;
 mod layout;
+mod memory;
 mod own_policy;
 mod pages;
 mod random_calls;

@@ -14,6 +14,7 @@ mod flags;
 
 use super::file_change::Copies;
 use crate::Space;
+use crate::changes::Change;
 use crate::fault::huge::may_collapse;
 use crate::fault::{Access, FaultContext};
 use crate::mm::{Growth, MmapGuard};
@@ -287,6 +288,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
                 if rules.dontneed_frees_tables {
                     self.mm.pages.free_tables(range);
                 }
+                self.changed(|| Change::Emptied { range });
             }
             Advice::Free => {
                 if !vma.is_anonymous() || flags.intersects(pinned | VmFlags::LOCKED) {
@@ -330,6 +332,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
         let whole = VmRange::new(range.start, range.end & !(PMD_SIZE - 1));
         self.page_tables().zap(whole, Zap::All);
+        self.changed(|| Change::Emptied { range: whole });
         Ok(())
     }
 
@@ -429,6 +432,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         self.start_write(vma.id);
         if advice == Advice::GuardRemove {
             self.page_tables().zap(range, Zap::GuardsOnly);
+            self.changed(|| Change::Unguarded { range });
             return Ok(());
         }
         let flagged = self.space.policy.rules.advice.guard_flag;
@@ -446,6 +450,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             put.map_err(|_| Errno::ENOMEM)?;
             at += crate::types::PAGE_SIZE;
         }
+        self.changed(|| Change::Guarded { range });
         Ok(())
     }
 

@@ -125,26 +125,6 @@ impl<E: Environment> Space<E> {
     }
 }
 
-impl<E: Environment> Space<E> {
-    /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
-    ///
-    /// # Errors
-    /// The platform's error if it cannot create the file.
-    #[doc(alias = "shmem_zero_setup")]
-    fn nameless_file(&self, pages: u64) -> Result<MappedFile, Errno> {
-        // ORDERING: Relaxed; the inode numbers only have to be unique.
-        let number = FileId::NAMELESS + self.nameless.fetch_add(1, Ordering::Relaxed);
-        self.platform
-            .shared_anon(number, pages)
-            .map_err(|errno| self.refuse(errno, Rule::NamelessFile))?;
-        Ok(MappedFile {
-            id: FileId(number),
-            inode: number,
-            kind: FileKind::SharedAnon,
-        })
-    }
-}
-
 fn room(request: &MmapRequest, flags: MapFlags, (hint, len): (u64, u64)) -> Room {
     let kind = request.flags.map_type();
     let shared = matches!(kind, Some(MapType::Shared | MapType::SharedValidate));
@@ -334,7 +314,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let Proposal { range, body, .. } = *proposal;
         let inserted = self.merge_or_create(proposal, scope);
         match inserted {
-            Ok(()) => self.account_new(range, &body),
+            Ok(()) => {
+                self.mapped(range, proposal.offsets, &body);
+                self.account_new(range, &body);
+            }
             Err(_) if body.flags.contains(VmFlags::ACCOUNT) => self.uncharge(range.pages()),
             Err(_) => {}
         }
@@ -437,9 +420,30 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         }
     }
 
+    /// Creates a nameless shmem file of `pages` pages for a new shared anonymous mapping.
+    ///
+    /// # Errors
+    /// The platform's error if it cannot create the file.
+    #[doc(alias = "shmem_zero_setup")]
+    fn nameless_file(&mut self, pages: u64) -> Result<MappedFile, Errno> {
+        let space = self.space;
+        // ORDERING: Relaxed; the inode numbers only have to be unique.
+        let number = FileId::NAMELESS + space.nameless.fetch_add(1, Ordering::Relaxed);
+        self.files.keep(number)?;
+        if let Err(errno) = space.platform.shared_anon(number, pages) {
+            self.files.forget(number);
+            return Err(space.refuse(errno, Rule::NamelessFile));
+        }
+        Ok(MappedFile {
+            id: FileId(number),
+            inode: number,
+            kind: FileKind::SharedAnon,
+        })
+    }
+
     /// Returns the body of a new VMA, with the flags for hugetlb files and process-wide KSM.
     fn new_body(
-        &self,
+        &mut self,
         mut flags: VmFlags,
         range: VmRange,
         request: &MmapRequest,
@@ -447,9 +451,10 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let shared = flags.contains(VmFlags::SHARED);
         let file = match request.file {
             Some(file) if file.kind != FileKind::DevZero || !shared => {
+                self.files.keep(file.inode)?;
                 Some(MappedFile::from(&file))
             }
-            _ if shared => Some(self.space.nameless_file(range.pages())?),
+            _ if shared => Some(self.nameless_file(range.pages())?),
             _ => None,
         };
         if file.is_some_and(|f| f.kind == FileKind::Hugetlb) {

@@ -19,6 +19,7 @@
 //! `mm/mremap.c` `move_vma`, `mm/vma.c` `copy_vma`, 6.18.
 
 use super::context::Remap;
+use crate::changes::Change;
 use crate::mm::MmapWriteGuard;
 use crate::mm::modify::Decided;
 use crate::page::Kept;
@@ -78,6 +79,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 self.charge_next(source, new_id);
             }
             self.leave_empty(source, new_id);
+            self.mapped(source, vma.offsets, &vma.body);
         } else if source.start < source.end {
             // The charge moved with the pages, so nothing is uncharged.
             let as_it_was = self.space.vmas.get(vma.id.0).is_some_and(|now| {
@@ -90,7 +92,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             match gathered {
                 Ok(gathered) => self.complete(source, gathered, Pages::Moved),
                 // The pages have moved. As in Linux the old range stays mapped, empty and charged.
-                Err(_) => self.state_mut().committed += source.pages() * u64::from(accounted),
+                Err(_) => {
+                    self.state_mut().committed += source.pages() * u64::from(accounted);
+                    self.mapped(source, vma.offsets, &vma.body);
+                }
             }
         }
         Ok(r.new_addr)
@@ -178,6 +183,11 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             }
         };
         self.unwatch_moved(id);
+        if !from.is_empty() {
+            self.changed(|| Change::Moved { from, to: to.start });
+        }
+        let added = VmRange::new(to.start + from.len_bytes(), to.end);
+        self.mapped(added, proposal.offsets, &vma.body);
         Ok(id)
     }
 
@@ -224,6 +234,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     ) -> Result<VmaId, Errno> {
         // What was mapped at the destination for the pages is not counted yet.
         self.count_more(vma.body.flags, to.pages());
+        let offsets = vma.offsets.carried(from.start, to.start);
+        self.mapped(to, offsets, &vma.body);
         match self.gather(to) {
             Ok(gathered) => self.complete(to, gathered, Pages::Drop),
             Err(error) => {

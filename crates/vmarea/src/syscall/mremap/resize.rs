@@ -105,6 +105,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             }
             grown.ok_or_else(|| w.refuse_growth(vma.range.end, delta))
         })?;
+        self.mapped(proposal.range, proposal.offsets, &vma.body);
         let joined_next = self.view(grown).range.end > proposal.range.end;
         self.state_mut().stats.expand_merges += u64::from(joined_next);
         self.count_more(vma.body.flags, pages);

@@ -1,6 +1,6 @@
 //! The core's own memory: how little an empty machine needs, and what a machine gives back.
 //!
-//! With `--nocapture`, the tests print the figures of docs/embedding.md.
+//! With `--nocapture`, these tests print the figures of docs/embedding.md.
 
 use vmarea::Space;
 use vmarea::prelude::*;

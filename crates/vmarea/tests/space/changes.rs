@@ -15,6 +15,9 @@ const ARENA: u64 = 0x10_0000_0000;
 const HEAP: u64 = ARENA + (1 << 30);
 const PAGES: u64 = 40;
 
+/// Address, protection and file page of a mapped page.
+type Mapped = (u64, VmFlags, Option<(u64, u64)>);
+
 /// A page of the host.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Page {
@@ -100,7 +103,7 @@ impl Host {
     }
 
     /// Returns the protection and the file page of each page, as `maps` should.
-    fn mappings(&self) -> Vec<(u64, VmFlags, Option<(u64, u64)>)> {
+    fn mappings(&self) -> Vec<Mapped> {
         let page = |(&addr, page): (&u64, &Page)| (addr, page.access, page.file);
         self.pages.iter().map(page).collect()
     }
@@ -129,7 +132,7 @@ fn machine(policy: Policy) -> (Machine, MmId, Arc<Mutex<Host>>) {
     (machine, mm.unwrap(), host.0)
 }
 
-fn mapped(machine: &Machine, mm: MmId) -> Vec<(u64, VmFlags, Option<(u64, u64)>)> {
+fn mapped(machine: &Machine, mm: MmId) -> Vec<Mapped> {
     let page = |vma: &VmaView, addr| {
         let file = vma.body.file.map(|file| (file.inode, vma.pgoff_at(addr).0));
         (addr, vma.body.flags & VmFlags::ACCESS, file)

@@ -278,7 +278,7 @@ mod tests {
     /// under the lock, even if nothing else changes.
     #[test]
     fn a_vma_whose_start_moves_takes_the_lock() {
-        let space = Space::new(Policy::LINUX, System::default());
+        let space = Space::new(Policy::VMAREA, System::default());
         let mm = space.mm_create(Layout::default(), Limits::default());
         let mm = mm.unwrap();
         let map = |page: u64| {

@@ -17,8 +17,24 @@ use super::log::{Log, Step};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use vmarea::types::{PAGE_SIZE, VmRange};
 
+impl Log {
+    /// Returns the log in a simulated order, in which each thread has a processor of its own.
+    pub fn in_turn(&self) -> Log {
+        let order = order(self);
+        Log {
+            steps: order.iter().map(|&step| self.steps[step]).collect(),
+            by: order.iter().map(|&step| self.by[step]).collect(),
+            mms: self.mms,
+            threads: self.threads,
+            vmas: self.vmas,
+            finds: self.finds,
+            ..Log::default()
+        }
+    }
+}
+
 /// Returns the numbers of a log's steps in the order in which the threads take turns.
-pub(super) fn order(log: &Log) -> Vec<usize> {
+fn order(log: &Log) -> Vec<usize> {
     let needs = Needs::of(log);
     let mut queues: BTreeMap<Option<u32>, VecDeque<usize>> = BTreeMap::new();
     for (step, by) in log.by.iter().enumerate() {

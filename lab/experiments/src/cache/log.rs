@@ -1,6 +1,5 @@
 //! Log of a replay's lookups and index changes, with small numbers in place of ids.
 
-use super::in_turn;
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use vmarea::lookup::{Change, Vmas};
@@ -93,8 +92,8 @@ pub struct Log {
     pub(super) vmas: u32,
     pub(super) finds: u64,
     /// Numbers assigned to the address spaces, by id.
-    mm_numbers: HashMap<MmId, u32>,
-    vma_numbers: HashMap<VmaId, u32>,
+    pub(super) mm_numbers: HashMap<MmId, u32>,
+    pub(super) vma_numbers: HashMap<VmaId, u32>,
 }
 
 impl Log {
@@ -154,20 +153,6 @@ impl Log {
             steps,
             ..Log::default()
         })
-    }
-
-    /// Returns the log in a simulated order, in which each thread has a processor of its own.
-    pub fn in_turn(&self) -> Log {
-        let order = in_turn::order(self);
-        Log {
-            steps: order.iter().map(|&step| self.steps[step]).collect(),
-            by: order.iter().map(|&step| self.by[step]).collect(),
-            mms: self.mms,
-            threads: self.threads,
-            vmas: self.vmas,
-            finds: self.finds,
-            ..Log::default()
-        }
     }
 
     fn push(&mut self, by: Option<u32>, step: Step) {

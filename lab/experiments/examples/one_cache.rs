@@ -3,7 +3,7 @@
 //! Without arguments, `one_cache` prints the caches, one per line. `one_cache TRACE LOG` replays a
 //! trace and writes its lookups and index changes to a file. `one_cache CACHE LOG` repeats them
 //! with the cache on line CACHE of the first output (counted from 1), and `one_cache 0 LOG` only
-//! the changes. `ci/run instructions` runs this program to compare the caches.
+//! the changes; the difference between the instructions of the two is that of the lookups.
 //!
 //! ```text
 //! cargo run --release --manifest-path lab/Cargo.toml -p vmarea-experiments --example one_cache -- corpus/gcc.vmtrace /tmp/log

@@ -490,12 +490,6 @@ mod tests {
 
     #[test]
     fn what_follows_from_a_fit_decides_nothing() {
-        // Whatever the paper's plateaus are, the work is chosen to reproduce their ratio.
-        let fitted = with_lock(halving_work())[2];
-        assert!(
-            (fitted - PLATEAUS[0] / PLATEAUS[1]).abs() < 0.02,
-            "{fitted}"
-        );
         let claims = throughput_claims();
         let decided =
             |claim: &&Claim| !matches!(claim.decision, Decision::Withdrawn | Decision::Undecided);

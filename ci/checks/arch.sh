@@ -5,11 +5,11 @@
 #        ci/run arch --share    some tests with 64 KiB
 . "$(dirname "$0")/../lib/prepare.sh"
 
-tests=()
+share=
 sizes=(aarch64-4k aarch64-16k aarch64-64k)
 case ${1-} in
 --share)
-    tests=(--lib --test edges --test mmu --test special_mappings --test user_copy)
+    share=1
     sizes=(aarch64-64k)
     ;;
 '') ;;
@@ -18,7 +18,13 @@ esac
 
 for size in "${sizes[@]}"; do
     echo "arch: $size"
-    cargo test --locked --quiet -p vmarea --features "$size" "${tests[@]}"
+    core=(cargo test --locked --quiet -p vmarea --features "$size")
+    if [[ $share ]]; then
+        "${core[@]}" --lib --test mmu
+        "${core[@]}" --test space -- edges:: special_mappings:: user_copy::
+    else
+        "${core[@]}"
+    fi
 done
 
 if rustup target list --installed 2>/dev/null | grep -qx aarch64-unknown-none; then

@@ -13,4 +13,4 @@ if ! command -v java >/dev/null; then
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends openjdk-17-jre-headless
 fi
-exec cargo test --locked -p vmarea-cli --test explain_programs -- --nocapture
+exec cargo test --locked -p vmarea-cli --test command explain_programs:: -- --nocapture

@@ -20,6 +20,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/tsan
 export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=thread"
 export TSAN_OPTIONS="halt_on_error=1 ${TSAN_OPTIONS:-}"
 
-cargo "+$toolchain" test --release --locked --quiet -Zbuild-std --target "$target" \
-    -p vmarea-sync -p vmarea-range-tree -p vmarea --test stress --test threads --test rmap_threads -- "$@"
+test=(cargo "+$toolchain" test --release --locked --quiet -Zbuild-std --target "$target")
+"${test[@]}" -p vmarea-sync -p vmarea-range-tree --test stress -- "$@"
+"${test[@]}" -p vmarea --test space -- "${@:-threads::}"
 echo "tsan: ok"

@@ -3,7 +3,7 @@
 The counts stand in crates/explain/src/causes/table.toml as `measured`. Fails if one there is off by more than a tenth
 (counts of small processes by 40), or if an advice removes less than a third of the mappings.
 
-usage: advised.py --vmarea FILE [CAUSE,...]
+usage: advised.py --vmarea FILE --venv FOLDER [CAUSE,...]
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import tomllib
 
-from programs.running import LIB, Program, Room, Start, missing, running
+from programs.running import LIB, Program, Room, Start, environment, missing, running
 
 TABLE = pathlib.Path(__file__).parents[3] / "crates/explain/src/causes/table.toml"
 PYTHON = "/usr/bin/python3"
@@ -24,10 +24,10 @@ MEASURED = re.compile(r"measured: ([\d,]+) mappings become ([\d,]+) ")
 ADVISED = {}
 
 
-def advised(cause, *debian):
+def advised(cause, *debian, pip=()):
     """Registers a function that returns the `Start` of a program, without or with the advice for a cause."""
     def add(start):
-        ADVISED[cause] = Program(start, debian, ())
+        ADVISED[cause] = Program(start, debian, pip)
         return start
     return add
 
@@ -151,11 +151,36 @@ for n in range(500):
     return Start([PYTHON, room.write("load.py", text)])
 
 
-def counted(vmarea, cause, follow):
+@advised("data-files-in-pieces", "python3")
+def _(room, follow):
+    pieces = "[(0, 400 * 4096)]" if follow else "[(n * 4096, 4096) for n in range(400)]"
+    text = f"""import mmap
+kept = []
+for n in range(20):
+    with open(f'{{n}}.data', 'w+b') as file:
+        file.truncate(400 * 4096)
+        kept += [mmap.mmap(file.fileno(), size, offset=at) for at, size in {pieces}]""" + READY
+    return Start([PYTHON, room.write("pieces.py", text)])
+
+
+@advised("wasm-reservations", pip=("wasmtime==50.0.1",))
+def _(room, follow):
+    text = f"""import wasmtime
+config = wasmtime.Config()
+if {follow}:
+    config.memory_reservation = config.memory_guard_size = config.memory_reservation_for_growth = 0
+engine = wasmtime.Engine(config)
+module = wasmtime.Module(engine, '(module (memory 1) (func (export "run")))')
+store = wasmtime.Store(engine)
+kept = [wasmtime.Instance(store, module, []) for _ in range(900)]""" + READY
+    return Start([room.python, room.write("instances.py", text)])
+
+
+def counted(vmarea, venv, cause, follow):
     """Returns the number of mappings of a program; without the advice, the cause must be told."""
     program = ADVISED[cause]
     with tempfile.TemporaryDirectory() as folder:
-        room = Room(folder, PYTHON)
+        room = Room(folder, environment(program.pip, venv))
         with running(program.start(room, follow), room) as pid:
             done = subprocess.run([vmarea, "explain", "-p", str(pid), "--json"], stdout=subprocess.PIPE, check=True)
     report = json.loads(done.stdout)
@@ -176,6 +201,7 @@ def agree(said, counts):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--vmarea", required=True)
+    parser.add_argument("--venv", type=pathlib.Path, required=True)
     parser.add_argument("causes", nargs="?", type=lambda text: text.split(","), default=list(ADVISED))
     arguments = parser.parse_args()
     if wanted := missing(ADVISED, arguments.causes):
@@ -184,7 +210,7 @@ def main():
     bad = 0
     print(f"{'cause':26}{'before':>10}{'after':>10}")
     for cause in arguments.causes:
-        before, after = (counted(arguments.vmarea, cause, follow) for follow in (False, True))
+        before, after = (counted(arguments.vmarea, arguments.venv.resolve(), cause, follow) for follow in (False, True))
         right = after * 3 <= before * 2 and agree(MEASURED.match(entries[cause]["measured"]), (before, after))
         bad += not right
         print(f"{cause:26}{before:10,}{after:10,}{'' if right else '   not as in table.toml: ' + entries[cause]['measured']}", flush=True)

@@ -33,7 +33,8 @@ done
 [[ " ${rest[*]} " == *' --share '* || " ${rest[*]} " == *' --lists '* ]] || needs_root
 vmarea=$(program vmarea "${PROFILE-debug}")
 export PYTHONDONTWRITEBYTECODE=1
+with=(--vmarea "$vmarea" --venv "${CARGO_TARGET_DIR:-target}/diagnosis")
 if [[ $advised ]]; then
-    exec ci/lib/leash.py 900 python3 ci/checks/diagnosis/advised.py --vmarea "$vmarea" "${rest[@]}"
+    exec ci/lib/leash.py 900 python3 ci/checks/diagnosis/advised.py "${with[@]}" "${rest[@]}"
 fi
-ci/lib/leash.py 3600 python3 ci/checks/diagnosis/diagnosis.py --vmarea "$vmarea" --venv "${CARGO_TARGET_DIR:-target}/diagnosis" "${rest[@]}"
+ci/lib/leash.py 3600 python3 ci/checks/diagnosis/diagnosis.py "${with[@]}" "${rest[@]}"

@@ -122,7 +122,7 @@ conform() {
     if [[ -n $play ]]; then
         arguments+=(--play /play.json)
     else
-        arguments+=(--ops "$ops" --minutes "$minutes" --differences $((changes ? 100 : 5)))
+        arguments+=(--ops "$ops" --time "${minutes}m" --differences $((changes ? 100 : 5)))
         [[ -z $seed ]] || arguments+=(--seed "$seed")
         [[ -z $changes ]] || arguments+=(--changes /probe)
         [[ -z $recall ]] || arguments+=(--recall)

@@ -8,7 +8,6 @@
 mod book;
 mod command;
 mod dashboard;
-mod duration;
 mod failed_calls;
 mod interrupt;
 mod pid;

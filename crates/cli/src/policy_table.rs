@@ -4,7 +4,7 @@ use crate::failed_calls;
 use comfy_table::{CellAlignment, Table};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use vmarea_explain::text::{address_spaces, count};
+use vmarea_explain::text::{count, plural};
 use vmarea_replay::{PolicyName, PolicyReport, Report, Unsettled};
 use vmarea_terminal::fit;
 use vmarea_terminal::table::ruled;
@@ -69,7 +69,7 @@ pub fn write(out: &mut dyn Write, report: &Report, without: &[Without]) -> io::R
     writeln!(
         out,
         "{} compared: {} VMAs and {} results, {} undecided, {} resyncs",
-        address_spaces(verify.processes),
+        plural(verify.processes, "address space"),
         count(verify.vmas_compared),
         count(verify.results_compared),
         count(verify.undecided),
@@ -110,23 +110,14 @@ fn differences(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         }
     }
     let all = report.verify.differences;
-    write!(out, "{BAD}{} difference{}{PLAIN}", count(all), plural(all))?;
-    let causes = report.differences.len() as u64;
-    write!(
-        out,
-        " from the kernel, with {} cause{}",
-        count(causes),
-        plural(causes)
-    )?;
+    write!(out, "{BAD}{}{PLAIN}", plural(all, "difference"))?;
+    let causes = plural(report.differences.len() as u64, "cause");
+    write!(out, " from the kernel, with {causes}")?;
     let shown: usize = report.differences.iter().map(|g| g.shown.len()).sum();
     if (shown as u64) < all {
         write!(out, "; --differences all shows every one")?;
     }
     writeln!(out)
-}
-
-fn plural(n: u64) -> &'static str {
-    if n == 1 { "" } else { "s" }
 }
 
 // The output stream removes these escape sequences if colour is off.

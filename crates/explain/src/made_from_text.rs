@@ -4,7 +4,7 @@ use super::Report;
 use super::glue::is_glue;
 use super::made_from::MadeFrom;
 use super::rows::printable;
-use super::text::{PLAIN, STRONG, clip, count, shorten, write_wrapped};
+use super::text::{PLAIN, STRONG, clip, count, plural, shorten, write_wrapped};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use vmarea_symbols::Frame;
@@ -140,7 +140,8 @@ fn write_function(out: &mut dyn Write, this: &str, made: &MadeFrom) -> io::Resul
         writeln!(out, "  from {}", one_line(caller, WIDTH - 7))?;
     }
     if callers.len() > CALLERS {
-        writeln!(out, "  and {} more callers", callers.len() - CALLERS)?;
+        let more = plural((callers.len() - CALLERS) as u64, "more caller");
+        writeln!(out, "  and {more}")?;
     }
     if made.stacks > 1 {
         writeln!(

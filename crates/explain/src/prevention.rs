@@ -49,7 +49,7 @@ pub struct Prevented {
 }
 
 /// Replays the events with each change; returns the changes that affect the program and save
-/// mappings, or whose effect could not be determined, most savings first.
+/// at least a twentieth of the mappings, or whose effect could not be determined, most savings first.
 ///
 /// # Errors
 /// [`RecordedError`].
@@ -119,10 +119,15 @@ fn results(replayer: &Replayer, mut sites: CallSites) -> Vec<Prevented> {
                 in_pthread_create: false,
             }
         })
-        .filter(|prevented| prevented.after.is_none_or(|after| after < prevented.before))
+        .filter(|prevented| is_worth_a_word(prevented.before, prevented.after))
         .collect();
     prevented.sort_by_key(|prevented| prevented.after.unwrap_or(u64::MAX));
     prevented
+}
+
+/// True if a change saves a twentieth of the mappings, or if nobody knows what it saves.
+fn is_worth_a_word(before: u64, after: Option<u64>) -> bool {
+    after.is_none_or(|after| before.saturating_sub(after) * 20 >= before)
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -140,8 +145,9 @@ fn text(prevention: Prevention) -> &'static str {
             "call madvise once for the whole mapping instead of for its pieces"
         }
         Prevention::GuardMarkers => {
-            "make guards with madvise(MADV_GUARD_INSTALL), which is 102 if the headers lack it, instead \
-             of mprotect(PROT_NONE)"
+            "make guards with madvise(MADV_GUARD_INSTALL), 102, instead of mprotect(PROT_NONE), and remove \
+             them with MADV_GUARD_REMOVE, 103, where mprotect makes the memory accessible again, which \
+             does not remove them"
         }
     }
 }

@@ -26,7 +26,7 @@ use vmarea_replay::action::Files;
 use vmarea_replay::machine;
 use vmarea_replay::{Error, FailedCalls, Options, Replayer};
 use vmarea_trace::event::{
-    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot,
+    Event, FaultSource, Header, InodeId, MmId, Origin as Birth, Perms, SnapKind, Snapshot, Tid,
 };
 use vmarea_trace::{Error as TraceError, Reader};
 
@@ -147,6 +147,8 @@ struct Walk {
     replayer: Replayer,
     sites: Sites,
     spaces: HashMap<MmId, Followed>,
+    /// Address space of each thread.
+    threads: HashMap<Tid, MmId>,
     faults_seen: bool,
 }
 
@@ -165,6 +167,7 @@ impl Walk {
             replayer: Replayer::new(header, &Options::default())?,
             sites: Sites::default(),
             spaces: HashMap::new(),
+            threads: HashMap::new(),
             faults_seen: header.faults == FaultSource::Tracepoints,
         })
     }
@@ -183,6 +186,14 @@ impl Walk {
             }
             Event::MmEnd { mm, .. } => {
                 self.spaces.remove(mm);
+                return;
+            }
+            Event::TaskStart { tid, mm, .. } => {
+                self.threads.insert(*tid, *mm);
+                return;
+            }
+            Event::TaskEnd { tid, .. } => {
+                self.threads.remove(tid);
                 return;
             }
             Event::Snapshot(snapshot) => {
@@ -234,6 +245,9 @@ impl Walk {
         let (world, files) = self.replayer.recorded();
         let id = world.mm(peak.mm).ok_or(RecordedError::Empty)?;
         let followed = self.spaces.remove(&peak.mm).unwrap_or_default();
+        let threads = self.threads.values().filter(|mm| **mm == peak.mm).count() as u64;
+        // The log of another tool has none, so that only what was seen to happen is known.
+        let has_list = !followed.special.is_empty();
         let shown = Shown::new(&world.space, id, files, &followed.special, self.faults_seen);
         let guard = world.space.mmap_read_lock(id);
         let guard = guard.ok_or(RecordedError::Empty)?;
@@ -253,10 +267,18 @@ impl Walk {
             source: Source::Replay,
             ..Mappings::default()
         };
-        let process = Process {
+        let mut process = Process {
             limit: limit.or(Some(processes::DEFAULT_MAX_MAP_COUNT)),
-            ..Process::of(header.command.join(" "), shown).under(&machine::rules(header))
+            incomplete: !has_list,
+            threads: has_list.then_some(threads),
+            ..Process::of(name(header), shown).under(&machine::rules(header))
         };
+        if !has_list {
+            process.notes.push(
+                "the recording begins without a list of mappings: older ones are missing"
+                    .to_owned(),
+            );
+        }
         Ok(Recorded {
             process,
             origins,
@@ -268,6 +290,14 @@ impl Walk {
             failed_calls: Vec::new(),
             places: Places::default(),
         })
+    }
+}
+
+/// Returns the command of a recording, or says that it is not known.
+fn name(header: &Header) -> String {
+    match header.command.is_empty() {
+        true => "a program without a known name".to_owned(),
+        false => header.command.join(" "),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Text summary of a report, at most 53 lines of 80 columns.
+//! Text summary of a report, at most 58 lines of 80 columns.
 
 use super::plan::{Plan, Stage};
 use super::recorded::OLDER;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use vmarea_process::Source;
 
 /// Maximum number of lines in a summary.
-pub const MAX_LINES: usize = 53;
+pub const MAX_LINES: usize = 58;
 /// Maximum number of reasons that are shown on a line of their own.
 const REASONS: usize = 6;
 /// Maximum length of a name in characters.
@@ -22,7 +22,7 @@ const MANY_THREADS: u64 = 50;
 /// Number of mappings from which on the flags that keep them separate are explained.
 const LEAST_FLAGS: u64 = 50;
 /// Number of mappings from which on the way to the code that makes them is named.
-const LEAST_TO_RECORD: u64 = 1_000;
+const LEAST_TO_RECORD: u64 = 500;
 /// Minimum width of a detail; a narrower one is left out.
 const LEAST_DETAIL: usize = 8;
 
@@ -43,13 +43,9 @@ pub fn count(n: u64) -> String {
     text
 }
 
-/// Formats a number of address spaces: `1 address space`, `2 address spaces`.
-pub fn address_spaces(n: u64) -> String {
-    format!(
-        "{} address space{}",
-        count(n),
-        if n == 1 { "" } else { "s" }
-    )
+/// Formats a number of things: `1 address space`, `2 address spaces`.
+pub fn plural(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -151,10 +147,14 @@ impl Report {
         if self.mappings < LEAST_TO_RECORD {
             return Ok(());
         }
-        let text =
-            format!("the code that makes them: vmarea explain -p {pid} --record 30s --stacks");
+        // Lines of their own, so that where they break does not depend on the number of the process.
         writeln!(out)?;
-        write_wrapped(out, &text)
+        let new = "the code that makes new ones:";
+        writeln!(out, "{new} vmarea explain -p {pid} --record 30s --stacks")?;
+        writeln!(
+            out,
+            "that of all, from the program's start: vmarea explain --stacks -- CMD"
+        )
     }
 
     fn write_reasons(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -166,9 +166,10 @@ impl Report {
         let (own, others) = self.reasons.split_at(self.reasons.len().min(REASONS));
         for reason in own {
             let detail = match reason.made_by.first() {
-                Some(made) if made.call == OLDER => format!("{OLDER}: {}", count(made.mappings)),
-                Some(made) => format!("by {}: {}", made.call, count(made.mappings)),
-                None => printable(&reason.detail),
+                Some(made) if made.call != OLDER => {
+                    format!("by {}: {}", made.call, count(made.mappings))
+                }
+                _ => printable(&reason.detail),
             };
             let likely = match reason.certain < reason.mappings {
                 true => "likely: ",
@@ -176,12 +177,9 @@ impl Report {
             };
             let words = format!("{likely}{}", reason.words);
             let left = (WIDTH - REASON_COLUMNS).saturating_sub(words.chars().count() + 3);
-            let what = match detail.as_str() {
-                "" => words,
-                _ if left < LEAST_DETAIL => words,
-                // The end of a path says more than its beginning.
-                detail if detail.contains('/') => format!("{words} ({})", clip(detail, left)),
-                detail => format!("{words} ({})", shorten(detail, left)),
+            let what = match fitting(&detail, left) {
+                Some(detail) => format!("{words} ({detail})"),
+                None => words,
             };
             self.write_reason(out, reason.reason, reason, &what)?;
         }
@@ -258,14 +256,8 @@ impl Report {
             .filter(is_advised)
             .find(|s| s.command.is_some())
         {
+            write_cost(out, stage, size)?;
             let cost = &stage.cost;
-            let text = format!(
-                "  at most {} to move, {} in all, {} at once (estimated)",
-                size(cost.bytes_at_most),
-                milliseconds(cost.total_ns),
-                milliseconds(cost.pause_ns)
-            );
-            writeln!(out, "{text}")?;
             if cost.threads >= MANY_THREADS {
                 writeln!(
                     out,
@@ -290,6 +282,7 @@ impl Report {
             };
             write_wrapped(out, &text)?;
             writeln!(out, "  {command}")?;
+            write_cost(out, stage, size)?;
         }
         self.write_stopgap(out, plan, size)
     }
@@ -396,6 +389,42 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
+fn write_cost(out: &mut dyn Write, stage: &Stage, size: &dyn Fn(u64) -> String) -> io::Result<()> {
+    let cost = &stage.cost;
+    let moved = match cost.bytes_at_most {
+        0 => "nothing".to_owned(),
+        bytes => format!("at most {}", size(bytes)),
+    };
+    writeln!(
+        out,
+        "  {moved} to move, {}, {} at once (idle machine)",
+        milliseconds(cost.total_ns),
+        milliseconds(cost.pause_ns)
+    )
+}
+
+/// Returns a detail in at most `width` characters: whole, without the arguments of a call, or without its
+/// number. A path keeps its end, which says more than its beginning.
+fn fitting(detail: &str, width: usize) -> Option<String> {
+    if detail.is_empty() || width < LEAST_DETAIL {
+        return None;
+    }
+    if detail.contains('/') {
+        return Some(clip(detail, width));
+    }
+    let (call, number) = match detail.rsplit_once(": ") {
+        Some((call, number)) => (call, format!(": {number}")),
+        None => (detail, String::new()),
+    };
+    let name = call.split('(').next().unwrap_or(call);
+    let choices = [
+        detail.to_owned(),
+        format!("{name}{number}"),
+        name.to_owned(),
+    ];
+    choices.into_iter().find(|one| one.chars().count() <= width)
+}
+
 pub(super) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -451,6 +480,18 @@ mod tests {
     }
 
     #[test]
+    fn a_detail_is_whole_or_shorter_but_never_cut() {
+        let of = |detail, width| super::fitting(detail, width).unwrap_or_default();
+        assert_eq!(of("rw-p ---p: 1,504", 16), "rw-p ---p: 1,504");
+        assert_eq!(of("rw-p ---p: 1,504", 15), "rw-p ---p");
+        assert_eq!(of("by mmap(PROT_READ): 12", 20), "by mmap: 12");
+        assert_eq!(of("by mmap(PROT_READ): 12", 10), "by mmap");
+        assert_eq!(of("by mmap(PROT_READ)", 15), "by mmap");
+        assert_eq!(of("commit charge", 12), "");
+        assert_eq!(of("/usr/lib/libc.so.6", 10), "…libc.so.6");
+    }
+
+    #[test]
     fn a_summary_never_has_more_lines_than_it_may() {
         let mut process = Process::from_text("all".to_owned(), everything().as_bytes()).unwrap();
         process.without_view = Some("no permission".to_owned());
@@ -493,9 +534,10 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().count() <= MAX_LINES, "{text}");
         assert!(
-            text.ends_with("vmarea explain -p 1234567 --record 30s --stacks\n"),
+            text.contains("vmarea explain -p 1234567 --record 30s --stacks\n"),
             "{text}"
         );
+        assert!(text.ends_with("vmarea explain --stacks -- CMD\n"), "{text}");
         let plain = text.replace(super::STRONG, "").replace(super::PLAIN, "");
         for line in plain.lines() {
             assert!(line.chars().count() <= super::WIDTH, "{line}");

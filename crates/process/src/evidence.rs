@@ -70,6 +70,11 @@ impl Evidence {
         }
     }
 
+    /// True if these are facts of a running process; of a list or a recording, none is known.
+    pub fn is_of_running_process(&self) -> bool {
+        self.pid.is_some() || self.stack_pointers.get().is_some_and(Option::is_some)
+    }
+
     /// Returns the stack pointers of up to 2,000 threads. A thread that is running has none in
     /// `/proc`, and a process that the caller may not trace has none at all.
     pub fn stack_pointers(&self) -> Option<&StackPointers> {

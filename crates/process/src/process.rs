@@ -44,7 +44,7 @@ pub struct Process {
     pub changed: u64,
     /// Private memory of the whole process in bytes, if known.
     pub anonymous_bytes: Option<u64>,
-    /// Number of threads, if this is a running process.
+    /// Number of threads, if this is a running process or a recorded one.
     pub threads: Option<u64>,
     /// Reason why the kernel view was not read, although it was requested.
     pub without_view: Option<String>,

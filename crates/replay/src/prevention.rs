@@ -181,7 +181,18 @@ impl Changed {
     /// unchanged.
     pub(crate) fn rewrite(&mut self, call: &Call, request: &Syscall) -> Option<Vec<Step>> {
         let steps = self.steps(call, request);
-        self.rewritten += u64::from(steps.is_some());
+        let is_guard = |step: &Step| {
+            let Step::Call(Syscall::Madvise { advice, .. }) = step else {
+                return false;
+            };
+            *advice == Advice::GuardInstall
+        };
+        // Where there is no guard, no program would call anything else.
+        let counts = match self.prevention {
+            Prevention::GuardMarkers => steps.iter().flatten().any(is_guard),
+            _ => steps.is_some(),
+        };
+        self.rewritten += u64::from(counts);
         steps
     }
 

@@ -7,7 +7,7 @@
 use crate::exit::{Failure, Result, Status};
 use anyhow::{Context, anyhow};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Number of bytes by which a file is recognized.
@@ -67,6 +67,11 @@ impl Kind {
         is: |beginning| beginning.starts_with(b"\x1f\x8b"),
     };
 
+    /// True if there is a file of this kind.
+    pub fn is_of(self, path: &Path) -> bool {
+        path.is_file() && beginning(path).is_ok_and(|beginning| (self.is)(&beginning))
+    }
+
     /// Checks that an output of this kind may take the place of what is at `path`.
     ///
     /// # Errors
@@ -76,10 +81,8 @@ impl Kind {
             return Ok(());
         }
         let shown = path.display();
-        let mut beginning = Vec::new();
-        let read =
-            File::open(path).and_then(|file| file.take(BEGINNING).read_to_end(&mut beginning));
-        read.with_context(|| format!("cannot see whether {shown} may be replaced"))?;
+        let beginning = beginning(path)
+            .with_context(|| format!("cannot see whether {shown} may be replaced"))?;
         if beginning.is_empty() || (self.is)(&beginning) {
             return Ok(());
         }
@@ -89,6 +92,14 @@ impl Kind {
         );
         Err(Failure::new(Status::Usage, what))
     }
+}
+
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    let mut beginning = Vec::new();
+    File::open(path)?
+        .take(BEGINNING)
+        .read_to_end(&mut beginning)?;
+    Ok(beginning)
 }
 
 fn is_list(beginning: &[u8]) -> bool {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod console;
+pub mod duration;
 pub mod exit;
 pub mod files;
 pub mod fit;

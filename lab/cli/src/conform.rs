@@ -25,6 +25,7 @@ use vmarea_process::view::ViewError;
 use vmarea_process::{kernel, system};
 use vmarea_replay::PolicyName;
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_RUNS, length};
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::outputs::JsonArg;
 use vmarea_terminal::progress::Meter;
@@ -61,9 +62,9 @@ pub struct Conform {
     #[arg(long, value_name = "POLICY", default_value = "linux")]
     profile: PolicyName,
 
-    /// Start no new sequence after this many minutes
-    #[arg(long, value_name = "N")]
-    minutes: Option<u64>,
+    /// Start no new sequence after this time (30s, 5m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = length(OF_RUNS))]
+    time: Option<Duration>,
 
     /// Execute the test in FILE instead of random calls, and print the test with this kernel's
     /// results
@@ -114,9 +115,7 @@ impl Conform {
         let settings = Settings {
             ops: self.ops,
             seed,
-            time: self
-                .minutes
-                .map(|m| Duration::from_secs(m.saturating_mul(60))),
+            time: self.time,
             most_differences: self.differences.max(1),
             shrinking: Shrinking::Shortest,
         };

@@ -1,7 +1,6 @@
 //! `vmarea record`: records a program or a running process into a trace file.
 
 use super::recording::{self, Attached, Method, Started};
-use crate::duration::{OF_RECORDINGS, length};
 use crate::pid::pid;
 use crate::sink::{TRACE, TraceSink};
 use clap::Args;
@@ -11,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_RECORDINGS, length};
 use vmarea_terminal::exit::{self, Exit, Result};
 use vmarea_terminal::files::Draft;
 

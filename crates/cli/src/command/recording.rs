@@ -7,7 +7,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::time::Duration;
 use vmarea_explain::spaces::Spaces;
-use vmarea_explain::text::{address_spaces, count};
+use vmarea_explain::text::{count, plural};
 use vmarea_recorder::{
     AttachOptions, CallStack, Counts, Options, Outcome, Progress, RecordBy, RecordError, Sink,
     Stacks,
@@ -281,7 +281,7 @@ fn in_words(counts: &Counts) -> String {
         count(counts.events),
         count(counts.calls),
         count(counts.faults),
-        address_spaces(counts.address_spaces)
+        plural(counts.address_spaces, "address space")
     );
     if counts.lost > 0 {
         text += &format!("; {} samples were lost", count(counts.lost));

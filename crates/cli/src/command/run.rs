@@ -7,7 +7,6 @@
 use super::keep_merged;
 use super::recording::RecordingArgs;
 use super::replaying::{RecordedStacks, ReplayingArgs};
-use crate::duration::{OF_PAUSES, length};
 use crate::sink::{StackSink, TRACE, TraceSink};
 use anyhow::Context;
 use clap::Args;
@@ -17,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmarea_explain::stacks::StackTable;
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_PAUSES, length};
 use vmarea_terminal::exit::{self, Exit, Result};
 use vmarea_terminal::files::Draft;
 

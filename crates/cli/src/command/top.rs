@@ -1,8 +1,7 @@
 //! `vmarea top`: processes and their numbers of mappings relative to the limit.
 
 use crate::dashboard;
-use crate::duration::{OF_INTERVALS, length};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -11,7 +10,8 @@ use vmarea_explain::text::count;
 use vmarea_explain::top::{Look, Sampler, openmetrics};
 use vmarea_process::kernel;
 use vmarea_terminal::console::Console;
-use vmarea_terminal::exit::{Exit, Failure, Result, Status};
+use vmarea_terminal::duration::{OF_INTERVALS, length};
+use vmarea_terminal::exit::{Exit, Result};
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 
@@ -24,7 +24,8 @@ use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 /// there are, the samples take at most 5 % of one core: if need be, the interval becomes longer.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Take one sample and exit; without this option, --json writes one line per sample
+    /// Take one sample and exit, as without a terminal; without this option, --json writes one line
+    /// per sample
     #[arg(long)]
     once: bool,
 
@@ -49,11 +50,8 @@ impl Top {
     pub(super) fn run(&self, console: &Console) -> Result {
         let mut sampler = Sampler::default();
         let quiet = self.json.json.is_some() || self.openmetrics.is_some();
-        if !self.once && !quiet {
-            if !io::stdout().is_terminal() {
-                let no_terminal = anyhow!("standard output is not a terminal: use --once");
-                return Err(Failure::new(Status::Error, no_terminal));
-            }
+        let once = self.once || !quiet && !io::stdout().is_terminal();
+        if !once && !quiet {
             dashboard::show(&mut sampler, self.interval, console)?;
             return Ok(Exit::Ok);
         }
@@ -63,7 +61,7 @@ impl Top {
         loop {
             let look = sampler.look().context("cannot list the processes")?;
             self.print(console, look)?;
-            if self.once {
+            if once {
                 return Ok(Exit::Ok);
             }
             std::thread::sleep(sampler.pause(self.interval));

@@ -41,6 +41,33 @@ impl Stacks {
     }
 }
 
+/// How many threads there are beside the stacks of a pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Threads {
+    /// At least one for two stacks.
+    AsMany,
+    /// At most one for ten stacks.
+    Few,
+}
+
+impl Threads {
+    /// Says how many threads there are.
+    pub fn words(self) -> &'static str {
+        match self {
+            Threads::AsMany => "at least one thread for two of them",
+            Threads::Few => "at most one thread for ten of them",
+        }
+    }
+
+    fn fit(self, threads: u64, stacks: u64) -> bool {
+        match self {
+            Threads::AsMany => threads * 2 >= stacks,
+            Threads::Few => threads * 10 <= stacks,
+        }
+    }
+}
+
 /// Conditions besides the mappings of the pattern themselves.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,9 +80,11 @@ pub struct Conditions {
     pub absent: Vec<String>,
     /// To whom the stacks belong.
     pub stacks: Option<Stacks>,
-    /// Only if the threads of the process are not known, as in a list of mappings.
+    /// Only if the process is not running, so that nothing is known of its stacks but their shapes.
     #[serde(default)]
-    pub without_threads: bool,
+    pub not_running: bool,
+    /// How many threads there are, if a recording says so.
+    pub threads: Option<Threads>,
     /// Value of `vm.overcommit_memory`; in a list of mappings, which does not show it, any.
     pub overcommit: Option<u64>,
     /// The pieces and their guards have neither one size nor the form of stacks.
@@ -87,7 +116,7 @@ pub struct Judged {
 impl Conditions {
     /// Checks the conditions on the list and the settings; returns the library that must be loaded.
     pub fn of_list(&self, subject: &Subject<'_>) -> Option<String> {
-        if self.without_threads && subject.threads.is_some() {
+        if self.not_running && subject.evidence.is_of_running_process() {
             return None;
         }
         if let (Some(wanted), Some(found)) = (self.overcommit, subject.evidence.overcommit())
@@ -116,6 +145,12 @@ impl Conditions {
         if self.not_stacks && are_like_stacks(len, subject, &starts) {
             return None;
         }
+        let count = starts.len() as u64;
+        if let (Some(wanted), Some(threads)) = (self.threads, subject.threads)
+            && !wanted.fit(threads, count)
+        {
+            return None;
+        }
         if let Some(part) = self.space {
             let space = Space::of(subject.mappings, part)?;
             let judged = Judged {
@@ -135,14 +170,13 @@ impl Conditions {
             held: held.count() as u64,
             ..Judged::default()
         };
-        let count = starts.len() as u64;
         let is_met = match stacks {
             Stacks::Threads => return of_threads(len, subject, starts, judged),
             Stacks::EndedThreads => {
                 judged.threads * 2 <= count && hold_descriptors(len, subject, &starts) == Some(true)
             }
             Stacks::Coroutines => {
-                judged.threads * 10 <= count
+                Threads::Few.fit(judged.threads, count)
                     && hold_descriptors(len, subject, &starts) == Some(false)
                     && are_used_from_the_top(len, subject, &starts)
             }
@@ -183,7 +217,8 @@ fn of_threads(
     judged.held = starts.iter().filter(holds).count() as u64;
     let count = starts.len() as u64;
     let most_hold = judged.held * 2 >= count.min(judged.known);
-    (count > 0 && most_hold && judged.threads * 2 >= count).then_some((starts, judged))
+    (count > 0 && most_hold && Threads::AsMany.fit(judged.threads, count))
+        .then_some((starts, judged))
 }
 
 /// Returns some of the pieces, spread over all of them.

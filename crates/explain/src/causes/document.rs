@@ -72,13 +72,13 @@ fn write_pattern(text: &mut String, pattern: &Pattern) -> std::fmt::Result {
             conditions.not_stacks,
             ", not of one size with a guard of one page",
         ),
-        (
-            conditions.without_threads,
-            "; only if the threads are not known",
-        ),
+        (conditions.not_running, "; only of a list or a recording"),
     ];
     for (_, words) in said.iter().filter(|(is_so, _)| *is_so) {
         text.push_str(words);
+    }
+    if let Some(threads) = conditions.threads {
+        write!(text, "; {}, if a recording says how many", threads.words())?;
     }
     if let Some(stacks) = conditions.stacks {
         write!(text, "; stacks {}", stacks.words())?;

@@ -3,7 +3,7 @@
 use super::Cause;
 use super::pattern::{Beside, Matches, Pattern};
 use super::subject::Subject;
-use crate::text::count;
+use crate::text::{count, plural};
 use serde::Deserialize;
 use std::ops::Range;
 
@@ -129,7 +129,7 @@ impl Entry {
             ("{known}", count(judged.known)),
             ("{threads}", plural(judged.threads, "thread")),
             ("{library}", judged.library.clone()),
-            ("{folder}", folder(&matches.folder)),
+            ("{in_folder}", matches.folder.clone()),
             ("{open}", open(judged.open)),
             ("{overcommit}", overcommit(judged.overcommit)),
             ("{used}", size(judged.space.mapped)),
@@ -153,10 +153,6 @@ fn is_beside(pattern: &Pattern, first: Option<usize>, sequences: usize) -> bool 
     }
 }
 
-fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 fn open(files: Option<u64>) -> String {
     files.map_or_else(String::new, |files| {
         format!(", and {} of the files are open as well", count(files))
@@ -165,13 +161,6 @@ fn open(files: Option<u64>) -> String {
 
 fn overcommit(value: Option<u64>) -> String {
     value.map_or_else(|| "not known here".to_owned(), |value| value.to_string())
-}
-
-fn folder(path: &str) -> String {
-    match path {
-        "" => "several folders".to_owned(),
-        path => path.to_owned(),
-    }
 }
 
 /// Formats a number of bytes in the largest unit that has no fraction of more than one digit.

@@ -2,10 +2,20 @@
 
 use std::collections::HashMap;
 
+/// Says in which folder files are: the deepest one that contains at least nine of ten of them.
+pub fn words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let paths: Vec<&str> = names.filter(|name| is_path(name)).collect();
+    let folder = common(paths.clone());
+    match folder.as_str() {
+        "" => "in several folders".to_owned(),
+        _ if paths.iter().all(|path| path.starts_with(&folder)) => format!("in {folder}"),
+        _ => format!("(most of them in {folder})"),
+    }
+}
+
 /// Returns the deepest folder that contains at least nine of ten of the files, with a slash at its
-/// end; empty if there is none but the root, or no path among the names.
-pub fn common<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let mut paths: Vec<&str> = names.filter(|name| is_path(name)).collect();
+/// end; empty if there is none but the root, or no path.
+fn common(mut paths: Vec<&str>) -> String {
     let least = paths.len() - paths.len() / 10;
     if least == 0 {
         return String::new();
@@ -39,20 +49,21 @@ pub fn is_path(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::common;
+    use super::words;
 
     #[test]
     fn the_folder_contains_nine_of_ten_files() {
         let many: Vec<_> = (0..90).map(|n| format!("/data/topic{n}/0.index")).collect();
         let of = |others: &[&str]| {
             let all = many.iter().map(String::as_str);
-            common(all.chain(others.iter().copied()))
+            words(all.chain(others.iter().copied()))
         };
-        assert_eq!(of(&[]), "/data/");
-        assert_eq!(of(&["/usr/lib/libc.so.6", "/memfd:x (deleted)"]), "/data/");
+        assert_eq!(of(&[]), "in /data/");
+        assert_eq!(of(&["/memfd:x (deleted)"]), "in /data/");
+        assert_eq!(of(&["/usr/lib/libc.so.6"]), "(most of them in /data/)");
         let elsewhere = ["/srv/a"; 11];
-        assert_eq!(of(&elsewhere), "");
-        assert_eq!(common(["/a/b/c", "/a/b/d"].into_iter()), "/a/b/");
-        assert_eq!(common(["", "[heap]"].into_iter()), "");
+        assert_eq!(of(&elsewhere), "in several folders");
+        assert_eq!(words(["/a/b/c", "/a/b/d"].into_iter()), "in /a/b/");
+        assert_eq!(words(["", "[heap]"].into_iter()), "in several folders");
     }
 }

@@ -303,7 +303,7 @@ impl Pattern {
             files: files.len() as u64,
             usual_size: most_frequent(lasts().map(|n| subject.size(n))).unwrap_or(0),
             extent: ends.max().unwrap_or(0),
-            folder: folder::common(files.iter().map(|(_, name)| name.as_ref())),
+            folder: folder::words(files.iter().map(|(_, name)| name.as_ref())),
             judged,
             starts,
         }

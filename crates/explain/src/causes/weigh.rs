@@ -88,6 +88,32 @@ mod tests {
         names.collect()
     }
 
+    /// Mappings of one page, apart by free space, of as many files; the first `deleted` of these have
+    /// been deleted.
+    fn told_of_files(mappings: u64, files: u64, deleted: u64) -> Vec<String> {
+        let line = |n: u64| {
+            let (at, file) = (0x7000_0000_0000 + n * 0x2000, n % files);
+            let mark = if file < deleted { " (deleted)" } else { "" };
+            format!(
+                "{at:x}-{:x} r--s 00000000 08:01 {} /data/{file}{mark}\n",
+                at + 0x1000,
+                file + 9
+            )
+        };
+        let text: String = (0..mappings).map(line).collect();
+        let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+        let (boundaries, evidence) = (process.boundaries(), Evidence::default());
+        let told = causes(&Subject::new(&process, &boundaries, &evidence)).into_iter();
+        told.map(|cause| cause.name).collect()
+    }
+
+    #[test]
+    fn files_are_in_pieces_only_if_there_are_more_mappings_than_files() {
+        assert_eq!(told_of_files(1_000, 50, 0), ["data-files-in-pieces"]);
+        assert_eq!(told_of_files(1_000, 1_000, 0), ["many-data-files"]);
+        assert_eq!(told_of_files(1_000, 1_000, 3), ["many-data-files"]);
+    }
+
     const SIZE: u64 = 0xf_f000;
 
     fn stack(n: u64) -> u64 {
@@ -116,5 +142,15 @@ mod tests {
             ["thread-stacks"]
         );
         assert!(told(100, None, "/opt/lib/libjvm.so", &none).is_empty());
+    }
+
+    #[test]
+    fn a_recording_with_few_threads_has_no_stacks_of_threads() {
+        let none = Evidence::default();
+        let recorded = |threads, library| told(1_000, Some(threads), library, &none);
+        assert_eq!(recorded(900, "/opt/lib/libgomp.so.1"), ["thread-stacks"]);
+        assert!(recorded(4, "/opt/lib/libgomp.so.1").is_empty());
+        assert_eq!(recorded(4, "/opt/lib/libruby.so"), ["coroutine-stacks"]);
+        assert!(recorded(900, "/opt/lib/libruby.so").is_empty());
     }
 }

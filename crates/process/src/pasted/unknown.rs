@@ -139,7 +139,7 @@ pub(super) fn text(file: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(&file[..file.len().min(HEAD)]);
     if head.lines().take(100).any(is_strace) {
         return Some(
-            "it is a log of strace: vmarea trace import --from strace LOG -o FILE.vmtrace"
+            "it is a log of strace: vmarea trace import --from strace LOG -o FILE.vmtrace, then --from FILE.vmtrace"
                 .to_owned(),
         );
     }
@@ -209,7 +209,7 @@ mod tests {
             ),
             (
                 b"12:00:00 mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, 3, 0) = 0x7f0000000000\n",
-                "it is a log of strace: vmarea trace import --from strace LOG -o FILE.vmtrace",
+                "it is a log of strace: vmarea trace import --from strace LOG -o FILE.vmtrace, then --from FILE.vmtrace",
             ),
             (
                 b"Name:\tcat\nVmPeak:\t 4 kB\nVmRSS:\t 4 kB\n",

@@ -107,6 +107,10 @@ fn trace(
         let done = relay::in_thread(&mut *sink, &mut *progress, move |sink, progress| {
             Tracer::join(&again, sink, progress)?.follow_process()
         });
+        let done = done.map_err(|error| match error {
+            RecordError::Ended(pid) if target::runs_on(pid) => RecordError::Executed(pid),
+            error => error,
+        });
         match done {
             Err(RecordError::Executed(pid)) if tries.next().is_some() => target::until_let_go(pid),
             done => return done,

@@ -12,6 +12,9 @@ use vmarea_process::rights::{self, Capability};
 /// Class of a 64-bit program in the fifth byte of an ELF file.
 const ELF_CLASS_64: u8 = 2;
 
+/// Milliseconds for which a process that executes a program may seem to have ended.
+const EXECUTING: u32 = 20;
+
 /// Checks a process before the recorder does anything to it.
 ///
 /// # Errors
@@ -35,7 +38,7 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
     if pid == rustix::process::getpid().as_raw_nonzero().get() {
         return Err(RecordError::OwnProcess(pid));
     }
-    if !status.contains("\nVmSize:") && processes::other_thread(pid).is_none() {
+    if !status.contains("\nVmSize:") && !runs_on(pid) {
         // Kernel threads, which are children of process 2, never have memory. A process that is
         // exiting loses its memory before its state shows that it has ended.
         return Err(match pid == 2 || number("PPid:") == 2 {
@@ -50,6 +53,21 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
         // Without a readable file, the attempt to trace the process decides.
         Err(_) => Ok(()),
     }
+}
+
+/// True if the process has memory, which none of its threads shows for a moment while one of them
+/// executes a program.
+pub(super) fn runs_on(pid: i32) -> bool {
+    let has_memory = || {
+        let first = processes::facts(pid).is_ok_and(|facts| facts.anonymous_bytes.is_some());
+        first || processes::other_thread(pid).is_some()
+    };
+    (0..EXECUTING).any(|_| {
+        has_memory() || {
+            std::thread::sleep(Duration::from_millis(1));
+            false
+        }
+    })
 }
 
 /// Checks that no thread traces the process yet; a process that is only observed may be traced.

@@ -423,9 +423,13 @@ impl Observer<'_> {
     pub(super) fn note_unrecorded(&mut self) {
         let busy = self.spaces.values().filter(|space| !space.recorded).count();
         if busy != 0 {
+            let spaces = match busy {
+                1 => "1 address space was".to_owned(),
+                more => format!("{more} address spaces were"),
+            };
             self.note(format!(
-                "{busy} address spaces were never at rest long enough to start their recording: \
-                 record by ptrace, or for longer"
+                "{spaces} never at rest long enough to start the recording: record by ptrace, or for \
+                 longer"
             ));
         }
     }

@@ -1,13 +1,7 @@
 //! Parts that every page uses: numbers with separators, tables, and lists of remarks.
 
 use maud::{Markup, html};
-pub use vmarea_explain::text::count;
-
-/// Formats a number of things: `1 step`, `2 steps`.
-pub fn plural(n: u64, what: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{} {what}{s}", count(n))
-}
+pub use vmarea_explain::text::{count, plural};
 
 /// Formats a share in percent, with a decimal below ten.
 pub fn percent(part: u64, whole: u64) -> String {

@@ -73,6 +73,7 @@ pub(super) struct ImportState {
     pub(super) queue: VecDeque<Event>,
     /// Command of the first `execve`.
     pub(super) command: Vec<String>,
+    has_unknown_files: bool,
     /// Source of the first fault.
     pub(super) faults: FaultSource,
     /// Time of the last line.
@@ -304,8 +305,15 @@ impl ImportState {
         FileKey::Nameless(self.nameless)
     }
 
-    /// Creates a file about which nothing is known.
+    /// Creates a file about which nothing is known; a note says once that there are such files.
     pub(super) fn unknown_file(&mut self) -> FileRef {
+        if !std::mem::replace(&mut self.has_unknown_files, true) {
+            self.note(
+                "some files have no name in the text (strace -y shows them): each mapping of one \
+                 counts as that of another file"
+                    .to_owned(),
+            );
+        }
         let key = self.nameless();
         FileRef {
             inode: self.inode(&key, InodeKind::Other, "", 0),

@@ -3,11 +3,11 @@
 mod html;
 mod text;
 
+use crate::sink::TRACE;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde::Serialize;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use vmarea_explain::text::count;
 use vmarea_replay::PolicyName;
@@ -213,15 +213,8 @@ fn usage(what: &'static str) -> Failure {
 
 /// True if a file in a folder begins like a trace, or has the name of one.
 fn may_be_trace(path: &Path) -> bool {
-    if !path.is_file() {
-        return false;
-    }
-    let mut start = [0; vmarea_trace::MAGIC.len()];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && start == vmarea_trace::MAGIC
-        || path
-            .extension()
-            .is_some_and(|extension| extension == "vmtrace")
+    let is_named_so = || path.extension().is_some_and(|end| end == "vmtrace");
+    TRACE.is_of(path) || path.is_file() && is_named_so()
 }
 
 /// Compares the policies on one trace. `why` gets the reason if only a part could be read.

@@ -1,34 +1,34 @@
 //! `vmarea explain`: why the mappings of a process are not merged.
 
 mod page;
+mod recorded;
 mod threshold;
 
-use super::recording::{self, Attached, Method, Started};
-use crate::duration::{OF_RECORDINGS, length};
+pub(super) use recorded::of_recorded;
+
+use super::recording::Method;
 use crate::pid::pid;
-use crate::sink::{StackSink, TraceSink};
+use crate::sink::TRACE;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use threshold::Threshold;
 use vmarea::types::VmRange;
 use vmarea_explain::origins::Origin;
-use vmarea_explain::profile::Profile;
-use vmarea_explain::recorded::{CallStacks, RecordedError, at_peak};
 use vmarea_explain::rows::Table;
 use vmarea_explain::since::{Moment, growth};
-use vmarea_explain::stacks::{self, StackTable};
-use vmarea_explain::text::{address_spaces, count};
-use vmarea_explain::{List, Report, explain, explain_recorded, unix_ms};
+use vmarea_explain::stacks::Stacks;
+use vmarea_explain::text::count;
+use vmarea_explain::{List, Report, explain, unix_ms};
 use vmarea_process::pasted::{is_elf, read_core};
 use vmarea_process::{AskKernel, Process, ProcessError, Smaps};
-use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_RECORDINGS, length};
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::kind::Kind;
 use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg, Target};
@@ -56,7 +56,8 @@ pub struct Explain {
     /// A copy of /proc/PID/maps or /proc/PID/smaps, also pasted among other text; the output of
     /// pmap, gdb (info proc mappings), vmmap of GEF or pwndbg, lldb (memory region --all) or jcmd
     /// System.map; an Android tombstone; a sanitizer's map; a JVM's hs_err_pidN.log; a minidump; an
-    /// ELF core of any size. Else a file of at most 1 GiB, or `-` for standard input
+    /// ELF core of any size; a trace of vmarea, whose mappings are explained at the moment when the
+    /// program had the most. Else a file of at most 1 GiB, or `-` for standard input
     #[arg(long, value_name = "FILE|-", group = "process")]
     from: Option<PathBuf>,
 
@@ -139,7 +140,7 @@ struct Explained {
     process: Process,
     /// Calls that made the mappings, if the process was recorded.
     origins: Vec<Option<Origin>>,
-    stacks: stacks::Stacks,
+    stacks: Stacks,
 }
 
 /// A range of addresses.
@@ -191,10 +192,12 @@ impl Explain {
         let html = Output::open_if_given(html, Kind::HTML)?;
         let earlier = self.since.as_deref().map(|path| moment(console, path));
         let earlier = earlier.transpose()?;
-        let mut explained = if self.command.is_empty() && self.record.is_none() {
-            self.of_list(console)?
-        } else {
-            self.of_recording(console)?
+        let mut explained = match &self.from {
+            _ if records => self.of_recording(console)?,
+            Some(path) if path.as_os_str() != "-" && TRACE.is_of(path) => {
+                self.of_trace(console, path)?
+            }
+            _ => self.of_list(console)?,
         };
         let report = &mut explained.report;
         if let Some(earlier) = earlier {
@@ -248,115 +251,8 @@ impl Explain {
             report: explain(&process, self.list()),
             process,
             origins: Vec::new(),
-            stacks: stacks::Stacks::default(),
+            stacks: Stacks::default(),
         })
-    }
-
-    /// Records the program to its end, or the process for a while, and explains the recording.
-    fn of_recording(&self, console: &Console) -> Result<Explained> {
-        let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
-        let folded = Output::open_if_given(self.folded.as_ref(), Kind::FOLDED)?;
-        let pprof = Output::open_if_given(self.pprof.as_ref(), Kind::PPROF)?;
-        let (calls, stacks) = self.record_into(console, &mut file)?;
-        let open = || {
-            let mut again = &file;
-            again.rewind()?;
-            Ok(BufReader::new(again))
-        };
-        let recorded = at_peak(open, calls).map_err(of_recorded)?;
-        for note in &recorded.process.notes {
-            console.note(note);
-        }
-        if recorded.differences > 0 {
-            console.note(&format!(
-                "the replay differs from the kernel in {} places (`vmarea run` shows where): the \
-                 reasons given there may be wrong",
-                count(recorded.differences)
-            ));
-        }
-        if recorded.spaces.count() > 1 {
-            console.note(&format!(
-                "{} recorded; this is the one that had the most mappings",
-                address_spaces(recorded.spaces.count())
-            ));
-        }
-        if recorded.spaces.restarts() > 0 {
-            console.note(
-                "the recording restarted: earlier mappings count as older than the recording",
-            );
-        }
-        let profile = Profile {
-            recorded: &recorded,
-            stacks: &stacks,
-        };
-        let mut text = Vec::new();
-        if let Some(output) = folded {
-            profile.write_folded(&mut text)?;
-            output.write(console, &text)?;
-        }
-        if let Some(output) = pprof {
-            text.clear();
-            profile.write_pprof(&mut text)?;
-            output.write(console, &text)?;
-        }
-        Ok(Explained {
-            report: explain_recorded(&recorded, &stacks, self.list()),
-            process: recorded.process,
-            origins: recorded.origins,
-            stacks,
-        })
-    }
-
-    /// True if the stacks of the calls are shown or written.
-    fn needs_stacks(&self) -> bool {
-        self.stacks || self.folded.is_some() || self.pprof.is_some()
-    }
-
-    /// Records into `file`, and returns the call stacks.
-    fn record_into(
-        &self,
-        console: &Console,
-        file: &mut File,
-    ) -> Result<(CallStacks, stacks::Stacks)> {
-        let mut sink = StackSink {
-            trace: TraceSink::nameless(file),
-            stacks: StackTable::default(),
-        };
-        let stacks = if self.needs_stacks() || self.page.html.is_some() {
-            Stacks::Copy
-        } else {
-            Stacks::Skip
-        };
-        let outcome = match self.pid {
-            Some(pid) => {
-                let attached = Attached {
-                    pid,
-                    duration: self.record,
-                    checkpoint: None,
-                    stacks,
-                    by: self.by,
-                };
-                recording::attach(console, attached, &mut sink)?
-            }
-            None => {
-                let started = Started {
-                    command: &self.command,
-                    checkpoint: None,
-                    stacks,
-                    by: self.by,
-                };
-                recording::record(console, started, &mut sink)?
-            }
-        };
-        for note in &outcome.notes {
-            console.note(note);
-        }
-        sink.trace.finish()?;
-        let (calls, stacks) = sink.stacks.into_parts();
-        for note in &stacks.table.notes {
-            console.note(note);
-        }
-        Ok((calls, stacks))
     }
 
     fn process(&self) -> Result<Process> {
@@ -461,15 +357,6 @@ pub(super) fn failure(error: ProcessError) -> Failure {
     let status = match &error {
         ProcessError::Forbidden(_) => Status::Permission,
         ProcessError::KernelThread(_) | ProcessError::Empty => Status::NothingToDo,
-        _ => Status::Error,
-    };
-    Failure::new(status, error)
-}
-
-/// Returns the failure, with its exit status, for a recording that cannot be explained.
-pub(super) fn of_recorded(error: RecordedError) -> Failure {
-    let status = match &error {
-        RecordedError::Empty => Status::NothingToDo,
         _ => Status::Error,
     };
     Failure::new(status, error)

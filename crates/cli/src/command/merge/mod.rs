@@ -7,7 +7,6 @@ mod text;
 pub use said::Said;
 
 use super::explain::Range;
-use crate::duration::{OF_PAUSES, length};
 use crate::interrupt::Interrupt;
 use crate::pid::pid;
 use anyhow::anyhow;
@@ -23,6 +22,7 @@ use vmarea_repair::{
     Fix, Fixed, Kept, KeptReason, Options, Progress, Remote, RepairError, Report, Survey, Way,
 };
 use vmarea_terminal::console::Console;
+use vmarea_terminal::duration::{OF_PAUSES, length};
 use vmarea_terminal::exit::{Exit, Failure, Result, Status};
 use vmarea_terminal::outputs::{JsonArg, Outputs};
 use vmarea_terminal::progress::Meter;

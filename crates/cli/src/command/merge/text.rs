@@ -2,7 +2,7 @@
 
 use super::{Merge, Said};
 use std::io::{self, Write};
-use vmarea_explain::text::count;
+use vmarea_explain::text::{count, plural};
 use vmarea_repair::Fixed;
 use vmarea_terminal::console::Console;
 
@@ -46,8 +46,9 @@ impl Merge {
         if said.long_pauses > 0 {
             writeln!(
                 out,
-                "{} pauses were longer than --max-pause ({:.1} ms)",
-                count(said.long_pauses),
+                "{} {} longer than --max-pause ({:.1} ms)",
+                plural(said.long_pauses, "pause"),
+                if said.long_pauses == 1 { "was" } else { "were" },
                 self.max_pause.as_secs_f64() * 1e3
             )?;
         }
@@ -80,8 +81,8 @@ impl Merge {
         if said.runs > 0 {
             writeln!(
                 out,
-                "{} runs of neighbours, {} of address space, in steps of at most {:.1} ms",
-                count(said.runs),
+                "{} of neighbours, {} of address space, in steps of at most {:.1} ms",
+                plural(said.runs, "run"),
                 console.size(said.bytes),
                 self.max_pause.as_secs_f64() * 1e3
             )?;
@@ -91,7 +92,7 @@ impl Merge {
         }
         writeln!(
             out,
-            "longest pause about {:.1} ms, about {:.1} s in all (estimated)",
+            "longest pause about {:.1} ms, about {:.1} s in all (idle machine)",
             said.longest_pause_us as f64 / 1e3,
             said.total_us as f64 / 1e6
         )?;
@@ -122,25 +123,21 @@ fn why_more(refused: u64) -> String {
 /// Writes what a repair that moves no pages has changed.
 fn write_fixed(out: &mut dyn Write, fixed: &Fixed) -> io::Result<()> {
     let fewer = fixed.fewer.unwrap_or(0);
-    let (number, which) = match fewer {
-        ..0 => (count(fewer.unsigned_abs()), "more"),
-        _ => (count(fewer.unsigned_abs()), "fewer"),
-    };
-    let (name, places, stops) = (fixed.fix.name(), count(fixed.places), count(fixed.stops));
-    writeln!(
-        out,
-        "{name}: changed {places} places in {stops} steps, {number} mappings {which}"
-    )
+    let which = if fewer < 0 { "more" } else { "fewer" };
+    let number = plural(fewer.unsigned_abs(), "mapping");
+    let (places, stops) = (plural(fixed.places, "place"), plural(fixed.stops, "step"));
+    let name = fixed.fix.name();
+    writeln!(out, "{name}: changed {places} in {stops}, {number} {which}")
 }
 
 /// Notes what the repairs would change, or have changed before the merge failed.
 pub(super) fn note_fixes(console: &Console, fixes: &[Fixed]) {
     for fixed in fixes {
-        let (name, places) = (fixed.fix.name(), count(fixed.places));
+        let (name, places) = (fixed.fix.name(), plural(fixed.places, "place"));
         match fixed.fewer {
-            Some(_) => console.note(&format!("{name}: changed {places} places")),
+            Some(_) => console.note(&format!("{name}: changed {places}")),
             None => {
-                console.note(&format!("{name}: would change {places} places"));
+                console.note(&format!("{name}: would change {places}"));
                 note_apart(console, fixed);
             }
         }

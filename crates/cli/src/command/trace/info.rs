@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use vmarea_explain::spaces::Spaces;
-use vmarea_explain::text::{address_spaces, count};
+use vmarea_explain::text::{count, plural};
 use vmarea_replay::FailedCalls;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Exit, Result};
@@ -149,7 +149,7 @@ impl Summary {
             out,
             "time       {:.3} s in {}",
             self.span_ns as f64 * 1e-9,
-            address_spaces(self.address_spaces)
+            plural(self.address_spaces, "address space")
         )?;
         for (kind, n) in &self.kinds {
             writeln!(out, "  {kind:<10} {:>12}", count(*n))?;

@@ -264,7 +264,7 @@ mod tests {
 
     /// Claims of each experiment, decided by figures that contradict them.
     fn refuted() -> Vec<Claim> {
-        let builds = [1, 2, 4].map(|jobs| kcbench::build(jobs));
+        let builds = [1, 2, 4].map(kcbench::build);
         let redis = redis::WORKLOADS.map(|name| format!("Redis, {name}"));
         let mut all: Vec<Claim> = (builds.iter().chain(&redis))
             .map(String::as_str)

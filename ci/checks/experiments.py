@@ -12,7 +12,7 @@ import sys
 DOCS = pathlib.Path("docs")
 FOLDER = DOCS / "experiments"
 BEGIN, END = "<!-- claims: written by ci/run experiments -->", "<!-- end of claims -->"
-WORDS = {"holds": "holds", "does_not_hold": "does not hold", "undecided": "undecided"}
+WORDS = {"holds": "holds", "does_not_hold": "does not hold", "undecided": "undecided", "withdrawn": "withdrawn"}
 
 
 def experiment(lab, arguments, name):
@@ -35,9 +35,10 @@ def claims():
             name = report["name"]
             yield f"### {name}\n\n{report['paper']}. `{header['command']}` on {header['machine']}, {header['kernel']}; "
             yield f"tables in [{name}.txt](experiments/{name}.txt).\n\n"
-            yield "| claim | paper | ours | decision |\n|---|---|---|---|\n"
+            yield "| claim | paper | ours | refuted by | decision |\n|---|---|---|---|---|\n"
             for claim in report["claims"]:
-                cells = [claim["text"], claim["paper"], claim["ours"], WORDS[claim["decision"]]]
+                refuter = claim.get("refuted_by") or "–"
+                cells = [claim["text"], claim["paper"], claim["ours"], refuter, WORDS[claim["decision"]]]
                 yield f"| {' | '.join(cells)} |\n"
             for missing in report["missing"]:
                 yield f"\nLeft out: {missing}.\n"

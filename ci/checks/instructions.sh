@@ -7,7 +7,9 @@
 #   only. Fails if the atomic in the VMA needs more than 1.01 times the instructions.
 # - Writers: counts the instructions of calls of one thread with one writer and with a divided address space, and
 #   writes the table in docs/writers.md. There is no limit.
-# usage: ci/run instructions -- [policies [PAIRS] | locks | writers]     policies and locks by default
+# - Caches: counts the instructions of the lookups of each trace of the corpus with one lookup cache at a time, and
+#   writes the table in docs/benchmarks.md. There is no limit.
+# usage: ci/run instructions -- [policies [PAIRS] | locks | writers | caches]     policies and locks by default
 . "$(dirname "$0")/../lib/prepare.sh"
 
 packages valgrind
@@ -42,6 +44,13 @@ within() {
         echo "instructions: $3" >&2
         return 1
     }
+}
+
+# put_table PAGE: puts the table between the marks of the page
+put_table() {
+    echo >>"$work/table"
+    sed -i -e "/^<!-- instructions:/r $work/table" -e '/^<!-- instructions:/,/^<!-- end of instructions/{/^<!--/!d}' "$1"
+    cat "$work/table"
 }
 
 policies() {
@@ -86,16 +95,36 @@ writers() {
         awk -v work="$call" -v m="$m" -v n="$n" -v rounds=$rounds \
             'BEGIN { printf "| `%s` | %.0f | %.0f | %.2f |\n", work, m / rounds, n / rounds, n / m }' >>"$work/table"
     done <"$work/works"
-    echo >>"$work/table"
-    sed -i -e "/^<!-- instructions:/r $work/table" -e '/^<!-- instructions:/,/^<!-- end of instructions/{/^<!--/!d}' \
-        docs/writers.md
-    cat "$work/table"
+    put_table docs/writers.md
+}
+
+caches() {
+    local trace lookups only number cells
+    cargo build --release --locked --quiet --manifest-path lab/Cargo.toml -p vmarea-experiments --example one_cache
+    printf '\n| trace | none | last used | `vmacache` | ours | ours to `vmacache` |\n|---|--:|--:|--:|--:|--:|\n' >"$work/table"
+    for trace in corpus/*.vmtrace; do
+        lookups=$("$built/examples/one_cache" "$trace" "$work/log")
+        # What the changes of the index need, with none of the caches.
+        only=$(collected "$built/examples/one_cache" 0 "$work/log")
+        cells=()
+        # The third cache, the last-used and the largest VMA, is not in the table.
+        for number in 1 2 4 5; do
+            cells+=("$(collected "$built/examples/one_cache" $number "$work/log")")
+        done
+        awk -v trace="$(basename "$trace" .vmtrace)" -v lookups="$lookups" -v only="$only" -v cells="${cells[*]}" 'BEGIN {
+            split(cells, n, " ")
+            for (i in n) n[i] = (n[i] - only) / lookups
+            printf "| `%s` | %.0f | %.0f | %.0f | %.0f | %.2f |\n", trace, n[1], n[2], n[3], n[4], n[4] / n[3]
+        }' | tee -a "$work/table" >&2
+    done
+    put_table docs/benchmarks.md
 }
 
 case ${1:-} in
 policies) policies "${2:-}" ;;
 locks) locks ;;
 writers) writers ;;
+caches) caches ;;
 *)
     policies "${1:-}"
     locks

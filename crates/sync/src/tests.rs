@@ -7,15 +7,20 @@ use crate::{
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 use std::vec::Vec;
 
 fn panics(run: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_err()
 }
 
-/// Lets other threads run until `done` returns true.
+/// Lets other threads run until `done` returns true, for at most a minute: a lock that makes a test
+/// wait for ever must make it fail.
+#[track_caller]
 fn wait_for(done: impl Fn() -> bool) {
+    let begun = Instant::now();
     while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "waits for ever");
         thread::yield_now();
     }
 }
@@ -196,7 +201,7 @@ fn writer_waits_for_reader<K: VmaLockKind>() {
             vma.detach(&mut lock.write());
             done.store(true, Ordering::SeqCst);
         });
-        wait_for(|| lock.try_read().is_none());
+        wait_for(|| done.load(Ordering::SeqCst) || lock.try_read().is_none());
         for _ in 0..100 {
             thread::yield_now();
         }
@@ -242,7 +247,7 @@ fn sequence_stops<K: VmaLockKind>() {
     drop(guard);
     thread::scope(|scope| {
         let writer = scope.spawn(|| other.start_write(&mut lock.write()));
-        wait_for(|| lock.try_read().is_none());
+        wait_for(|| writer.is_finished() || lock.try_read().is_none());
         assert!(!writer.is_finished(), "still waits for readers");
         drop(reader);
     });

@@ -54,7 +54,9 @@ fn report(name: &str) -> Value {
     }
     for claim in list(report, "claims") {
         let decision = claim["decision"].as_str().unwrap();
-        assert!(["holds", "does_not_hold", "undecided"].contains(&decision));
+        let decisions = ["holds", "does_not_hold", "undecided", "withdrawn"];
+        assert!(decisions.contains(&decision));
+        assert_eq!(claim["refuted_by"].is_null(), decision == "withdrawn");
         for key in ["text", "paper", "ours"] {
             assert!(!claim[key].as_str().unwrap().is_empty(), "{claim}");
         }

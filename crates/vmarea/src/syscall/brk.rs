@@ -274,4 +274,32 @@ mod tests {
         space.fault(mm, at + 5 * PAGE_SIZE, Access::Write).unwrap();
         space.validate_all().unwrap();
     }
+    /// A walk relies on the addresses of the pages that it finds, so the start of a VMA moves only
+    /// under the lock, even if nothing else changes.
+    #[test]
+    fn a_vma_whose_start_moves_takes_the_lock() {
+        let space = Space::new(Policy::VMAREA, System::default());
+        let mm = space.mm_create(Layout::default(), Limits::default());
+        let mm = mm.unwrap();
+        let map = |page: u64| {
+            let request = MmapRequest {
+                addr: 0x10_0000_0000 + page * PAGE_SIZE,
+                flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED,
+                ..MmapRequest::anonymous(PAGE_SIZE)
+            };
+            space.mmap(mm, &request).unwrap()
+        };
+        let at = map(4);
+        space.fault(mm, at, Access::Write).unwrap();
+        let locked = || {
+            let stats = space.mmap_read_lock(mm).unwrap().state().stats.clone();
+            (stats.adjusts_locked, stats.adjusts_unlocked)
+        };
+        let (was, free) = locked();
+        map(5);
+        assert_eq!(locked(), (was, free + 1), "only the end has moved");
+        map(3);
+        assert_eq!(locked(), (was + 1, free + 1), "the start has moved");
+        space.validate_all().unwrap();
+    }
 }

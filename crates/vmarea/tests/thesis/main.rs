@@ -12,6 +12,7 @@ mod merge;
 mod moved_back;
 mod other;
 mod pages;
+mod sharing;
 mod tracing;
 #[path = "../world/mod.rs"]
 mod world;

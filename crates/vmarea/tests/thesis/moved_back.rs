@@ -5,9 +5,7 @@
 //! merge has been decided on, so the check of the pages before the decision could not see it.
 
 use crate::world::{PAGE, at};
-use std::sync::Arc;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
@@ -23,18 +21,47 @@ const RW: Prot = Prot::READ.union(Prot::WRITE);
 /// Pages that should change.
 const PAGES: u64 = 6;
 
+/// How far a merge has come that another thread has to disturb.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Stage {
+    /// No merge is to be disturbed.
+    #[default]
+    Off,
+    /// The next merge that is decided on waits.
+    Armed,
+    /// A merge waits for the other thread.
+    Decided,
+}
+
 /// Once armed, blocks the next merge attempt until the other thread has finished.
-#[derive(Clone)]
-struct Gate {
-    armed: Arc<AtomicBool>,
-    both: Arc<Barrier>,
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<Stage>, Condvar)>);
+
+impl Gate {
+    /// Sets the stage, and wakes whoever waits for it.
+    fn set(&self, stage: Stage) {
+        let (now, changed) = &*self.0;
+        *now.lock().unwrap() = stage;
+        changed.notify_all();
+    }
+
+    /// Waits until the stage is not `stage` any more.
+    fn passes(&self, stage: Stage) -> Stage {
+        let (now, changed) = &*self.0;
+        let now = now.lock().unwrap();
+        *changed.wait_while(now, |now| *now == stage).unwrap()
+    }
+
+    fn is(&self, stage: Stage) -> bool {
+        *self.0.0.lock().unwrap() == stage
+    }
 }
 
 impl Observer for Gate {
     fn attempt(&self, attempt: &Attempt<'_>) {
-        if attempt.verdict.plan.is_some() && self.armed.swap(false, Ordering::AcqRel) {
-            self.both.wait();
-            self.both.wait();
+        if attempt.verdict.plan.is_some() && self.is(Stage::Armed) {
+            self.set(Stage::Decided);
+            self.passes(Stage::Decided);
         }
     }
 }
@@ -47,10 +74,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let gate = Gate {
-            armed: Arc::default(),
-            both: Arc::new(Barrier::new(2)),
-        };
+        let gate = Gate::default();
         let mut space = Space::new(Policy::THESIS, System::default());
         space.set_observer(Box::new(gate.clone()));
         let mm = space.mm_create(Layout::default(), Limits::default());
@@ -76,6 +100,7 @@ impl Scene {
         }
     }
 
+    /// Changes the protection of the [`PAGES`] that should change their owner.
     fn protect(&self, page: u64, prot: Prot) {
         let len = PAGES * PAGE;
         let done = self.space.mprotect(self.mm, at(page), len, prot, None);
@@ -107,17 +132,22 @@ impl Scene {
     /// Runs `merge`; after its decision, another thread starts to migrate the page at `refuses`.
     fn refuse(&self, refuses: u64, merge: impl FnOnce()) {
         let frame = self.frame(refuses);
-        self.gate.armed.store(true, Ordering::Release);
+        self.gate.set(Stage::Armed);
         let migrating = thread::scope(|scope| {
             let other = scope.spawn(|| {
-                self.gate.both.wait();
-                let migrating = self.space.migrate_begin(frame);
-                self.gate.both.wait();
-                migrating.unwrap()
+                let decided = self.gate.passes(Stage::Armed) == Stage::Decided;
+                let migrating = decided.then(|| self.space.migrate_begin(frame));
+                self.gate.set(Stage::Off);
+                migrating
             });
             merge();
+            // Without a decision to merge, nobody else would end the other thread's wait.
+            if self.gate.is(Stage::Armed) {
+                self.gate.set(Stage::Off);
+            }
             other.join().unwrap()
         });
+        let migrating = migrating.expect("the policy decides on the merge").unwrap();
         self.space.validate_all().unwrap();
         assert!(self.space.migrate_end(migrating).unwrap().is_some());
         self.space.validate_all().unwrap();
@@ -195,4 +225,36 @@ fn t2_8_pages_that_have_changed_change_back() {
     scene.protect(3, RW);
     assert_eq!(scene.vmas(), 1, "all pages can change");
     assert_eq!(scene.merges(call, different), (before + 1, 1));
+}
+
+/// Three mappings become one: the pages of two change. If a page of the second cannot change, those
+/// of the first change back as well.
+#[test]
+fn t2_8_the_pages_of_all_ranges_change_back() {
+    let last = 3 + PAGES + 1;
+    let scene = || {
+        let scene = Scene::new();
+        for (page, pages) in [(0, 2), (3, PAGES), (last, 2)] {
+            scene.map(page, pages);
+            scene.write(page, pages);
+        }
+        scene.protect(3, Prot::READ);
+        scene.map(2, 1);
+        scene.map(last - 1, 1);
+        assert_eq!(scene.vmas(), 3);
+        scene
+    };
+    for page in [3, 3 + PAGES - 1, last, last + 1] {
+        let scene = scene();
+        let owners = |scene: &Scene| {
+            let r = scene.space.mmap_read_lock(scene.mm).unwrap();
+            r.vmas().map(|vma| vma.anon_vma).collect::<Vec<_>>()
+        };
+        let before = owners(&scene);
+        scene.refuse(page, || scene.protect(3, RW));
+        assert_eq!(owners(&scene), before, "page {page}: the merge is given up");
+    }
+    let scene = scene();
+    scene.protect(3, RW);
+    assert_eq!(scene.vmas(), 1, "all pages can change");
 }

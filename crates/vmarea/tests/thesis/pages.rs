@@ -114,6 +114,29 @@ fn t2_7_huge_pages_are_split_before_their_offset_changes() {
     assert_eq!(huge, [1, 0, 1], "under linux, thesis and vmarea");
 }
 
+/// The walk visits a huge page again after the check has split it: the pages of the child count.
+#[test]
+fn t2_7_a_split_huge_page_is_checked_page_by_page() {
+    const SLOT: u64 = vmarea::types::PMD_SIZE / PAGE;
+    let system = System {
+        huge_pages: HugePages::Always,
+        ..System::default()
+    };
+    let (mut w, mm) = World::of(Policy::THESIS, system);
+    w.checks = false;
+    w.map(mm, 0, SLOT, RW);
+    w.write(mm, 0, 1);
+    w.fork(mm);
+    let space = w.machine.space();
+    let r = space.mmap_read_lock(mm).unwrap();
+    assert_eq!(r.pages().huge_pages(), 1);
+    let vma = r.vma_lookup(at(0)).unwrap();
+    let check = SharingCheck::Thesis;
+    let found = r.page_tables().shared_pages(vma.anon_vma, vma.range, check);
+    assert_eq!(found.first.map(|page| page.why), Some(Why::Mapped));
+    assert_eq!(r.pages().huge_pages(), 0);
+}
+
 /// A platform that can wait for a migration to end.
 #[derive(Default)]
 struct Migrations {

@@ -65,17 +65,20 @@ fn list(heading: &str, lines: &[String]) -> Markup {
 }
 
 fn claims(claims: &[Claim]) -> Markup {
-    let headings = ["claim", "paper", "ours", "decision"].map(|heading| (heading, Align::Left));
+    let headings =
+        ["claim", "paper", "ours", "refuted by", "decision"].map(|heading| (heading, Align::Left));
     let row = |claim: &Claim| {
         let sign = match claim.decision {
             Decision::Holds => "✓",
             Decision::DoesNotHold => "✗",
             Decision::Undecided => "?",
+            Decision::Withdrawn => "–",
         };
         vec![
             Cell::Text(claim.text.clone()),
             Cell::Text(claim.paper.clone()),
             Cell::Text(claim.ours.clone()),
+            Cell::Text(claim.refuted_by.clone().unwrap_or_default()),
             Cell::Text(format!("{sign} {}", claim.decision.text())),
         ]
     };

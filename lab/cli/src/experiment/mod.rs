@@ -21,8 +21,9 @@ use vmarea_terminal::outputs::{JsonArg, Output, Outputs, PageArg};
 /// Reproduce the tables and plots of published papers, with the published numbers next to ours.
 ///
 /// Each experiment prints its tables in the paper's layout, what replaced the hardware or software
-/// that is missing here, and for each of the paper's claims whether it holds, does not hold, or is
-/// left undecided by our confidence interval. Sources come from Debian's source packages and are
+/// that is missing here, and for each of the paper's claims which result would contradict it, and
+/// whether it holds, does not hold, or is left undecided: by our confidence interval, or because
+/// other programs ran while a time was measured. Sources come from Debian's source packages and are
 /// unpacked and built in a cache directory. The exit status is 6 if a part could not run; the last
 /// lines say which, why, and what to install.
 #[derive(Debug, Args)]

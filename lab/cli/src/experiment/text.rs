@@ -61,6 +61,9 @@ fn experiment(out: &mut dyn Write, report: &Report) -> io::Result<()> {
         )?;
         wrapped(out, "    paper: ", &claim.paper)?;
         wrapped(out, "    ours:  ", &claim.ours)?;
+        if let Some(refuted_by) = &claim.refuted_by {
+            wrapped(out, "    refuted by: ", refuted_by)?;
+        }
     }
     Ok(())
 }

@@ -152,8 +152,7 @@ impl<'l, C: Cache, I: Index> Pass<'l, C, I> {
         let own = self.threads[thread as usize].get_or_insert_default();
         let found = find_vma::<C, _>(&self.shared[mm as usize], own, &space, addr);
         self.hits += u64::from(matches!(found, Lookup::Hit(..)));
-        // A caller that looks up a VMA reads the VMA afterwards.
-        black_box(found.range(&space));
+        black_box(found.found());
     }
 
     fn link(&mut self, mm: u32, vma: u32, range: VmRange) {
@@ -224,7 +223,7 @@ impl Side {
 }
 
 /// Every cache in front of the core's index, in the order of [`count`](super::count()).
-const SIDES: [Side; 5] = sides::<CoreIndex>();
+pub const SIDES: [Side; 5] = sides::<CoreIndex>();
 
 /// Every cache in front of the red-black tree, then two caches in front of the core's index.
 ///

@@ -1,6 +1,6 @@
 //! Log of a replay's lookups and index changes, with small numbers in place of ids.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use vmarea::lookup::{Change, Vmas};
 use vmarea::types::{MmId, VmRange, VmaId};
@@ -76,19 +76,6 @@ impl Step {
             _ => return None,
         })
     }
-
-    /// Returns the thread that performs the step; `None` for a step that changes an index.
-    fn thread(&self) -> Option<u32> {
-        match *self {
-            Step::Enter { thread, .. } | Step::Leave { thread } | Step::Find { thread, .. } => {
-                Some(thread)
-            }
-            Step::Link { .. }
-            | Step::Resize { .. }
-            | Step::Unlink { .. }
-            | Step::Unmapped { .. } => None,
-        }
-    }
 }
 
 /// Number of words that encode a step in a file.
@@ -98,13 +85,15 @@ const WORDS: usize = 5;
 #[derive(Debug, Default)]
 pub struct Log {
     pub(super) steps: Vec<Step>,
+    /// The thread that made each step, if a thread did; not written to a file.
+    pub(super) by: Vec<Option<u32>>,
     pub(super) mms: u32,
     pub(super) threads: u32,
     pub(super) vmas: u32,
     pub(super) finds: u64,
     /// Numbers assigned to the address spaces, by id.
-    mm_numbers: HashMap<MmId, u32>,
-    vma_numbers: HashMap<VmaId, u32>,
+    pub(super) mm_numbers: HashMap<MmId, u32>,
+    pub(super) vma_numbers: HashMap<VmaId, u32>,
 }
 
 impl Log {
@@ -166,56 +155,29 @@ impl Log {
         })
     }
 
-    /// Returns a log in which the lookups of different threads are interleaved.
-    ///
-    /// Between two changes of an index, the threads make one lookup each in turn, as if each thread
-    /// had its own processor. Lookups change nothing, so their order between two changes is
-    /// arbitrary.
-    pub fn in_turn(&self) -> Log {
-        let mut steps = Vec::with_capacity(self.steps.len());
-        let of_thread = |step: &Step| step.thread().is_some();
-        for piece in self.steps.chunk_by(|a, b| of_thread(a) == of_thread(b)) {
-            let mut queues: BTreeMap<u32, VecDeque<Step>> = BTreeMap::new();
-            for step in piece {
-                match step.thread() {
-                    Some(thread) => queues.entry(thread).or_default().push_back(*step),
-                    None => steps.push(*step),
-                }
-            }
-            while !queues.is_empty() {
-                queues.retain(|_, queue| {
-                    steps.extend(queue.pop_front());
-                    !queue.is_empty()
-                });
-            }
-        }
-        Log {
-            steps,
-            mms: self.mms,
-            threads: self.threads,
-            vmas: self.vmas,
-            finds: self.finds,
-            ..Log::default()
-        }
+    fn push(&mut self, by: Option<u32>, step: Step) {
+        self.steps.push(step);
+        self.by.push(by);
     }
 
     pub(super) fn enter(&mut self, thread: u32, mm: MmId) {
         let mm = self.mm(mm);
         self.threads = self.threads.max(thread + 1);
-        self.steps.push(Step::Enter { thread, mm });
+        self.push(Some(thread), Step::Enter { thread, mm });
     }
 
     pub(super) fn leave(&mut self, thread: u32) {
-        self.steps.push(Step::Leave { thread });
+        self.push(Some(thread), Step::Leave { thread });
     }
 
     pub(super) fn find(&mut self, thread: u32, mm: MmId, addr: u64) {
         let mm = self.mm(mm);
         self.finds += 1;
-        self.steps.push(Step::Find { thread, mm, addr });
+        self.push(Some(thread), Step::Find { thread, mm, addr });
     }
 
-    pub(super) fn change(&mut self, vmas: &dyn Vmas, change: Change) {
+    /// Adds a change that a call or fault of the thread `by` made.
+    pub(super) fn change(&mut self, by: Option<u32>, vmas: &dyn Vmas, change: Change) {
         let mm = self.mm(vmas.mm());
         let range = |vma| vmas.range(vma).unwrap_or(VmRange::new(0, 0));
         let step = match change {
@@ -241,7 +203,9 @@ impl Log {
             }
             Change::Unmapped => Some(Step::Unmapped { mm }),
         };
-        self.steps.extend(step);
+        if let Some(step) = step {
+            self.push(by, step);
+        }
     }
 }
 

@@ -13,8 +13,10 @@
 
 pub mod cost;
 pub mod count;
+mod in_turn;
 mod index;
 mod log;
+mod optimum;
 mod red_black;
 pub mod workloads;
 
@@ -70,8 +72,8 @@ pub struct Row {
     pub nanoseconds: f64,
     /// Time per lookup, relative to the time without a cache in the same round.
     pub ratio: Option<Ratio>,
-    /// Hit rate in per cent if the threads make their lookups alternately, each on its own
-    /// processor.
+    /// Hit rate in per cent in a simulated order: the threads make their lookups alternately, each
+    /// on its own processor.
     pub hit_rate_in_turn: f64,
 }
 
@@ -90,10 +92,14 @@ pub struct Table {
     /// Maximum number of VMAs in an address space.
     pub most_vmas: u64,
     /// Upper bound on the hits of a per-thread cache: the number of lookups that found a VMA which
-    /// the same thread had found before.
+    /// the same thread had found before, or which took the place of such a VMA.
     pub bound: u64,
     /// The bound in per cent of all lookups.
     pub bound_rate: f64,
+    /// Most hits of a cache with four entries per thread, if it knew all lookups beforehand.
+    pub optimum: u64,
+    /// The optimum in per cent of all lookups.
+    pub optimum_rate: f64,
     /// One row per cache.
     pub rows: Vec<Row>,
     /// Published results for a program of the same kind.
@@ -135,6 +141,8 @@ pub fn measure(
         most_vmas: counted.most_vmas,
         bound: counted.bound,
         bound_rate: rate(counted.bound),
+        optimum: counted.optimum,
+        optimum_rate: rate(counted.optimum),
         rows: (counted.counters.iter().zip(costs).zip(in_turn))
             .map(row)
             .collect(),

@@ -1,6 +1,7 @@
 //! The papers' claims, each tested against the confidence intervals of our measurements.
 
 use super::figure::{Figure, Interval, Unit};
+use super::idle::Idle;
 use serde::Serialize;
 
 /// Result of comparing a claim with our figures.
@@ -12,8 +13,11 @@ pub enum Decision {
     Holds,
     /// The whole interval contradicts the claim.
     DoesNotHold,
-    /// The claim's bound lies within the interval, or the number of cases or runs is too small.
+    /// The claim's bound lies within the interval, the number of cases or runs is too small, or
+    /// other programs disturbed the measurement.
     Undecided,
+    /// No figure of the experiment could contradict the claim, so none decides it.
+    Withdrawn,
 }
 
 impl Decision {
@@ -23,6 +27,7 @@ impl Decision {
             Decision::Holds => "holds",
             Decision::DoesNotHold => "does not hold",
             Decision::Undecided => "undecided",
+            Decision::Withdrawn => "withdrawn",
         }
     }
 }
@@ -34,6 +39,12 @@ pub enum Bound {
     AtLeast(f64),
     /// The figure is at most this value.
     AtMost(f64),
+    /// The figure is more than this value.
+    MoreThan(f64),
+    /// The figure is less than this value.
+    LessThan(f64),
+    /// The figure is this value.
+    Exactly(f64),
 }
 
 impl Bound {
@@ -42,6 +53,9 @@ impl Bound {
         let (certain, excluded) = match self {
             Bound::AtLeast(bound) => (low >= bound, high < bound),
             Bound::AtMost(bound) => (high <= bound, low > bound),
+            Bound::MoreThan(bound) => (low > bound, high <= bound),
+            Bound::LessThan(bound) => (high < bound, low >= bound),
+            Bound::Exactly(bound) => (low == bound && high == bound, high < bound || low > bound),
         };
         match (certain, excluded) {
             (true, _) => Decision::Holds,
@@ -50,12 +64,16 @@ impl Bound {
         }
     }
 
-    /// Returns the bound as text, with a unit.
-    fn text(self, unit: Unit) -> String {
-        match self {
-            Bound::AtLeast(bound) => format!("at least {}", unit.format(bound)),
-            Bound::AtMost(bound) => format!("at most {}", unit.format(bound)),
-        }
+    /// Returns what satisfies the bound and what contradicts it as texts, with a unit.
+    fn texts(self, unit: Unit) -> [String; 2] {
+        let (satisfies, contradicts, bound) = match self {
+            Bound::AtLeast(bound) => ("at least", "less than", bound),
+            Bound::AtMost(bound) => ("at most", "more than", bound),
+            Bound::MoreThan(bound) => ("more than", "at most", bound),
+            Bound::LessThan(bound) => ("less than", "at least", bound),
+            Bound::Exactly(bound) => ("exactly", "anything but", bound),
+        };
+        [satisfies, contradicts].map(|text| format!("{text} {}", unit.format(bound)))
     }
 }
 
@@ -68,14 +86,17 @@ pub struct Claim {
     /// The paper's figure.
     pub paper: String,
     /// Our figure, what it measures, and the bound that it must satisfy; or why the claim is
-    /// undecided.
+    /// undecided or withdrawn.
     pub ours: String,
+    /// The result that would contradict the claim; `None` if the claim is withdrawn.
+    pub refuted_by: Option<String>,
     /// Whether the claim holds for our figure.
     pub decision: Decision,
 }
 
 impl Claim {
-    /// Decides a claim with a bound on a measured figure; `what` names the measured quantity.
+    /// Decides a claim with a bound on a counted figure, or on a measured one that does not depend
+    /// on the load of the machine; `what` names the quantity.
     ///
     /// If the measurement has only a single run, the claim is undecided.
     pub fn by(
@@ -85,10 +106,13 @@ impl Claim {
         bound: Bound,
     ) -> Claim {
         let single = ours.interval.is_some() && ours.runs.len() < 2;
+        let [satisfies, contradicts] = bound.texts(ours.unit);
+        let whole = ours.interval.map_or("", |_| ", with the whole interval");
         Claim {
             text: text.into(),
             paper: paper.into(),
-            ours: format!("{what}: {ours}; the claim needs {}", bound.text(ours.unit)),
+            ours: format!("{what}: {ours}; the claim needs {satisfies}"),
+            refuted_by: Some(format!("{what}: {contradicts}{whole}")),
             decision: if single {
                 Decision::Undecided
             } else {
@@ -97,27 +121,43 @@ impl Claim {
         }
     }
 
-    /// Creates a claim about exact figures, which holds if `holds` is true.
-    pub fn exactly(
+    /// Decides a claim with a bound on a figure of wall-clock time.
+    ///
+    /// If the machine was not idle during the measurement, the claim is undecided.
+    pub(super) fn by_clock(
         text: impl Into<String>,
         paper: impl Into<String>,
-        ours: impl Into<String>,
-        holds: bool,
+        figure: (&str, &Figure),
+        bound: Bound,
+        idle: Idle,
     ) -> Claim {
-        Claim {
-            text: text.into(),
-            paper: paper.into(),
-            ours: ours.into(),
-            decision: if holds {
-                Decision::Holds
-            } else {
-                Decision::DoesNotHold
-            },
+        let mut claim = Claim::by(text, paper, figure, bound);
+        if let Some(objection) = idle.objection() {
+            claim.ours = format!("{}; {objection}", claim.ours);
+            claim.decision = Decision::Undecided;
         }
+        claim
     }
 
     /// Creates a claim that our figures cannot decide, for the reason `why`.
     pub fn undecided(
+        text: impl Into<String>,
+        paper: impl Into<String>,
+        refuted_by: impl Into<String>,
+        why: impl Into<String>,
+    ) -> Claim {
+        Claim {
+            text: text.into(),
+            paper: paper.into(),
+            ours: why.into(),
+            refuted_by: Some(refuted_by.into()),
+            decision: Decision::Undecided,
+        }
+    }
+
+    /// Creates a claim that an experiment used to decide although no result could contradict it,
+    /// for the reason `why`.
+    pub fn withdrawn(
         text: impl Into<String>,
         paper: impl Into<String>,
         why: impl Into<String>,
@@ -126,7 +166,8 @@ impl Claim {
             text: text.into(),
             paper: paper.into(),
             ours: why.into(),
-            decision: Decision::Undecided,
+            refuted_by: None,
+            decision: Decision::Withdrawn,
         }
     }
 
@@ -155,6 +196,10 @@ impl Claim {
                     100.0 * bound
                 )
             },
+            refuted_by: Some(format!(
+                "less than {:.0} % of {FEWEST} or more {what}, with the whole interval",
+                100.0 * bound
+            )),
             decision: if whole < FEWEST {
                 Decision::Undecided
             } else {
@@ -196,6 +241,12 @@ mod tests {
             (Bound::AtMost(1.1), Decision::Holds),
             (Bound::AtMost(1.0), Decision::Undecided),
             (Bound::AtMost(0.7), Decision::DoesNotHold),
+            (Bound::MoreThan(0.8), Decision::Undecided),
+            (Bound::MoreThan(1.1), Decision::DoesNotHold),
+            (Bound::LessThan(0.8), Decision::DoesNotHold),
+            (Bound::LessThan(1.2), Decision::Holds),
+            (Bound::Exactly(0.9), Decision::Undecided),
+            (Bound::Exactly(1.2), Decision::DoesNotHold),
         ] {
             assert_eq!(bound.decide(figure.ends()), decision, "{bound:?}");
         }
@@ -206,6 +257,23 @@ mod tests {
         let claim = Claim::by("", "", ("time", &exact), Bound::AtMost(1.0));
         assert_eq!(claim.decision, Decision::Holds);
         assert_eq!(claim.ours, "time: 0.500; the claim needs at most 1.000");
+        assert_eq!(claim.refuted_by.unwrap(), "time: more than 1.000");
+    }
+
+    #[test]
+    fn a_busy_machine_decides_nothing_by_the_clock() {
+        let figure = Figure::of_runs(&[0.2, 0.3], Unit::Ratio).unwrap();
+        let claim = |used| {
+            let idle = Idle(Some(used));
+            Claim::by_clock("", "", ("speed", &figure), Bound::AtLeast(1.7), idle)
+        };
+        assert_eq!(claim(0.0).decision, Decision::DoesNotHold);
+        assert_eq!(claim(12.0).decision, Decision::Undecided);
+        assert!(
+            claim(12.0)
+                .ours
+                .ends_with("other programs used 12.00 processors")
+        );
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
         );
     }
     for &jobs in jobs {
-        let name = format!("build with {}", plural(jobs));
+        let name = build(jobs);
         let runs = builds(context, &tree, jobs, &mut times);
         if let Some(runs) = report.keep(&name, runs) {
             rows(jobs, &runs, &mut merged);
@@ -80,6 +80,11 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     }
     report.tables.insert(0, merged);
     report.tables.insert(0, times);
+}
+
+/// Returns the name of the build with this number of jobs, in claims.
+pub(super) fn build(jobs: u32) -> String {
+    format!("build with {}", plural(jobs))
 }
 
 fn plural(jobs: u32) -> String {

@@ -10,6 +10,7 @@ mod anon_vma_lock;
 pub mod claim;
 pub mod coherence;
 pub mod figure;
+mod idle;
 mod instructions;
 mod jemalloc;
 mod kcbench;
@@ -244,7 +245,11 @@ pub fn work(arguments: &[OsString]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::claim::{Claim, Decision};
     use super::*;
+    use serde_json::Value;
+    use std::collections::HashSet;
+    use std::path::Path;
 
     /// Host that records nothing.
     struct Mute;
@@ -255,6 +260,58 @@ mod tests {
         fn record(&self, _: &str) -> Result<Recorded, String> {
             Err("nothing is recorded\nhere".to_owned())
         }
+    }
+
+    /// Claims of each experiment, decided by figures that contradict them.
+    fn refuted() -> Vec<Claim> {
+        let builds = [1, 2, 4].map(kcbench::build);
+        let redis = redis::WORKLOADS.map(|name| format!("Redis, {name}"));
+        let mut all: Vec<Claim> = (builds.iter().chain(&redis))
+            .map(String::as_str)
+            .chain(["jemalloc"])
+            .flat_map(merges::refuted)
+            .collect();
+        all.extend(merges::refuted_costs("jemalloc"));
+        all.extend(merges::refuted_costs(&builds[1]));
+        all.extend(anon_vma_lock::refuted());
+        all.extend(scaling::refuted());
+        all.extend(spacing::refuted());
+        all.extend(vma_lock::refuted());
+        all.extend(vmacache::refuted());
+        all
+    }
+
+    #[test]
+    fn figures_can_contradict_each_claim_that_figures_decide() {
+        let refuted = refuted();
+        for claim in &refuted {
+            assert_eq!(claim.decision, Decision::DoesNotHold, "{claim:?}");
+            let by = claim.refuted_by.as_ref().expect("not withdrawn");
+            assert!(!by.is_empty(), "{claim:?}");
+        }
+        let texts: HashSet<&str> = refuted.iter().map(|claim| claim.text.as_str()).collect();
+        // No claim of the stored results is decided without being among them.
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiments");
+        let mut decided = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let document = std::fs::read_to_string(&path).unwrap();
+            let document: Value = serde_json::from_str(&document).unwrap();
+            for report in document["experiments"].as_array().unwrap() {
+                for claim in report["claims"].as_array().unwrap() {
+                    let text = claim["text"].as_str().unwrap();
+                    let decision = claim["decision"].as_str().unwrap();
+                    if ["holds", "does_not_hold"].contains(&decision) {
+                        decided += 1;
+                        assert!(texts.contains(text), "{}: {text}", path.display());
+                    }
+                }
+            }
+        }
+        assert!(decided > 50, "{decided} decided claims");
     }
 
     #[test]

@@ -20,6 +20,8 @@ const PATCHED: [(&str, [[f64; 2]; 4]); 2] = [
         [[498.8, 499.0], [1.0, 3.0], [13.0, 18.0], [5.0, 10.0]],
     ),
 ];
+/// Names of the workloads, in claims.
+pub(super) const WORKLOADS: [&str; 2] = ["test suite", "benchmark with saves"];
 /// The tests of the suite that run with `--quick`.
 const QUICK: &str = "--single unit/type/list --single unit/type/hash --single unit/other";
 
@@ -53,10 +55,8 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
     };
     table.row("unpatched", UNPATCHED.map(line).into(), Vec::new());
     table.row("patched", PATCHED.map(line).into(), Vec::new());
-    for (name, script) in [
-        ("test suite", suite(context)),
-        ("benchmark with saves", benchmark(context)),
-    ] {
+    let scripts = [suite(context), benchmark(context)];
+    for (name, script) in WORKLOADS.into_iter().zip(scripts) {
         let runs = script.and_then(|script| {
             let one = |_| merges::run(context, &format!("Redis's {name}"), &script);
             (0..context.runs)

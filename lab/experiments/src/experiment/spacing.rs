@@ -3,6 +3,7 @@
 use super::Context;
 use super::claim::{Bound, Claim};
 use super::figure::{Figure, Published, Unit};
+use super::idle::{Idle, Watch};
 use super::report::{Line, Report, Table};
 use crate::spacing::{self, AnonVmas, Setup};
 
@@ -132,9 +133,12 @@ pub(super) fn run(context: &Context<'_>, report: &mut Report) {
             pages: 1,
             anon_vmas: av,
         };
+        let watch = Watch::begin();
         let measured = spacing::run(&setup, rounds).map_err(|error| error.to_string());
+        let idle = watch.end();
         if let Some(measured) = report.keep("spacing", measured) {
             rows(av, papers, &measured, &mut table, report);
+            report.claims.extend(claims(av, &measured.rows, idle));
         }
     }
     report.tables.insert(0, table);
@@ -192,10 +196,7 @@ fn rows(
     if let Some(why) = &measured.without_kernel {
         report.missing.push(format!("spacing on the kernel: {why}"));
     }
-    let name = match av {
-        AnonVmas::Same => "one anon_vma",
-        AnonVmas::Different => "own anon_vmas",
-    };
+    let name = name(av);
     let ours = |names: [&str; 2]| {
         let rows = measured.rows.iter();
         rows.filter(|row| names.contains(&row.who.as_str()))
@@ -213,62 +214,85 @@ fn rows(
         paper(patched),
         ours(["thesis", "vmarea"]),
     );
-    claims(name, av, measured, report);
 }
 
-fn claims(name: &str, av: AnonVmas, measured: &spacing::Report, report: &mut Report) {
-    let row = |who: &str| measured.rows.iter().find(|row| row.who == who);
+fn name(av: AnonVmas) -> &'static str {
+    match av {
+        AnonVmas::Same => "one anon_vma",
+        AnonVmas::Different => "own anon_vmas",
+    }
+}
+
+fn claims(av: AnonVmas, rows: &[spacing::Row], idle: Idle) -> Vec<Claim> {
+    let name = name(av);
+    let row = |who: &str| rows.iter().find(|row| row.who == who);
     let (Some(base), Some(thesis)) = (row("linux-5.18"), row("thesis")) else {
-        return;
+        return Vec::new();
     };
+    let mut claims = Vec::new();
     if let Some(ratio) = Figure::of_pairs(&thesis.rounds, &base.rounds) {
         for (text, bound) in [
             ("moves with merges take less time than without", 1.0),
             ("moves with merges take half the time", 0.49),
         ] {
-            report.claims.push(Claim::by(
+            claims.push(Claim::by_clock(
                 format!("{name}: {text}"),
                 "the patched kernel takes 0.46 to 0.49 of the unpatched kernel's time",
                 ("time under thesis / time under linux-5.18", &ratio),
                 Bound::AtMost(bound),
+                idle,
             ));
         }
     }
-    let (all, count) = (MAPPINGS - 1, |n: u64| Unit::Count.format(n as f64));
-    let (expected, paper) = match av {
-        AnonVmas::Same => (0, "19,989 to 19,996 moves merge, by page offset"),
-        AnonVmas::Different => (
-            all,
-            "20,000 merges of different anon_vmas, 19,989 to 19,996 by page offset",
-        ),
+    let paper = match av {
+        AnonVmas::Same => "19,989 to 19,996 moves merge, by page offset",
+        AnonVmas::Different => {
+            "20,000 merges of different anon_vmas, 19,989 to 19,996 by page offset"
+        }
     };
-    let (different, pgoff) = (
-        thesis.different.unwrap_or(0),
-        thesis.page_offsets.unwrap_or(0),
+    let count = |n: u64| Figure::exact(n as f64, Unit::Count);
+    let merges = |n: Option<u64>| count(n.unwrap_or(0));
+    let what = format!(
+        "mappings at the end under thesis, after {} merges by page offset and {} of different \
+         anon_vmas",
+        merges(thesis.page_offsets),
+        merges(thesis.different)
     );
-    report.claims.push(Claim::exactly(
+    claims.push(Claim::by(
         format!("{name}: the patches merge all mappings into one"),
         paper,
-        format!(
-            "under thesis {} of {} moves merge, {} of them different anon_vmas; mappings at the \
-             end: {}; the claim needs 1",
-            count(pgoff),
-            count(all),
-            count(different),
-            count(thesis.vmas)
-        ),
-        (different, pgoff, thesis.vmas) == (expected, all, 1),
+        (&what, &count(thesis.vmas)),
+        Bound::Exactly(1.0),
     ));
-    report.claims.push(Claim::exactly(
+    claims.push(Claim::by(
         format!("{name}: the unpatched kernel merges none"),
         "0 merges",
-        format!(
-            "mappings at the end under linux-5.18: {0}; the claim needs {1}",
-            count(base.vmas),
-            count(MAPPINGS)
-        ),
-        base.vmas == MAPPINGS,
+        ("mappings at the end under linux-5.18", &count(base.vmas)),
+        Bound::Exactly(MAPPINGS as f64),
     ));
+    claims
+}
+
+/// Claims decided by figures that contradict them.
+#[cfg(test)]
+pub(super) fn refuted() -> Vec<Claim> {
+    let row = |who: &str, time: f64, vmas: u64| spacing::Row {
+        who: who.to_owned(),
+        seconds: time,
+        rounds: vec![time, 1.1 * time, 1.2 * time],
+        ratio: None,
+        different: Some(0),
+        page_offsets: Some(MAPPINGS - vmas),
+        failed: Some(0),
+        outcomes: Vec::new(),
+        vmas,
+    };
+    let rows = [row("linux-5.18", 1.0, 19_999), row("thesis", 1.5, 2)];
+    let of = |av| claims(av, &rows, Idle(Some(0.0)));
+    [AnonVmas::Same, AnonVmas::Different]
+        .into_iter()
+        .flat_map(of)
+        .collect()
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@ use vmarea::types::VmRange;
 use vmarea_range_tree::RangeTree;
 use vmarea_sync::Slots;
 
+/// Number of VMAs among which local lookups choose.
+pub(super) const LOCAL: usize = 8;
+
 pub(super) const PAGE: u64 = 4096;
 /// Number of addresses in a sequence of lookups. A power of two.
 pub(super) const ADDRESSES: usize = 1 << 14;
@@ -139,12 +142,12 @@ impl Fill {
     pub(super) fn local(&self) -> Vec<u64> {
         let mut random = Random(13);
         let all = self.ranges.len() as u64;
-        let mut near: [usize; 8] = std::array::from_fn(|_| random.below(all) as usize);
+        let mut near: [usize; LOCAL] = std::array::from_fn(|_| random.below(all) as usize);
         let mut now = 0;
         (0..ADDRESSES)
             .map(|_| {
                 if random.below(4) == 0 {
-                    now = random.below(8) as usize;
+                    now = random.below(LOCAL as u64) as usize;
                 }
                 if random.below(64) == 0 {
                     near[now] = random.below(all) as usize;

@@ -12,8 +12,8 @@ mod gap;
 use super::Ratio;
 use super::bare::BareMm;
 use super::ratio::median;
-use crate::vma_cache::{Cache, Checked, NoCache, find_range};
-use fill::{ADDRESSES, Fill, Map, Random, area};
+use crate::vma_cache::{Cache, Checked, NoCache, find_vma};
+use fill::{ADDRESSES, Fill, LOCAL, Map, Random, area};
 pub use gap::Gaps;
 use gap::gaps;
 use memory_set::MemoryArea;
@@ -180,24 +180,32 @@ fn find(map: &Map, addr: u64) -> Option<(u64, u64)> {
 /// Not inlined, so that the result does not depend on how well the code fits into the surrounding
 /// loop.
 #[inline(never)]
-fn look_up<C: Cache<Mm = ()>>(own: &mut C::Thread, mm: &BareMm<'_>, addr: u64) -> Option<VmRange> {
-    find_range::<C, _>(&(), own, mm, addr).map(|(_, range)| range)
+fn look_up<C: Cache>(
+    (shared, own): (&C::Mm, &mut C::Thread),
+    mm: &BareMm<'_>,
+    addr: u64,
+) -> Option<VmRange> {
+    let found = find_vma::<C, _>(shared, own, mm, addr).found();
+    found.map(|(_, range)| range)
 }
+
+/// A cache that has room for all the VMAs of local lookups.
+type Roomy = Checked<LOCAL>;
 
 fn lookups(fill: &Fill, what: &'static str, addrs: &[u64], rounds: usize) -> Section {
     let mm = fill.mm();
-    let mut own = <Checked as Cache>::Thread::default();
-    Checked::<32>::enter(&(), &mut own, mm.id);
+    let (shared, mut own) = <(<Roomy as Cache>::Mm, <Roomy as Cache>::Thread)>::default();
+    Roomy::enter(&shared, &mut own, mm.id);
     let (map, set, ranged) = (fill.map.borrow(), fill.set.borrow(), fill.ranged.borrow());
     let mut contenders = vec![
         contender(INDEX, addrs, |addr| {
             black_box(fill.tree.find(black_box(addr)));
         }),
         contender(UNCACHED, addrs, |addr| {
-            black_box(look_up::<NoCache>(&mut (), &mm, black_box(addr)));
+            black_box(look_up::<NoCache>((&(), &mut ()), &mm, black_box(addr)));
         }),
         contender(CACHED, addrs, |addr| {
-            black_box(look_up::<Checked>(&mut own, &mm, black_box(addr)));
+            black_box(look_up::<Roomy>((&shared, &mut own), &mm, black_box(addr)));
         }),
         contender("BTreeMap", addrs, |addr| {
             black_box(find(&map, black_box(addr)));
@@ -295,14 +303,15 @@ mod tests {
     #[test]
     fn they_agree() {
         let fill = Fill::new(300);
-        let mut own = <Checked as Cache>::Thread::default();
-        Checked::<32>::enter(&(), &mut own, fill.mm().id);
+        let (shared, mut own) = <(<Roomy as Cache>::Mm, <Roomy as Cache>::Thread)>::default();
+        Roomy::enter(&shared, &mut own, fill.mm().id);
         for addrs in [fill.random(), fill.local()] {
             for addr in addrs {
                 let ours = fill.tree.get(addr).unwrap();
                 let range = VmRange::new(ours.start, ours.end);
-                assert_eq!(look_up::<NoCache>(&mut (), &fill.mm(), addr), Some(range));
-                assert_eq!(look_up::<Checked>(&mut own, &fill.mm(), addr), Some(range));
+                let (none, roomy) = ((&(), &mut ()), (&shared, &mut own));
+                assert_eq!(look_up::<NoCache>(none, &fill.mm(), addr), Some(range));
+                assert_eq!(look_up::<Roomy>(roomy, &fill.mm(), addr), Some(range));
                 let (start, value) = find(&fill.map.borrow(), addr).unwrap();
                 assert_eq!(start, ours.start);
                 assert_eq!(find(&fill.locked.read(), addr), Some((start, value)));

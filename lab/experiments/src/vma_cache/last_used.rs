@@ -24,19 +24,13 @@ impl Cache for NoCache {
     type Mm = ();
     type Thread = ();
 
-    /// Returns true, because no cache exists.
-    #[inline(always)]
-    fn rests((): &mut ()) -> bool {
-        true
-    }
-
     #[inline]
     fn lookup<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64) -> Option<(VmaId, VmRange)> {
         None
     }
 
     #[inline]
-    fn found<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64, _: VmaId) {}
+    fn found<V: Vmas + ?Sized>(_: &(), _: &mut (), _: &V, _: u64, _: (VmaId, VmRange)) {}
 }
 
 /// Storage for the id of at most one VMA.
@@ -86,7 +80,13 @@ impl Cache for LastUsed {
     }
 
     #[inline]
-    fn found<V: Vmas + ?Sized>(last: &Place, _: &mut (), _: &V, _: u64, vma: VmaId) {
+    fn found<V: Vmas + ?Sized>(
+        last: &Place,
+        _: &mut (),
+        _: &V,
+        _: u64,
+        (vma, _): (VmaId, VmRange),
+    ) {
         last.set(Some(vma));
     }
 
@@ -130,10 +130,16 @@ impl Cache for LastUsedAndLargest {
     }
 
     #[inline]
-    fn found<V: Vmas + ?Sized>(two: &Two, _: &mut (), vmas: &V, _: u64, vma: VmaId) {
+    fn found<V: Vmas + ?Sized>(
+        two: &Two,
+        _: &mut (),
+        vmas: &V,
+        _: u64,
+        (vma, range): (VmaId, VmRange),
+    ) {
         two.last.set(Some(vma));
         let pages = |vma| vmas.range(vma).map_or(0, |range| range.pages());
-        if two.largest.get().map_or(0, pages) < pages(vma) {
+        if two.largest.get().map_or(0, pages) < range.pages() {
             two.largest.set(Some(vma));
         }
     }

@@ -11,11 +11,11 @@
 //! | [`LastUsed`] | one per address space (`mmap_cache`) | removal of that VMA; any `munmap` |
 //! | [`LastUsedAndLargest`] | two per address space | the same |
 //! | [`VmaCache`] | four per thread (`vmacache`) | removal of any VMA of the address space |
-//! | [`Checked`] | many per thread | changes to the VMA itself only |
+//! | [`Checked`] | four per thread | changes to the VMA itself only |
 //!
 //! # Locking
 //! As in [`vmarea::lookup`]. Of the caches in this module, only [`Checked`] may be used without the
-//! lock, because the writer has to notify the other caches of changes.
+//! lock, because the other caches rely on the writer's notifications.
 //!
 //! # Linux
 //! `mm/mmap.c` `find_vma` of 3.14 (`mmap_cache`); `mm/vmacache.c` of 3.15, removed in 6.1. As in
@@ -28,6 +28,9 @@ mod vmacache;
 pub use checked::Checked;
 pub use last_used::{LastUsed, LastUsedAndLargest, NoCache};
 pub use vmacache::VmaCache;
+
+/// Number of VMAs that [`VmaCache`] and [`Checked`] keep for each thread.
+pub const SLOTS: usize = 4;
 
 use vmarea::lookup::Vmas;
 use vmarea::types::{MmId, VmRange, VmaId};
@@ -50,15 +53,6 @@ pub trait Cache {
         let _ = (shared, own, mm);
     }
 
-    /// Returns true if the next lookup must skip the cache. Called once before each lookup.
-    ///
-    /// If the result is true, the cache is neither queried nor notified of the lookup's result.
-    #[inline(always)]
-    fn rests(own: &mut Self::Thread) -> bool {
-        let _ = own;
-        false
-    }
-
     /// Returns the VMA that contains `addr`, with its range, if the cache contains that VMA.
     fn lookup<V: Vmas + ?Sized>(
         shared: &Self::Mm,
@@ -69,6 +63,7 @@ pub trait Cache {
 
     /// Makes a second attempt after [`lookup`](Self::lookup) found nothing. If the second attempt
     /// also fails, the index is searched.
+    #[inline(always)]
     fn look_again<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
@@ -79,14 +74,14 @@ pub trait Cache {
         None
     }
 
-    /// Notifies the cache that the index returned `vma` for a lookup of `addr`. The VMA may start
-    /// above `addr`.
+    /// Notifies the cache that a search of the index for `addr` found a VMA with this range. The VMA
+    /// may start above `addr`.
     fn found<V: Vmas + ?Sized>(
         shared: &Self::Mm,
         own: &mut Self::Thread,
         vmas: &V,
         addr: u64,
-        vma: VmaId,
+        found: (VmaId, VmRange),
     );
 
     /// Notifies the cache of the removal of `vma`; `prev` is the VMA before it. Called with
@@ -108,24 +103,16 @@ pub enum Lookup {
     /// The cache contained the VMA; the VMA's current range contains the address.
     Hit(VmaId, VmRange),
     /// The index was searched for the first VMA that ends after the address.
-    Searched(Option<VmaId>),
+    Searched(Option<(VmaId, VmRange)>),
 }
 
 impl Lookup {
-    /// Returns the first VMA that ends after the address.
-    pub fn vma(self) -> Option<VmaId> {
-        match self {
-            Lookup::Hit(vma, _) => Some(vma),
-            Lookup::Searched(vma) => vma,
-        }
-    }
-
-    /// Returns the range of the VMA that the lookup found. For a hit, the range is already known.
+    /// Returns the first VMA that ends after the address, with its range.
     #[inline]
-    pub fn range<V: Vmas + ?Sized>(self, vmas: &V) -> Option<VmRange> {
+    pub fn found(self) -> Option<(VmaId, VmRange)> {
         match self {
-            Lookup::Hit(_, range) => Some(range),
-            Lookup::Searched(vma) => vmas.range(vma?),
+            Lookup::Hit(vma, range) => Some((vma, range)),
+            Lookup::Searched(found) => found,
         }
     }
 }
@@ -138,51 +125,31 @@ pub fn find_vma<C: Cache, V: Vmas + ?Sized>(
     vmas: &V,
     addr: u64,
 ) -> Lookup {
-    if C::rests(own) {
-        return Lookup::Searched(vmas.find(addr));
+    match C::lookup(shared, own, vmas, addr) {
+        Some((vma, range)) => Lookup::Hit(vma, range),
+        None => look_further::<C, V>(shared, own, vmas, addr),
     }
-    let cached = C::lookup(shared, own, vmas, addr);
-    if let Some((vma, range)) = cached.or_else(|| C::look_again(shared, own, vmas, addr)) {
-        return Lookup::Hit(vma, range);
-    }
-    let found = vmas.find(addr);
-    if let Some(vma) = found {
-        C::found(shared, own, vmas, addr, vma);
-    }
-    Lookup::Searched(found)
-}
-
-/// Finds the first VMA that ends after `addr`, as [`find_vma`] does; also returns the VMA's range.
-#[inline(always)]
-pub fn find_range<C: Cache, V: Vmas + ?Sized>(
-    shared: &C::Mm,
-    own: &mut C::Thread,
-    vmas: &V,
-    addr: u64,
-) -> Option<(VmaId, VmRange)> {
-    if C::rests(own) {
-        let vma = vmas.find(addr)?;
-        return Some((vma, vmas.range(vma)?));
-    }
-    if let Some(found) = C::lookup(shared, own, vmas, addr) {
-        return Some(found);
-    }
-    ask_index::<C, V>(shared, own, vmas, addr)
 }
 
 /// Finds a VMA after the first attempt in the cache failed. This is a separate function so that a
-/// lookup that hits or skips the cache does not need to save the registers used here.
+/// lookup that hits at once does not need to save the registers used here.
 #[inline(never)]
-fn ask_index<C: Cache, V: Vmas + ?Sized>(
+fn look_further<C: Cache, V: Vmas + ?Sized>(
     shared: &C::Mm,
     own: &mut C::Thread,
     vmas: &V,
     addr: u64,
-) -> Option<(VmaId, VmRange)> {
-    if let Some(found) = C::look_again(shared, own, vmas, addr) {
-        return Some(found);
+) -> Lookup {
+    if let Some((vma, range)) = C::look_again(shared, own, vmas, addr) {
+        return Lookup::Hit(vma, range);
     }
-    let vma = vmas.find(addr)?;
-    C::found(shared, own, vmas, addr, vma);
-    Some((vma, vmas.range(vma)?))
+    let search = || {
+        let vma = vmas.find(addr)?;
+        Some((vma, vmas.range(vma)?))
+    };
+    let found = search();
+    if let Some(found) = found {
+        C::found(shared, own, vmas, addr, found);
+    }
+    Lookup::Searched(found)
 }

@@ -25,15 +25,13 @@
 //! iterates over all threads of the system; and the flush also happens in an address space with one
 //! thread, where Linux skipped it and so let entries outlive their VMAs (CVE-2018-17182).
 
-use super::Cache;
+use super::{Cache, SLOTS};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::vec::Vec;
 use vmarea::lookup::Vmas;
 use vmarea::types::{MmId, PAGE_SHIFT, VmRange, VmaId};
 use vmarea_sync::SpinLock;
-
-const ENTRIES: usize = 4;
 
 /// The cache of Linux 3.15. The sequence number wraps to 0 after `LAST`.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ pub struct Thread {
 #[derive(Debug, Default)]
 struct Entries {
     sequence: AtomicU32,
-    vmas: [AtomicU64; ENTRIES],
+    vmas: [AtomicU64; SLOTS],
 }
 
 impl Entries {
@@ -130,9 +128,15 @@ impl<const LAST: u32> Cache for VmaCache<LAST> {
 
     #[inline]
     #[doc(alias = "vmacache_update")]
-    fn found<V: Vmas + ?Sized>(_: &Shared, own: &mut Thread, vmas: &V, addr: u64, vma: VmaId) {
+    fn found<V: Vmas + ?Sized>(
+        _: &Shared,
+        own: &mut Thread,
+        vmas: &V,
+        addr: u64,
+        (vma, _): (VmaId, VmRange),
+    ) {
         if own.mm == Some(vmas.mm()) {
-            let slot = (addr >> PAGE_SHIFT) as usize % ENTRIES;
+            let slot = (addr >> PAGE_SHIFT) as usize % SLOTS;
             own.entries.vmas[slot].store(vma.to_bits(), Ordering::Relaxed);
         }
     }

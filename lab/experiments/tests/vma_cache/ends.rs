@@ -85,7 +85,7 @@ fn an_mm_ends<C: Cache + 'static>() {
     }
     // The thread has not entered `next`: its entries refer to removed VMAs, whose slots are in use
     // again. `look` compares each answer with the index.
-    for page in [0, 1, (MAPPINGS - 1) * 4] {
+    for page in [0, 4, (MAPPINGS - 1) * 4] {
         let answer = fleet.look(0, next, page);
         assert!(matches!(answer, Lookup::Searched(Some(_))), "{}", C::NAME);
     }

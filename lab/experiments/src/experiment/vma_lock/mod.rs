@@ -152,27 +152,37 @@ fn memory(report: &mut Report) {
         );
     }
     report.tables.push(table);
-    for (text, state, paper) in [
-        ("50 pages for 1,000 VMAs before", &before, MEMORY[0]),
-        ("64 pages with the lock aligned", &aligned, MEMORY[1]),
-        ("48 pages after", &after, MEMORY[2]),
-    ] {
-        let pages = memory_of(state)[4];
-        let equal = memory_of(state) == paper;
-        report.claims.push(Claim::exactly(
-            text,
-            format!("{} pages", paper[4]),
-            format!("{pages} pages, computed from the structures' sizes"),
-            equal,
-        ));
-    }
-    let locks = objects_per_slab(40, 1) as f64;
-    report.claims.push(Claim::exactly(
+    report.claims.extend(memory_claims(
+        [before, aligned, after].map(|state| memory_of(&state)[4]),
+        objects_per_slab(40, 1) as f64,
+    ));
+}
+
+/// Decides the claims about the pages for 1,000 VMAs before, during and after the series, and about
+/// the locks in a page.
+fn memory_claims(pages: [f64; 3], locks: f64) -> Vec<Claim> {
+    let texts = [
+        "50 pages for 1,000 VMAs before",
+        "64 pages with the lock aligned",
+        "48 pages after",
+    ];
+    let what = "pages of two-page slabs, computed from the structures' members";
+    let of_state = |((text, pages), paper): ((&str, f64), [f64; 5])| {
+        let figure = Figure::exact(pages, Unit::Count);
+        let bound = Bound::Exactly(paper[4]);
+        Claim::by(text, format!("{} pages", paper[4]), (what, &figure), bound)
+    };
+    let pages = texts.into_iter().zip(pages).zip(MEMORY).map(of_state);
+    let locks = Claim::by(
         "102 allocated locks in a page",
         "102",
-        format!("{locks}, computed for locks of 40 bytes"),
-        locks == LOCKS_PER_SLAB,
-    ));
+        (
+            "locks of 40 bytes in a page",
+            &Figure::exact(locks, Unit::Count),
+        ),
+        Bound::Exactly(LOCKS_PER_SLAB),
+    );
+    pages.chain([locks]).collect()
 }
 
 fn listing(report: &mut Report) {
@@ -216,23 +226,33 @@ fn listing(report: &mut Report) {
         );
     }
     report.tables.push(table);
-    let equal = vma.members.iter().map(|m| (m.offset, m.size)).eq(LISTING);
-    report.claims.push(Claim::exactly(
+    let members = vma.members.iter().map(|m| (m.offset, m.size));
+    report.claims.push(listing_claim(summary, members));
+}
+
+/// Decides whether the structure with this summary and these members is the listed one.
+fn listing_claim(
+    summary: [f64; SUMMARY.len()],
+    members: impl Iterator<Item = (usize, usize)>,
+) -> Claim {
+    let lines = summary
+        .iter()
+        .zip(SUMMARY)
+        .filter(|(ours, theirs)| **ours == *theirs);
+    let members = members.zip(LISTING).filter(|(ours, theirs)| ours == theirs);
+    let equal = lines.count() + members.count();
+    Claim::by(
         "192 bytes in three cache lines, each member where the listing has it",
         "192 bytes, 3 lines",
-        format!(
-            "{} bytes, {} lines; {} of {} members have the listing's offset and size",
-            vma.size,
-            vma.lines(),
-            vma.members
-                .iter()
-                .zip(LISTING)
-                .filter(|(m, listed)| (m.offset, m.size) == *listed)
-                .count(),
-            LISTING.len()
+        (
+            &format!(
+                "{} bytes, {} lines; figures of the summary and members that are as in the listing",
+                summary[0], summary[1]
+            ),
+            &Figure::exact(equal as f64, Unit::Count),
         ),
-        equal && summary == SUMMARY,
-    ));
+        Bound::Exactly((SUMMARY.len() + LISTING.len()) as f64),
+    )
 }
 
 fn faults(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
@@ -264,13 +284,14 @@ fn faults(context: &Context<'_>, report: &mut Report) -> Result<(), String> {
         "pft is not at hand: each thread touches new pages through the core's fault path, and a \
          page is filled with zeros; speed is that of the processor time, on the core without traps",
     );
-    fault_claims(&pairs, report);
+    report.claims.extend(fault_claims(&pairs));
     report.tables.push(table);
     Ok(())
 }
 
 /// Decides the claims that the embedded locks (the series' and ours) make faults no slower.
-fn fault_claims(pairs: &[fault::Pair], report: &mut Report) {
+fn fault_claims(pairs: &[fault::Pair]) -> Vec<Claim> {
+    let mut claims = Vec::new();
     for (kind, lock, paper) in [
         (
             <FlaggedVmaLock as VmaLockKind>::NAME,
@@ -291,7 +312,7 @@ fn fault_claims(pairs: &[fault::Pair], report: &mut Report) {
         ]);
         for (runs, threads) in ratios {
             if let Some(figure) = Figure::of_runs(runs, Unit::Ratio) {
-                report.claims.push(Claim::by(
+                claims.push(Claim::by(
                     format!("{lock} in the VMA makes faults no slower, {threads}"),
                     paper,
                     (
@@ -303,6 +324,7 @@ fn fault_claims(pairs: &[fault::Pair], report: &mut Report) {
             }
         }
     }
+    claims
 }
 
 /// Fields of the VMA that a page fault reads.
@@ -384,38 +406,92 @@ fn transfers(report: &mut Report) {
         }
         report.tables.push(table);
     }
-    transfer_claims(report);
+    let [before, unaligned, _, after] = states();
+    let claims =
+        transfer_claims([&before, &unaligned, &after].map(|state| transfers_of(state, true)));
+    report.claims.extend(claims);
 }
 
-fn transfer_claims(report: &mut Report) {
-    let [before, unaligned, _, after] = states();
-    let text = |counts: &[f64]| format!("{:.2} at 4, {:.2} at 56 CPUs", counts[0], counts[4]);
-    let sum = |counts: &[f64]| counts.iter().sum::<f64>();
-    let of = |state: &State| transfers_of(state, true);
-    let (plain, among, apart) = (of(&after), of(&unaligned), of(&before));
-    report.claims.push(Claim::exactly(
-        "a lock among the fields shares a line with what faults read",
-        "the first attempt's regression was false sharing",
+/// Decides the claims about the line transfers of a fault with the lock allocated apart, among the
+/// fields of the VMA, and on a line of its own in the VMA; for each number of [`CPUS`].
+fn transfer_claims([apart, among, own]: [Vec<f64>; 3]) -> Vec<Claim> {
+    let ratio = |of: &[f64], to: &[f64]| {
+        let sum = |counts: &[f64]| counts.iter().sum::<f64>();
+        Figure::exact(sum(of) / sum(to), Unit::Ratio)
+    };
+    let what = |of: &str, counts: &[f64], to: &str, others: &[f64]| {
+        let text =
+            |counts: &[f64]| format!("{:.2} at 4 and {:.2} at 56 CPUs", counts[0], counts[4]);
         format!(
-            "simulated line transfers of a fault: {}; on a line of its own {}",
-            text(&among),
-            text(&plain)
+            "simulated line transfers of a fault with the lock {of} ({}) / {to} ({})",
+            text(counts),
+            text(others)
+        )
+    };
+    vec![
+        Claim::by(
+            "a lock among the fields shares a line with what faults read",
+            "the first attempt's regression was false sharing",
+            (
+                &what("among the fields", &among, "on a line of its own", &own),
+                &ratio(&among, &own),
+            ),
+            Bound::MoreThan(1.0),
         ),
-        sum(&among) > sum(&plain),
-    ));
-    report.claims.push(Claim::exactly(
-        "the lock in the VMA transfers no more lines than the allocated one",
-        "no regression but on Broadwell",
-        format!(
-            "simulated line transfers of a fault: {}; with the lock allocated apart {}",
-            text(&plain),
-            text(&apart)
+        Claim::by(
+            "the lock in the VMA transfers no more lines than the allocated one",
+            "no regression but on Broadwell",
+            (
+                &what("in the VMA", &own, "allocated apart", &apart),
+                &ratio(&own, &apart),
+            ),
+            Bound::AtMost(1.0),
         ),
-        sum(&plain) <= sum(&apart),
-    ));
-    report.claims.push(Claim::undecided(
-        "a regression remains on old Broadwell processors, by their prefetch of adjacent lines",
-        "limited to Broadwell, mitigated without the prefetch",
-        "needs that processor: the simulation has neither prefetching nor evictions",
-    ));
+        Claim::undecided(
+            "a regression remains on old Broadwell processors, by their prefetch of adjacent lines",
+            "limited to Broadwell, mitigated without the prefetch",
+            "pft on Broadwell: no fewer faults per second with the lock in the VMA",
+            "needs that processor: the simulation has neither prefetching nor evictions",
+        ),
+    ]
+}
+
+/// Claims decided by figures that contradict them.
+#[cfg(test)]
+pub(super) fn refuted() -> Vec<Claim> {
+    let slower = |who| fault::Pair {
+        who,
+        ratios: std::array::from_fn(|_| vec![0.8, 0.9, 0.95]),
+    };
+    let kinds = [
+        <FlaggedVmaLock as VmaLockKind>::NAME,
+        <VmaLock as VmaLockKind>::NAME,
+    ];
+    let mut claims = fault_claims(&kinds.map(slower));
+    claims.extend(memory_claims([51.0, 63.0, 50.0], 101.0));
+    let mut shifted = LISTING;
+    shifted[16].0 += 8;
+    claims.push(listing_claim(SUMMARY, shifted.into_iter()));
+    // The allocated lock has the fewest transfers, and the lock among the fields no more than that
+    // on its own line.
+    let transfers = transfer_claims([1.0, 2.0, 2.0].map(|each| vec![each; CPUS.len()]));
+    claims.extend(transfers.into_iter().take(2));
+    claims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::Decision;
+    use super::*;
+
+    /// A lock that has a line of its own causes no false sharing, wherever the line is.
+    #[test]
+    fn the_simulated_transfers_follow_from_the_layout() {
+        let [before, unaligned, aligned, after] = states().map(|state| transfers_of(&state, true));
+        let claims = transfer_claims([before.clone(), unaligned, after]);
+        let decided: Vec<_> = claims.iter().take(2).map(|claim| claim.decision).collect();
+        assert_eq!(decided, [Decision::Holds; 2]);
+        let claims = transfer_claims([before, aligned.clone(), aligned]);
+        assert_eq!(claims[0].decision, Decision::DoesNotHold);
+    }
 }

@@ -248,7 +248,7 @@ pub(super) fn has_shadow_stack(pid: i32) -> bool {
     tasks(pid).is_ok_and(|tids| tids.iter().any(has_one))
 }
 
-/// True if a thread works for the kernel only (a worker of an io_uring). It cannot be traced.
+/// True if a thread works for the kernel only (a worker of an io_uring).
 pub(super) fn is_worker(pid: i32, tid: i32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER`.
     const WORKER: u64 = 0x10 | 0x4000;

@@ -18,8 +18,9 @@
 //!           or, if page offsets do not follow from addresses:
 //!           each emptied part ──DONTUNMAP──▶ fresh range          offsets follow here, so the kernel
 //!                                                                 joins the copies;
-//!           list of calls: the fresh range is registered with a second userfaultfd, which follows a
-//!           move, and moved over the piece (a second thread, the reader, reads the event)
+//!           list of calls: the fresh range is moved, which fails unless it is one mapping now,
+//!           registered with a second userfaultfd, which follows a move, and moved over the piece
+//!           (a second thread, the reader, reads the event)
 //! back      each extent       ◀──MOVE or COPY── temporary range   refused: mremap of the rest, as it was
 //! finish    list of calls: the watch ends, the temporary ranges are unmapped
 //!           parked threads may go

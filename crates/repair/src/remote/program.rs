@@ -60,6 +60,7 @@ impl Program {
     pub(super) fn of_piece(piece: &Piece, scratch: &Scratch, pages: &Pages) -> Program {
         let range = piece.range;
         let (temporary, fresh) = (scratch.temporary(range), scratch.fresh(range));
+        let ready = scratch.ready(range);
         let extent = |range: &VmRange| Extent {
             start: range.start,
             len: range.len_bytes(),
@@ -87,8 +88,8 @@ impl Program {
         Program {
             header,
             prepare: prepare(piece, pages),
-            join: join(piece, fresh),
-            finish: finish(piece, VmRange::new(temporary.start, fresh.end)),
+            join: join(piece, fresh, ready),
+            finish: finish(piece, VmRange::new(temporary.start, ready.end)),
             parts,
             extents,
         }
@@ -319,17 +320,25 @@ fn prepare(piece: &Piece, pages: &Pages) -> Vec<Call> {
 }
 
 /// Returns the calls with which the emptied mappings of a piece become one.
-fn join(piece: &Piece, fresh: VmRange) -> Vec<Call> {
+///
+/// A fresh range that the kernel has not joined, because its mappings are not equal (any more), is not
+/// moved. Before Linux 6.17, the kernel notices this only after it has unmapped what is there, so the
+/// first move, to free addresses, finds out. The second one has nothing to find.
+fn join(piece: &Piece, fresh: VmRange, ready: VmRange) -> Vec<Call> {
     let (range, len) = (piece.range, piece.range.len_bytes());
     if piece.in_place {
         let from = range.start - piece.left;
         return vec![uffd::register_anew(0, WATCH, from, len + piece.left).must()];
     }
     let over = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-    let swap = [fresh.start, len, len, over, range.start];
+    let move_to = |from: VmRange, to: VmRange| {
+        let args = [from.start, len, len, over, to.start];
+        Call::plain(0, libc::SYS_mremap, &args).must()
+    };
     vec![
-        uffd::register(0, FOLLOW, fresh.start, len).must(),
-        Call::plain(0, libc::SYS_mremap, &swap).must(),
+        move_to(fresh, ready),
+        uffd::register(0, FOLLOW, ready.start, len).must(),
+        move_to(ready, range),
         // What waits for the old mappings finds the new one.
         uffd::wake(0, WATCH, range.start, len),
     ]

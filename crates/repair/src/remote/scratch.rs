@@ -1,14 +1,14 @@
 //! The scratch area: the memory that a repair has in the process from the first stop to the last.
 //!
 //! It holds the agent, a place for each parked thread, and the table that the agent executes. It is
-//! the only memory that a repair maps. The temporary and the fresh range of a piece use free
+//! the only memory that a repair maps. The ranges of a piece (temporary, fresh, ready) use free
 //! addresses above it, and only while all threads are stopped.
 //!
 //! # Picture
 //! ```text
-//! | agent (one page) | places for parked threads | table |  … free …  | temporary | page | fresh |
-//!   read, execute                                  read, write          aligned in huge pages like
-//!                                                                       the piece
+//! | agent (one page) | places for parked threads | table |  … free …  | temporary | fresh | ready |
+//!   read, execute                                  read, write          apart, and each aligned in
+//!                                                                       huge pages like the piece
 //! ```
 
 use vmarea_linux_sys::agent::{self, STUB_BYTES};
@@ -40,7 +40,7 @@ pub(super) struct Scratch {
     pub(super) code: VmRange,
     /// The table of the agent.
     pub(super) table: VmRange,
-    /// Addresses for the temporary and the fresh range of a piece.
+    /// Addresses for the ranges of a piece.
     pub(super) free: VmRange,
 }
 
@@ -52,7 +52,7 @@ impl Scratch {
         let places = (2 * threads + 64) as u64 * STUB_BYTES;
         let code = PAGE + places.next_multiple_of(PAGE);
         let gap = largest_gap(mappings);
-        let least = code + TABLE_BYTES + APART + 8 * HUGE;
+        let least = code + TABLE_BYTES + APART + 12 * HUGE;
         if gap.len_bytes() < 2 * least {
             return None;
         }
@@ -75,7 +75,7 @@ impl Scratch {
         };
         let start = (above + APART).next_multiple_of(HUGE).min(gap.end);
         let end = gap.end.saturating_sub(APART).max(start);
-        self.free = VmRange::new(start, end.min(start + 2 * MOST_BYTES + 4 * HUGE));
+        self.free = VmRange::new(start, end.min(start + 3 * (MOST_BYTES + 2 * HUGE)));
         self
     }
 
@@ -110,7 +110,7 @@ impl Scratch {
 
     /// Returns the size of the largest piece.
     pub(super) fn piece_bytes(&self) -> u64 {
-        (self.free.len_bytes() / 2).saturating_sub(2 * HUGE) & !(HUGE - 1)
+        (self.free.len_bytes() / 3).saturating_sub(2 * HUGE) & !(HUGE - 1)
     }
 
     /// Returns the range that holds the pages of `piece` while they are out.
@@ -119,12 +119,14 @@ impl Scratch {
         VmRange::new(start, start + piece.len_bytes())
     }
 
-    /// Returns the range in which the mapping that replaces `piece` is made. A page separates it from
-    /// the temporary range; otherwise the two could merge.
+    /// Returns the range in which the mapping that replaces `piece` is made.
     pub(super) fn fresh(&self, piece: VmRange) -> VmRange {
-        let above = self.temporary(piece).end + PAGE;
-        let start = above.next_multiple_of(HUGE) + piece.start % HUGE;
-        VmRange::new(start, start + piece.len_bytes())
+        apart(self.temporary(piece), piece)
+    }
+
+    /// Returns the range to which that mapping is moved before it is moved over `piece`.
+    pub(super) fn ready(&self, piece: VmRange) -> VmRange {
+        apart(self.fresh(piece), piece)
     }
 
     /// True if `mappings` contain the code of a repair at `range`, as recorded in a mark.
@@ -144,6 +146,13 @@ const _: () = assert!(
         + 1_000 * 128
         < TABLE_BYTES
 );
+
+/// Returns the next range for `piece` above `below`. At least a page separates the two; otherwise their
+/// mappings could merge.
+fn apart(below: VmRange, piece: VmRange) -> VmRange {
+    let start = (below.end + PAGE).next_multiple_of(HUGE) + piece.start % HUGE;
+    VmRange::new(start, start + piece.len_bytes())
+}
 
 fn largest_gap(mappings: &[MapsEntry]) -> VmRange {
     let mut best = VmRange::new(LOWEST, LOWEST);
@@ -177,11 +186,12 @@ mod tests {
         assert!(!overlaps(scratch.range()));
         let piece = VmRange::new(7 * PAGE, 7 * PAGE + scratch.piece_bytes());
         let (temporary, fresh) = (scratch.temporary(piece), scratch.fresh(piece));
-        for range in [temporary, fresh] {
+        let ready = scratch.ready(piece);
+        for range in [temporary, fresh, ready] {
             assert!(range.start >= scratch.free.start && range.end <= scratch.free.end);
             assert_eq!(range.start % HUGE, piece.start % HUGE);
             assert!(!overlaps(range));
         }
-        assert!(temporary.end < fresh.start);
+        assert!(temporary.end < fresh.start && fresh.end < ready.start);
     }
 }

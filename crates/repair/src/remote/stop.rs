@@ -89,7 +89,7 @@ impl Target {
     pub(super) fn stop(&self) -> Result<Stopped<'_>, RepairError> {
         let prompt = Prompt::begin();
         let tids = self.stop_all()?;
-        let threads = tids.iter().filter_map(|&tid| Thread::of(tid)).collect();
+        let threads = tids.iter().filter_map(|&tid| self.thread(tid)).collect();
         let stopped = Stopped {
             target: self,
             threads,
@@ -98,6 +98,18 @@ impl Target {
         };
         self.is_same(tids[0])?;
         Ok(stopped)
+    }
+
+    /// Returns the state of a stopped thread. `None` if it was killed, or is a worker that has started
+    /// since the list of threads was read, which is let go.
+    fn thread(&self, tid: i32) -> Option<Thread> {
+        let thread = Thread::of(tid)?;
+        // A worker has no code to return to.
+        if thread.registers.pc() == 0 && proc_status::is_worker(self.pid, tid) {
+            self.let_go(&[tid]);
+            return None;
+        }
+        Some(thread)
     }
 
     /// Seizes and stops threads until the list of threads contains no new thread.
@@ -132,8 +144,12 @@ impl Target {
         asked: &mut Vec<i32>,
         reaper: &Reaper,
     ) -> Result<(), RepairError> {
-        for tid in tasks(self.pid)? {
-            if !threads.contains(&tid) && self.ask(tid, reaper)? {
+        let mut others = tasks(self.pid)?;
+        // A worker of an io_uring runs no code of the program, and waits for a page that is out. A stop
+        // would interrupt what it does for the program, and it has no signal mask to set.
+        others.retain(|tid| !threads.contains(tid) && !proc_status::is_worker(self.pid, *tid));
+        for tid in others {
+            if self.ask(tid, reaper)? {
                 asked.push(tid);
             }
         }
@@ -195,7 +211,7 @@ impl Target {
             };
             tracer = tracer_of(tid).unwrap_or(tracer);
             let is_gone = error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid);
-            // A worker of an io_uring runs no code of the program, and waits for a page that is out.
+            // A worker may have been started since.
             if is_gone || proc_status::is_worker(self.pid, tid) {
                 return Ok(false);
             }

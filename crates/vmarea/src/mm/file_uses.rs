@@ -253,7 +253,6 @@ impl<E: Environment> Space<E> {
     /// space.munmap(mm, at, 2 * PAGE_SIZE)?;
     /// // Here the platform is told that nothing uses the file any more.
     /// space.file_put(inode)?;
-    /// assert_eq!(space.file_put(inode), Err(Errno::EINVAL));
     /// # Ok::<(), Errno>(())
     /// ```
     #[doc(alias = "get_file")]
@@ -266,6 +265,17 @@ impl<E: Environment> Space<E> {
     ///
     /// # Errors
     /// EINVAL if there is no such reference.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// let inode = 7;
+    /// space.file_get(inode)?;
+    /// // When the last descriptor of the file is closed:
+    /// space.file_put(inode)?;
+    /// assert_eq!(space.file_put(inode), Err(Errno::EINVAL));
+    /// # Ok::<(), Errno>(())
+    /// ```
     #[doc(alias = "fput")]
     pub fn file_put(&self, inode: u64) -> Result<(), Errno> {
         let mut list = None;

@@ -428,9 +428,10 @@ pub fn move_out(s: &mut State, p: u8) {
 }
 
 /// Moves page `p` back; false if the kernel refuses because something is at its address that cannot
-/// be dropped.
+/// be dropped, or nothing.
 pub fn move_back(s: &mut State, p: u8) -> bool {
-    if s.populated && s.pages[p as usize].place == Place::Covered {
+    let is_in_the_way = s.populated && s.pages[p as usize].place == Place::Covered;
+    if is_in_the_way || s.fresh == Fresh::Refused {
         return false;
     }
     s.pages[p as usize].place = Place::Home;
@@ -442,8 +443,13 @@ pub fn map_fresh(m: &Machine, s: &mut State) {
     (s.fresh, s.populated) = (Fresh::Unwatched, m.locks_future);
 }
 
-/// Moves the fresh mapping over the piece, with its watch.
+/// Moves the fresh mapping over the piece, with its watch. Before Linux 6.17, the piece is unmapped before
+/// the kernel sees that there is more than one mapping to move.
 pub fn swap(s: &mut State) {
+    if s.fresh == Fresh::Unjoined {
+        (s.watched, s.fresh) = (false, Fresh::Refused);
+        return;
+    }
     s.watched = s.fresh == Fresh::Watched;
     s.fresh = Fresh::None;
     let covers = if s.populated {

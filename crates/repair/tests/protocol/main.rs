@@ -40,7 +40,7 @@
 //!   tests `remains_*` show: see there
 //! - a thread in 32-bit code, which is not parked; threads that start or end; a vfork child; exec
 //! - a process that is stopped at first; stop signals other than `SIGSTOP`, which can be blocked
-//! - refusals of the kernel other than of `clone`: pinned and shared pages, full lists of mappings
+//! - refusals of the kernel other than of `clone`, and to join what differs: pinned and shared pages, full lists of mappings
 //! - seccomp filters, which are suspended only while the tracer lives
 //! - the reader of events, and the lists of calls: the steps of a list are atomic and succeed
 //! - more than one piece, the first stop and the last; the second vmarea's sweep is one step
@@ -66,6 +66,7 @@ const ANYTHING: Machine = Machine {
     work: Work::Plain,
     dispatch: false,
     locks_future: false,
+    differs: false,
     refuses_clone: false,
     excuses: true,
     acts: 0x7f,

@@ -23,6 +23,8 @@ pub enum Pitfall {
     FreshUnwatched,
     /// The fresh mapping is new memory.
     FreshIsMapped,
+    /// The fresh mapping is moved over the piece without a look whether the kernel has joined it.
+    UnjoinedMoved,
     /// The agent is believed to have ended as it cannot be resumed.
     TakesEsrchForEnd,
     /// A stub forgets a restartable sequence instead of aborting it.
@@ -82,6 +84,8 @@ enum Task {
     Register,
     Out(u8),
     CopyMapping,
+    /// Moves the fresh mapping to free addresses.
+    TryMove,
     RegisterFresh,
     Swap,
     Join,
@@ -165,6 +169,9 @@ fn agent(machine: &Machine, in_place: bool, pitfall: Pitfall) -> Vec<Task> {
         true => list.push(Task::Join),
         false => {
             list.push(Task::CopyMapping);
+            if pitfall != Pitfall::UnjoinedMoved {
+                list.push(Task::TryMove);
+            }
             if pitfall != Pitfall::FreshUnwatched {
                 list.push(Task::RegisterFresh);
             }
@@ -447,9 +454,23 @@ impl New {
                 return ("maps the fresh mapping", 0);
             }
             Task::CopyMapping => {
-                s.fresh = Fresh::Unwatched;
+                s.fresh = match self.machine.differs {
+                    true => Fresh::Unjoined,
+                    false => Fresh::Unwatched,
+                };
                 return ("makes the fresh mapping of what stayed", 0);
             }
+            Task::TryMove if s.fresh == Fresh::Unjoined => {
+                s.fresh = Fresh::None;
+                let back = self
+                    .agent
+                    .iter()
+                    .position(|task| matches!(task, Task::Back(_)));
+                s.threads[AGENT].at = At::Agent(back.expect("pages to move back") as u8);
+                return ("finds that the fresh mapping is not one", 0);
+            }
+            Task::TryMove => return ("moves the fresh mapping to free addresses", 0),
+            Task::RegisterFresh if s.fresh == Fresh::Unjoined => {}
             Task::RegisterFresh => {
                 s.fresh = Fresh::Watched;
                 return ("watches the fresh mapping", 0);

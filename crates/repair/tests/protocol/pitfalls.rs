@@ -32,6 +32,11 @@ const LOCKS: Machine = Machine {
     acts: 0,
     ..FEW
 };
+const DIFFERS: Machine = Machine {
+    differs: true,
+    acts: 0,
+    ..FEW
+};
 const REFUSES: Machine = Machine {
     refuses_clone: true,
     ..FEW
@@ -58,6 +63,7 @@ pitfalls! {
     fresh_mapping_unwatched_and_read: FreshUnwatched, FEW, in_place = false => ReadAsZeros;
     fresh_mapping_unwatched_and_written: FreshUnwatched, FEW, in_place = false => WriteLost;
     fresh_mapping_is_new_memory: FreshIsMapped, LOCKS, in_place = false => PageOut;
+    fresh_mapping_not_joined: UnjoinedMoved, DIFFERS, in_place = false => PageOut;
     esrch_taken_for_the_end: TakesEsrchForEnd, FEW, in_place = true => MovedAway;
     sequence_forgotten_without_abort: SequenceForgotten, SEQUENCE, in_place = true => NotAborted;
     second_vmarea_sweeps_blindly: SweepsBlindly, FEW, in_place = true => StubGone;

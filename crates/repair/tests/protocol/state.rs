@@ -21,6 +21,8 @@ pub struct Machine {
     pub dispatch: bool,
     /// True after `mlockall(MCL_FUTURE)`.
     pub locks_future: bool,
+    /// True if the program has changed a part since the plan, so that the kernel joins nothing.
+    pub differs: bool,
     /// True if the kernel may refuse the first `clone`.
     pub refuses_clone: bool,
     /// True if windows that are known to remain are passed over.
@@ -170,6 +172,10 @@ pub enum Fresh {
     None,
     Unwatched,
     Watched,
+    /// It is several mappings.
+    Unjoined,
+    /// The kernel has unmapped the piece for it, and then refused to move it there.
+    Refused,
 }
 
 /// An access of another process that waits for a page.

@@ -39,6 +39,16 @@ fn joined_by_a_fresh_mapping_although_new_memory_is_locked() {
 }
 
 #[test]
+fn not_joined_because_a_part_has_changed() {
+    let machine = Machine {
+        differs: true,
+        most_acts: 3,
+        ..ANYTHING
+    };
+    is_whole(machine, false, 50_000);
+}
+
+#[test]
 fn three_pages() {
     let machine = Machine {
         pages: 3,

@@ -391,6 +391,7 @@ mod tests {
 
     use super::super::target::Target;
     use super::super::test_process::{Heap, may_repair};
+    use super::{proc_status, tracer_of};
 
     const LONG: Duration = Duration::from_secs(10);
 
@@ -450,5 +451,47 @@ mod tests {
 
         assert!(matches!(stops, Ok(true)), "{stops:?}");
         assert_eq!(inject::look(tid), Some(Wait::Trap));
+    }
+
+    /// The thread of this ring works for the kernel only. Its I/O must not be interrupted, and the kernel
+    /// may refuse to set its signal mask.
+    #[test]
+    fn a_worker_of_an_io_uring_runs_on() {
+        const RING: &str = "
+import ctypes, struct, sys
+SETUP, POLLING_THREAD = 425, 2
+parameters = ctypes.create_string_buffer(struct.pack('<120x'), 120)
+struct.pack_into('<I', parameters, 8, POLLING_THREAD)
+ring = ctypes.CDLL(None).syscall(SETUP, 1, parameters)
+print(ring >= 0, flush=True)
+sys.stdin.read()
+";
+        if !may_repair() {
+            return;
+        }
+        let mut python = std::process::Command::new("python3");
+        python.args(["-c", RING]);
+        python
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped());
+        let mut child = python.spawn().expect("python3");
+        let mut said = [0; 4];
+        let out = child.stdout.as_mut().expect("a pipe");
+        out.read_exact(&mut said).expect("a line");
+        let pid = child.id().cast_signed();
+        if said == *b"True" {
+            let threads = proc_status::tasks(pid).expect("it lives");
+            let worker = threads.iter().find(|&&tid| tid != pid);
+            let worker = *worker.expect("a worker");
+            let target = Target::open(pid).expect("a process");
+
+            let stopped = target.stop_all().expect("it can be stopped");
+
+            assert_eq!(stopped, [pid]);
+            assert_eq!(tracer_of(worker), None);
+        } else {
+            eprintln!("skipped: no io_uring here");
+        }
+        child.kill().and_then(|()| child.wait()).expect("it lives");
     }
 }

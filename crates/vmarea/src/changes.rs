@@ -4,7 +4,7 @@
 //! page faults, so the core knows no pages and reports none to an
 //! [`Mmu`](crate::types::mmu::Mmu). Such an embedder sets an [`Observer`], which is told exactly
 //! which ranges each call has mapped, unmapped, protected, moved or emptied, and makes the same
-//! changes in its host. It is told of a call that fails after a part of its work, too.
+//! changes in its host. If a call fails after a part of its work, the observer learns of that part.
 //!
 //! Three calls are not reported, because the caller knows what they do: `mm_create`, `mm_import`,
 //! and `fork`, whose child has the VMAs of [`Space::maps`](crate::Space::maps). Advice that only

@@ -113,6 +113,9 @@ impl VmFlags {
     /// `VM_STICKY`: flags that never affect a merge decision. A merged VMA gets the sticky flags of
     /// all its parts.
     pub const STICKY: VmFlags = VmFlags::SOFTDIRTY.union(VmFlags::MAYBE_GUARD);
+    /// The flags of a mapping through which its file can be written, at present or after `mprotect`.
+    #[doc(alias = "is_shared_maywrite")]
+    pub const SHARED_MAYWRITE: VmFlags = VmFlags::SHARED.union(VmFlags::MAYWRITE);
     /// All flags of userfaultfd registrations.
     pub const UFFD_ANY: VmFlags = VmFlags::UFFD_MISSING
         .union(VmFlags::UFFD_WP)

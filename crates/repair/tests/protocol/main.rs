@@ -40,7 +40,8 @@
 //!   tests `remains_*` show: see there
 //! - a thread in 32-bit code, which is not parked; threads that start or end; a vfork child; exec
 //! - a process that is stopped at first; stop signals other than `SIGSTOP`, which can be blocked
-//! - refusals of the kernel other than of `clone`, and to join what differs: pinned and shared pages, full lists of mappings
+//! - refusals of the kernel other than of `clone` and to join what differs: pinned and shared pages,
+//!   full lists of mappings
 //! - seccomp filters, which are suspended only while the tracer lives
 //! - the reader of events, and the lists of calls: the steps of a list are atomic and succeed
 //! - more than one piece, the first stop and the last; the second vmarea's sweep is one step

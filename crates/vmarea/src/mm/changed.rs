@@ -19,7 +19,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Tells the observer that a range is mapped, unless it is empty.
     #[inline]
     pub(crate) fn mapped(&self, range: VmRange, offsets: PageOffsets, body: &VmaBody) {
-        if self.space.change_observer.is_some() && !range.is_empty() {
+        if !range.is_empty() {
             self.changed(|| Change::Mapped {
                 range,
                 flags: body.flags,

@@ -78,11 +78,7 @@ impl Files {
 
     /// Calls `f` with the uses of a file, which are created if there are none.
     fn with_uses(&self, inode: u64, f: impl FnOnce(&mut Uses)) -> Result<(), Errno> {
-        let mut table = self.table(inode).lock();
-        if table.get(inode).is_none() {
-            table.insert(inode, Uses::default())?;
-        }
-        table.get_mut(inode).map(f).ok_or(Errno::ENOMEM)
+        self.table(inode).lock().get_or_default(inode).map(f)
     }
 
     /// Adds to the counts of a file that has a count above 0.
@@ -135,7 +131,7 @@ impl<'s, E: Environment> FileUses<'s, E> {
     #[inline]
     pub(crate) fn count(&mut self, body: &VmaBody, more: i32) {
         if let Some(file) = body.file {
-            let can_write = body.flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE);
+            let can_write = body.flags.contains(VmFlags::SHARED_MAYWRITE);
             let writable = if can_write { more } else { 0 };
             self.count_file(
                 file.inode,
@@ -296,7 +292,8 @@ impl<E: Environment> Space<E> {
         let table = self.files.table(inode).lock();
         table
             .get(inode)
-            .map_or_else(FileMappings::default, |uses| uses.mappings)
+            .map(|uses| uses.mappings)
+            .unwrap_or_default()
     }
 
     /// Checks the invariants F1 and F2; no call may run.
@@ -309,7 +306,7 @@ impl<E: Environment> Space<E> {
             for body in r.vmas().map(|vma| vma.body) {
                 if let Some(file) = body.file {
                     let counts = counted.entry(file.inode).or_default();
-                    let can_write = body.flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE);
+                    let can_write = body.flags.contains(VmFlags::SHARED_MAYWRITE);
                     counts.all += 1;
                     counts.writable += u32::from(can_write);
                 }

@@ -35,6 +35,22 @@ impl<K: Ord + Copy, V> SortedMap<K, V> {
         Some(&mut self.0[at].1)
     }
 
+    /// Returns the value for a key, which is created if there is none.
+    pub(crate) fn get_or_default(&mut self, key: K) -> Result<&mut V, Errno>
+    where
+        V: Default,
+    {
+        let at = match self.place(key) {
+            Ok(at) => at,
+            Err(at) => {
+                self.reserve(1)?;
+                self.0.insert(at, (key, V::default()));
+                at
+            }
+        };
+        Ok(&mut self.0[at].1)
+    }
+
     /// Reserves space for `more` entries, so that [`insert`](Self::insert) cannot fail for them.
     pub(crate) fn reserve(&mut self, more: usize) -> Result<(), Errno> {
         self.0.try_reserve(more).map_err(|_| Errno::ENOMEM)

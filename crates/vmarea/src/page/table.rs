@@ -3,10 +3,10 @@
 //! The table consists of slots of the size of a huge page, which are distributed over shards with
 //! one lock each. A slot contains either a table of entries or one huge page. The shard
 //! lock serves as the page-table lock, so faults in different parts of the address space do not
-//! contend. The shards are allocated with the first table: most of the address spaces of a large
-//! machine sleep, and an empty one should be small. Beside each shard lock is a hint for the next fault in the shard, stored by the last
-//! fault there (see `vma_hint`). Looking up an address in a huge page returns an equivalent small
-//! entry, so only code that modifies entries has to handle huge pages.
+//! contend. The shards are allocated with the first table, so that an empty address space is small.
+//! Beside each shard lock is a hint for the next fault in the shard, stored by the last fault there
+//! (see `vma_hint`). Looking up an address in a huge page returns an equivalent small entry, so only
+//! code that modifies entries has to handle huge pages.
 //!
 //! # Invariants
 //! H1  a huge slot is inside one VMA

@@ -17,7 +17,7 @@ enum Notice {
 
 use Notice::{Created, Released, Unwritable};
 
-/// What an embedder does when it is told of a file.
+/// What an embedder does when a notice about a file arrives.
 type Act = Box<dyn Fn(Notice) + Send + Sync>;
 
 #[derive(Clone, Default)]

@@ -38,7 +38,7 @@ enum Stage {
 struct Gate(Arc<(Mutex<Stage>, Condvar)>);
 
 impl Gate {
-    /// Sets the stage, and wakes whoever waits for it.
+    /// Sets the stage, and wakes the threads that wait for it.
     fn set(&self, stage: Stage) {
         let (now, changed) = &*self.0;
         *now.lock().unwrap() = stage;

@@ -28,8 +28,8 @@ pub struct Counter {
     pub hits: u64,
     /// Number of hits in which the cache returned a VMA that differs from the VMA in the index.
     pub wrong: u64,
-    /// Number of times that the lookups read a VMA: those that the cache tried in vain, and the one
-    /// that a lookup found.
+    /// Number of times that the lookups read a VMA: those that the cache tried but that did not
+    /// contain the address, and the one that a lookup found.
     pub reads: u64,
 }
 

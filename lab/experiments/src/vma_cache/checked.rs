@@ -1,7 +1,7 @@
 //! The cache of this project: as few entries as `vmacache`, each checked against its VMA.
 //!
 //! An entry has the bounds that its VMA had when it was found last. They select the entry to try, so
-//! a lookup rarely reads a VMA in vain; whether the VMA still exists and contains the address is
+//! a lookup rarely reads a wrong VMA; whether the VMA still exists and contains the address is
 //! checked in the VMA itself, whose slot has a generation and whose bounds are atomics. A change
 //! elsewhere in the address space therefore costs no entry. A VMA that has grown since is found if
 //! the address is near its former bounds. If a VMA has merged into the one before it, its entry

@@ -131,6 +131,11 @@ impl<C: Cache + 'static> Fleet<C> {
         self.space.mmap(mm, &request).unwrap();
     }
 
+    pub fn protect(&self, mm: MmId, page: u64, pages: u64, prot: Prot) {
+        let (addr, len) = (at(page), pages * PAGE);
+        self.space.mprotect(mm, addr, len, prot, None).unwrap();
+    }
+
     pub fn unmap(&self, mm: MmId, page: u64, pages: u64) {
         self.space.munmap(mm, at(page), pages * PAGE).unwrap();
     }

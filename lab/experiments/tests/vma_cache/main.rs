@@ -206,10 +206,7 @@ fn the_last_used_one_is_shared_by_all_threads() {
     // A VMA that is merged into its neighbour is replaced in the cache by the VMA before it.
     fleet.map(mm, 2, 2, NONE);
     assert!(!fleet.hits(0, 2));
-    fleet
-        .space
-        .mprotect(mm, at(2), 2 * PAGE, Prot::READ, None)
-        .unwrap();
+    fleet.protect(mm, 2, 2, Prot::READ);
     assert!(fleet.hits(0, 0) && fleet.hits(0, 3));
 }
 
@@ -319,7 +316,7 @@ fn ours_finds_what_grew_and_what_was_cut() {
     fleet.map(mm, 11, 1, Prot::READ);
     assert!(fleet.hits(0, 11) && fleet.hits(0, 13));
     // A VMA is split: one half is new and is a miss once.
-    fleet.space.mprotect(mm, at(17), PAGE, NONE, None).unwrap();
+    fleet.protect(mm, 17, 1, NONE);
     let halves = [fleet.hits(0, 16), fleet.hits(0, 17)];
     assert_ne!(halves[0], halves[1]);
     assert!(fleet.hits(0, 16) && fleet.hits(0, 17));
@@ -342,10 +339,7 @@ fn ours_follows_a_vma_into_the_one_before_it() {
     let (mut fleet, mm) = spaced::<Checked>(1);
     fleet.map(mm, 2, 2, NONE);
     assert!(!fleet.hits(0, 2));
-    fleet
-        .space
-        .mprotect(mm, at(2), 2 * PAGE, Prot::READ, None)
-        .unwrap();
+    fleet.protect(mm, 2, 2, Prot::READ);
     assert!(fleet.hits(0, 3) && fleet.hits(0, 0));
     // What is unmapped merges with nothing.
     fleet.map(mm, 8, 2, NONE);

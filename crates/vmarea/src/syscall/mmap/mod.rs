@@ -261,8 +261,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if self.state().layout.mdwe.denies(flags, flags) {
             return Err(self.space.refuse(Errno::EACCES, Rule::WriteOrExecute));
         }
-        if request.file.is_some_and(|f| f.write_sealed)
-            && flags.contains(VmFlags::SHARED | VmFlags::MAYWRITE)
+        if request.file.is_some_and(|f| f.write_sealed) && flags.contains(VmFlags::SHARED_MAYWRITE)
         {
             return Err(self.space.refuse(Errno::EPERM, Rule::WriteSeal));
         }

@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 
 # The code that acts on a living process, or on the merging one. What only reads (crates/process) is verified by it.
-SYSTEM = ["agent", "calls", "child.rs", "inject.rs", "own_process", "own_session.rs", "ptrace.rs", "reaper.rs", "syscall_restart.rs", "uffd.rs"]
+SYSTEM = ["agent", "calls", "child.rs", "inject.rs", "own_process", "own_session.rs", "ptrace.rs", "reaper.rs", "syscall_restart.rs", "task_status.rs", "uffd.rs"]
 SOURCES = ["crates/repair/src", *(f"crates/linux-sys/src/{name}" for name in SYSTEM)]
 
 

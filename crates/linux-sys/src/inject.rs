@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::Call;
 use super::syscall_restart::Waited;
+use super::task_status::TaskStatus;
 
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
@@ -331,10 +332,8 @@ pub fn wait(tid: i32, timeout: Duration) -> Option<Wait> {
 /// True if `tid` is the first thread of a process and has ended. The end of any other thread must be
 /// waited for, or it remains.
 fn is_ended_leader(tid: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
-    let is_leader = value("Tgid:\t") == Some(tid.to_string().as_str());
-    is_leader && value("State:\t").is_some_and(|state| state.starts_with(['Z', 'X']))
+    let status = TaskStatus::read(tid).unwrap_or_default();
+    status.process() == Some(tid) && status.has_ended()
 }
 
 /// Returns the stop of a thread; `None` if the thread runs.

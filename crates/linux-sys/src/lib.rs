@@ -31,6 +31,7 @@ pub mod reaper;
 pub mod ring;
 pub mod spawn;
 pub mod syscall_restart;
+pub mod task_status;
 pub mod tracefs;
 pub mod uffd;
 

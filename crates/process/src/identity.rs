@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
+use vmarea_linux_sys::task_status::TaskStatus;
 
 /// Maximum number of bytes that are read of a command line.
 const COMMAND_LINE: u64 = 4096;
@@ -32,8 +33,8 @@ pub struct Identity {
 /// `NotFound` or `ESRCH` if there is no such process. A file that cannot be read leaves its label
 /// empty.
 pub fn identity(pid: i32) -> io::Result<Identity> {
-    let status = fs::read(format!("/proc/{pid}/status"))?;
-    let uid = effective_uid(&String::from_utf8_lossy(&status)).unwrap_or_default();
+    let status = TaskStatus::read(pid)?;
+    let uid = status.numbers("Uid").nth(1).unwrap_or_default();
     let cgroup = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let cgroup = cgroup_path(&String::from_utf8_lossy(&cgroup)).to_owned();
     Ok(Identity {
@@ -51,11 +52,6 @@ fn command_line(pid: i32) -> io::Result<String> {
     file.take(COMMAND_LINE).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
     Ok(text.trim_end().to_owned())
-}
-
-fn effective_uid(status: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Returns the path in the unified hierarchy or, if that is the root, the longest path in another.

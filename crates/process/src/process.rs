@@ -290,7 +290,7 @@ fn of_io(pid: i32, error: io::Error) -> ProcessError {
 /// Returns the error for a process without mappings: a kernel thread, or a process that is exiting.
 fn without_mappings(pid: i32) -> ProcessError {
     match processes::stat(pid) {
-        Ok(stat) if stat.of_kernel => ProcessError::KernelThread(pid),
+        Ok(stat) if stat.is_of_kernel() => ProcessError::KernelThread(pid),
         _ => ProcessError::Ended(pid),
     }
 }

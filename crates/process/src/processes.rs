@@ -8,6 +8,8 @@
 use std::fs;
 use std::io::{self, Read};
 
+use vmarea_linux_sys::task_status::TaskStatus;
+
 /// Default of `vm.max_map_count` in Linux.
 pub const DEFAULT_MAX_MAP_COUNT: u64 = 65_530;
 
@@ -39,8 +41,7 @@ impl Facts {
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process.
 pub fn facts(pid: i32) -> io::Result<Facts> {
-    let text = fs::read(format!("/proc/{pid}/status"))?;
-    Ok(parse_status(&String::from_utf8_lossy(&text)))
+    TaskStatus::read(pid).map(|status| facts_of(&status))
 }
 
 /// Returns the threads of a process; none if it has exited.
@@ -59,33 +60,15 @@ pub fn other_thread(pid: i32) -> Option<i32> {
     others.find(|tid| has_memory(*tid))
 }
 
-fn parse_status(text: &str) -> Facts {
-    let mut facts = Facts::default();
-    let mut anonymous: Option<u64> = None;
-    for line in text.lines() {
-        let Some((name, value)) = line.split_once(':') else {
-            continue;
-        };
-        let value = value.trim();
-        match name {
-            "Name" => facts.name = value.to_owned(),
-            "Threads" => facts.threads = value.parse().unwrap_or(0),
-            "State" => facts.state = value.chars().next().unwrap_or_default(),
-            "RssAnon" | "VmSwap" => {
-                anonymous = anonymous
-                    .unwrap_or(0)
-                    .checked_add(bytes(value).unwrap_or(0));
-            }
-            _ => {}
-        }
+fn facts_of(status: &TaskStatus) -> Facts {
+    let bytes = |name| Some(status.number::<u64>(name)?.saturating_mul(1024));
+    let swapped = bytes("VmSwap").unwrap_or(0);
+    Facts {
+        name: status.field("Name").unwrap_or_default().to_owned(),
+        state: status.state().unwrap_or_default(),
+        anonymous_bytes: bytes("RssAnon").map(|present| present.saturating_add(swapped)),
+        threads: status.number("Threads").unwrap_or(0),
     }
-    facts.anonymous_bytes = anonymous;
-    facts
-}
-
-fn bytes(value: &str) -> Option<u64> {
-    let kib: u64 = value.strip_suffix("kB")?.trim_end().parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 /// Fields of `/proc/PID/stat` that are cheap to read.
@@ -93,8 +76,8 @@ fn bytes(value: &str) -> Option<u64> {
 pub struct Stat {
     /// Name of the first thread.
     pub name: String,
-    /// True if the process is a kernel thread (`PF_KTHREAD`).
-    pub of_kernel: bool,
+    /// The kernel's flags of the task (`PF_…`).
+    pub flags: u64,
     /// Start time in clock ticks since boot; together with the process ID, it identifies the
     /// process.
     pub started: u64,
@@ -105,14 +88,34 @@ pub struct Stat {
     pub virtual_bytes: u64,
 }
 
+impl Stat {
+    /// Returns true if the process is a kernel thread (`PF_KTHREAD`).
+    pub fn is_of_kernel(&self) -> bool {
+        const PF_KTHREAD: u64 = 0x0020_0000;
+        self.flags & PF_KTHREAD != 0
+    }
+}
+
 /// Reads `/proc/PID/stat` of process `pid`.
 ///
 /// # Errors
 /// `NotFound` or `ESRCH` if there is no such process.
 pub fn stat(pid: i32) -> io::Result<Stat> {
+    stat_at(&format!("/proc/{pid}/stat"))
+}
+
+/// Reads `/proc/PID/task/TID/stat` of a thread of process `pid`.
+///
+/// # Errors
+/// `NotFound` or `ESRCH` if there is no such thread.
+pub fn stat_of_thread(pid: i32, tid: i32) -> io::Result<Stat> {
+    stat_at(&format!("/proc/{pid}/task/{tid}/stat"))
+}
+
+fn stat_at(path: &str) -> io::Result<Stat> {
     // The file is read for every process at every sample of `top`: one read for the whole line.
     let mut line = [0; STAT_BYTES];
-    let len = fs::File::open(format!("/proc/{pid}/stat"))?.read(&mut line)?;
+    let len = fs::File::open(path)?.read(&mut line)?;
     let wrong = || io::Error::from(io::ErrorKind::InvalidData);
     parse_stat(&String::from_utf8_lossy(&line[..len])).ok_or_else(wrong)
 }
@@ -121,7 +124,6 @@ fn parse_stat(text: &str) -> Option<Stat> {
     // The name in parentheses may contain any character; fields are counted after it, from field 3.
     let (before, rest) = text.rsplit_once(") ")?;
     let (_, name) = before.split_once('(')?;
-    const PF_KTHREAD: u64 = 0x0020_0000;
     let mut fields = rest.split_ascii_whitespace();
     let flags: u64 = fields.nth(9 - 3)?.parse().ok()?;
     let mut number = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
@@ -129,7 +131,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let ticks = number(1)?.saturating_add(number(0)?);
     Some(Stat {
         name: name.to_owned(),
-        of_kernel: flags & PF_KTHREAD != 0,
+        flags,
         started: number(22 - 16)?,
         virtual_bytes: number(0)?,
         work: faults.saturating_add(ticks),
@@ -177,14 +179,14 @@ mod tests {
 
     #[test]
     fn status_gives_what_is_private_in_memory_or_swap() {
-        let facts = parse_status(
-            "Name:\tjava\nState:\tS (sleeping)\nRssAnon:\t 8 kB\nVmSwap:\t4 kB\nThreads:\t7\n",
-        );
+        let text =
+            "Name:\tjava\nState:\tS (sleeping)\nRssAnon:\t 8 kB\nVmSwap:\t4 kB\nThreads:\t7\n";
+        let facts = facts_of(&text.to_owned().into());
         assert_eq!(facts.name, "java");
         assert_eq!(facts.anonymous_bytes, Some(12 << 10));
         assert_eq!(facts.threads, 7);
         assert!(!facts.has_ended());
-        let zombie = parse_status("Name:\tx\nState:\tZ (zombie)\n");
+        let zombie = facts_of(&"Name:\tx\nState:\tZ (zombie)\n".to_owned().into());
         assert!(zombie.has_ended());
         assert_eq!(zombie.anonymous_bytes, None);
     }
@@ -194,9 +196,9 @@ mod tests {
         let line = "12 (a) R (b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 8192 5 6";
         let stat = parse_stat(line).unwrap();
         assert_eq!(stat.name, "a) R (b");
-        assert!(!stat.of_kernel);
+        assert!(!stat.is_of_kernel());
         let thread = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 2 0 0";
-        assert!(parse_stat(thread).unwrap().of_kernel);
+        assert!(parse_stat(thread).unwrap().is_of_kernel());
         assert_eq!((stat.started, stat.virtual_bytes), (4242, 8192));
         assert_eq!(stat.work, 7 + 9 + 11 + 12);
         assert_eq!(parse_stat("12 (a) S 1 2"), None);

@@ -6,6 +6,7 @@
 //! operation.
 
 use std::fs;
+use vmarea_linux_sys::task_status::TaskStatus;
 
 /// A capability that vmarea may need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,11 +38,9 @@ pub fn ptrace_scope() -> String {
 
 /// Returns advice for this process after an operation failed for lack of the `needed` capabilities.
 pub fn remedy(needed: &[Capability]) -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    let user = field("Uid:").and_then(|ids| ids.split_whitespace().nth(1));
-    let held = field("CapEff:").and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    remedy_of(user.is_some_and(|id| id == "0"), held.unwrap_or(0), needed)
+    let status = TaskStatus::own();
+    let is_root = status.numbers::<u32>("Uid").nth(1) == Some(0);
+    remedy_of(is_root, status.mask("CapEff").unwrap_or(0), needed)
 }
 
 fn remedy_of(root: bool, held: u64, needed: &[Capability]) -> String {

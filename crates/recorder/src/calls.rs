@@ -25,6 +25,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_process::maps::MapsEntry;
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileRef, MmId, Nanos, Order, SnapReason, Snapshot, Tid};
@@ -475,11 +476,8 @@ impl Pending {
 /// The result is true if the thread is running, waiting for a processor, or already stopped at the
 /// end of the call.
 pub(super) fn is_running(tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    matches!(state, Some('R' | 't'))
+    let status = TaskStatus::read(tid).unwrap_or_default();
+    matches!(status.state(), Some('R' | 't'))
 }
 
 /// Returns the descriptor of the file that a call maps.

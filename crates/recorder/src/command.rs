@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vmarea_linux_sys::ptrace::{Resume, resume};
 use vmarea_linux_sys::spawn::{self, Privileges, Waiting};
+use vmarea_linux_sys::task_status::TaskStatus;
 
 /// Bit number of `CAP_SYS_ADMIN` in a capability set.
 pub(crate) const SYS_ADMIN: u32 = 21;
@@ -164,10 +165,6 @@ fn executable(path: &Path) -> io::Result<()> {
 
 /// True if this process has a capability.
 pub(crate) fn has_capability(number: u32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = TaskStatus::own().mask("CapEff");
     mask.is_some_and(|mask| mask >> number & 1 == 1)
 }

@@ -25,6 +25,7 @@ use super::tracer::Tracer;
 use std::path::PathBuf;
 use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::spawn::Privileges;
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason, Snapshot, Tid};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -346,9 +347,7 @@ fn seen_flags(parent: i32, child: i32) -> u64 {
 
 /// Returns the process to which a thread belongs.
 pub(super) fn thread_group(tid: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    group.trim().parse().ok()
+    TaskStatus::read(tid).ok()?.process()
 }
 
 fn program_of(tid: i32) -> PathBuf {

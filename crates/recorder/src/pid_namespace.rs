@@ -6,6 +6,7 @@
 use super::tracer::Tracer;
 use std::fs;
 use std::path::PathBuf;
+use vmarea_linux_sys::task_status::TaskStatus;
 
 impl Tracer<'_> {
     /// Finds the recorded process whose limits a `prlimit64` call with argument `pid` sets.
@@ -42,9 +43,5 @@ fn namespace_of_recorder() -> Option<PathBuf> {
 
 /// Returns the id of a task in its own pid namespace.
 fn innermost_number(tid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let numbers = status
-        .lines()
-        .find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_ascii_whitespace().next_back()?.parse().ok()
+    TaskStatus::read(tid).ok()?.numbers("NSpid").next_back()
 }

@@ -9,6 +9,7 @@
 use super::tracer::Tracer;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_trace::event::{Event, Nanos};
 
 impl Tracer<'_> {
@@ -32,13 +33,12 @@ impl Tracer<'_> {
 
 /// True if a task stopped at the end of its `execve` is dumpable, or has exited.
 fn may_be_dumped(tid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = TaskStatus::read(tid).unwrap_or_default();
     let ids = |name| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
-        Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+        let mut numbers = status.numbers::<u32>(name);
+        Some((numbers.next()?, numbers.next()?))
     };
-    let (Some((uid, euid)), Some((gid, egid))) = (ids("Uid:"), ids("Gid:")) else {
+    let (Some((uid, euid)), Some((gid, egid))) = (ids("Uid"), ids("Gid")) else {
         return true;
     };
     // The `/proc` files of a task that is not dumpable belong to root.

@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_trace::event::Nanos;
 
 /// Signals that ask a program to exit.
@@ -236,11 +237,7 @@ fn drain(from: &mut UnixStream) {
 
 /// True if this process ignores a signal.
 fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = TaskStatus::own().mask("SigIgn");
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
@@ -254,20 +251,14 @@ pub(super) fn is_stop_signal(signal: i32) -> bool {
 
 /// True if a process is in a ptrace stop.
 pub(super) fn is_traced_stop(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status.lines().any(|line| line.starts_with("State:\tt"))
+    TaskStatus::read(pid).is_ok_and(|status| status.state() == Some('t'))
 }
 
 /// True if a signal is pending for a process.
 pub(super) fn has_pending(pid: i32, signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let masks = status.lines().filter_map(|line| {
-        line.strip_prefix("SigPnd:")
-            .or(line.strip_prefix("ShdPnd:"))
-    });
-    masks
-        .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .any(|mask| mask >> (signal - 1) & 1 == 1)
+    let status = TaskStatus::read(pid).unwrap_or_default();
+    let masks = ["SigPnd", "ShdPnd"].map(|name| status.mask(name).unwrap_or(0));
+    masks.iter().any(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Sends a signal to a process.

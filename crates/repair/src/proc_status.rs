@@ -11,61 +11,41 @@ use std::time::Duration;
 
 use super::RepairError;
 use vmarea_linux_sys::ptrace;
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_process::maps::{self, MapName};
 use vmarea_process::{kernel, processes};
 
-/// Selected fields of `/proc/PID/status`.
-pub(super) struct Status {
-    pub(super) tracer: i32,
-    pub(super) seccomp: bool,
-    pub(super) has_memory: bool,
-    pub(super) has_ended: bool,
-}
-
-pub(super) fn read_status(pid: i32) -> Result<Status, RepairError> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status"))
-        .map_err(|_| RepairError::NoProcess(pid))?;
-    let number = |name: &str| -> Option<i32> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse().ok()
-    };
-    Ok(Status {
-        tracer: number("TracerPid:").unwrap_or(0),
-        seccomp: number("Seccomp:").unwrap_or(0) != 0,
-        has_memory: text.contains("\nVmSize:"),
-        // A process that is exiting loses its memory before its state shows that it has ended.
-        // Kernel threads, which are children of process 2, never have memory.
-        has_ended: !text.contains("\nVmSize:") && pid != 2 && number("PPid:") != Some(2),
-    })
+/// Reads the status of a process.
+///
+/// # Errors
+/// [`RepairError::NoProcess`].
+pub(super) fn read_status(pid: i32) -> Result<TaskStatus, RepairError> {
+    TaskStatus::read(pid).map_err(|_| RepairError::NoProcess(pid))
 }
 
 /// Returns the thread through which `/proc` shows the memory of a process: its first one, or another
 /// one if that has exited.
 pub(super) fn thread_with_memory(pid: i32) -> i32 {
     match read_status(pid) {
-        Ok(status) if status.has_memory => pid,
+        Ok(status) if status.has_memory() => pid,
         _ => processes::other_thread(pid).unwrap_or(pid),
     }
 }
 
 /// Returns the program that traces a thread; `None` if nothing does.
 pub(super) fn tracer_of(tid: i32) -> Option<i32> {
-    let tracer = read_status(tid).map_or(0, |status| status.tracer);
-    (tracer != 0).then_some(tracer)
+    read_status(tid).ok()?.tracer()
 }
 
 /// True if a thread of the process has memory.
 pub(super) fn has_memory(pid: i32) -> bool {
-    read_status(thread_with_memory(pid)).is_ok_and(|status| status.has_memory)
+    read_status(thread_with_memory(pid)).is_ok_and(|status| status.has_memory())
 }
 
 /// Returns the id of the process to which a thread belongs; the thread's id if it cannot be read.
 pub(super) fn process_of(tid: i32) -> i32 {
-    let text = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let group = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    group
-        .and_then(|group| group.trim().parse().ok())
-        .unwrap_or(tid)
+    let process = read_status(tid).ok().and_then(|status| status.process());
+    process.unwrap_or(tid)
 }
 
 /// Returns [`RepairError::Ended`] if the process has ended or will end soon, otherwise `error`.
@@ -74,7 +54,7 @@ pub(super) fn process_of(tid: i32) -> i32 {
 pub(super) fn ended_or(pid: i32, error: RepairError) -> RepairError {
     for _ in 0..ENDING_MS {
         match read_status(pid) {
-            Ok(status) if status.has_memory => std::thread::sleep(Duration::from_millis(1)),
+            Ok(status) if status.has_memory() => std::thread::sleep(Duration::from_millis(1)),
             _ => return RepairError::Ended(pid),
         }
     }
@@ -95,9 +75,8 @@ pub(super) fn may_be_pinned(pid: i32) -> bool {
         "/dev/kfd",
         "/dev/dri/",
     ];
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
-    if pinned.is_some_and(|size| size.trim() != "0 kB") {
+    let pinned = read_status(pid).map(|status| status.number::<u64>("VmPin"));
+    if pinned.is_ok_and(|kib| kib.is_some_and(|kib| kib != 0)) {
         return true;
     }
     let files = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -129,14 +108,8 @@ fn has_aio(pid: i32) -> bool {
 /// # Errors
 /// [`RepairError::NoProcess`].
 pub(super) fn start_time(pid: i32) -> Result<u64, RepairError> {
-    let text =
-        fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|_| RepairError::NoProcess(pid))?;
-    // The name may contain any characters; the fields after the last parenthesis are numbers.
-    let (_, fields) = text.rsplit_once(')').ok_or(RepairError::NoProcess(pid))?;
-    let field = fields.split_ascii_whitespace().nth(19);
-    field
-        .and_then(|field| field.parse().ok())
-        .ok_or(RepairError::NoProcess(pid))
+    let stat = processes::stat(pid).map_err(|_| RepairError::NoProcess(pid))?;
+    Ok(stat.started)
 }
 
 /// Returns the threads of a process.
@@ -148,13 +121,6 @@ pub(super) fn tasks(pid: i32) -> Result<Vec<i32>, RepairError> {
         none if none.is_empty() => Err(RepairError::Ended(pid)),
         threads => Ok(threads),
     }
-}
-
-pub(super) fn has_ended(pid: i32, tid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).map_or(true, |text| {
-        text.rsplit_once(") ")
-            .is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
-    })
 }
 
 pub(super) fn is_32_bit(pid: i32) -> bool {
@@ -179,7 +145,7 @@ pub(super) fn shares_memory(pid: i32) -> Option<i32> {
 /// True if two tasks have the same memory. Those that have none, such as kernel threads and a process
 /// that is ending, share nothing.
 fn shares(pid: i32, other: i32) -> bool {
-    let has_memory = || read_status(other).is_ok_and(|status| status.has_memory);
+    let has_memory = || read_status(other).is_ok_and(|status| status.has_memory());
     ptrace::same_mm(pid, other).unwrap_or(false) && has_memory()
 }
 
@@ -209,10 +175,8 @@ pub(super) fn last_process() -> i32 {
 
 /// Returns the id of the process to which `pid` belongs, in that process's own pid namespace.
 pub(super) fn inner_id(pid: i32) -> i32 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("NStgid:"));
-    let inner = line.and_then(|line| line.split_ascii_whitespace().next_back());
-    inner.and_then(|id| id.parse().ok()).unwrap_or(pid)
+    let inner = |status: TaskStatus| status.numbers("NStgid").next_back();
+    read_status(pid).ok().and_then(inner).unwrap_or(pid)
 }
 
 /// True if a userfaultfd of the process may handle faults in the kernel.
@@ -227,10 +191,8 @@ pub(super) const CAP_SYS_ADMIN: u32 = 21;
 
 /// True if a process has a capability in effect.
 pub(super) fn has_capability(pid: i32, bit: u32) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let rights = line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    rights.is_some_and(|rights| rights >> bit & 1 == 1)
+    let has_bit = |mask: u64| mask >> bit & 1 == 1;
+    read_status(pid).is_ok_and(|status| status.mask("CapEff").is_some_and(has_bit))
 }
 
 /// True if an emptied mapping loses its anon_vma (Linux 5.13), without which it cannot be joined.
@@ -241,9 +203,9 @@ pub(super) fn kernel_forgets_anon_vma() -> bool {
 /// True if a thread of the process uses a shadow stack.
 pub(super) fn has_shadow_stack(pid: i32) -> bool {
     let has_one = |tid: &i32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-        let mut lines = text.lines();
-        lines.any(|line| line.starts_with("x86_Thread_features:") && line.contains("shstk"))
+        let status = TaskStatus::of_thread(pid, *tid).unwrap_or_default();
+        let features = status.field("x86_Thread_features");
+        features.is_some_and(|features| features.contains("shstk"))
     };
     tasks(pid).is_ok_and(|tids| tids.iter().any(has_one))
 }
@@ -252,9 +214,5 @@ pub(super) fn has_shadow_stack(pid: i32) -> bool {
 pub(super) fn is_worker(pid: i32, tid: i32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER`.
     const WORKER: u64 = 0x10 | 0x4000;
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    let flags = text
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(6)?.parse().ok());
-    flags.is_some_and(|flags: u64| flags & WORKER != 0)
+    processes::stat_of_thread(pid, tid).is_ok_and(|stat| stat.flags & WORKER != 0)
 }

@@ -307,7 +307,7 @@ mod tests {
         let listed = Instant::now();
         let stat = |work| Stat {
             name: String::new(),
-            of_kernel: false,
+            flags: 0,
             started: 1,
             virtual_bytes: 4096,
             work,

@@ -5,9 +5,8 @@
 
 use std::fs;
 
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_trace::event::MmInfo;
-
-use super::field;
 
 const CAP_IPC_LOCK: u32 = 14;
 /// Inode number of the initial user namespace, fixed in the kernel.
@@ -17,11 +16,14 @@ const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 ///
 /// A property that is not readable or does not exist is `None`.
 pub fn mm_info(pid: i32) -> MmInfo {
-    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let read = |file: &str| {
+        let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    };
     let mut info = MmInfo::default();
     fill_stat(&mut info, &read("stat"));
     fill_limits(&mut info, &read("limits"));
-    fill_status(&mut info, &read("status"));
+    fill_status(&mut info, &TaskStatus::read(pid).unwrap_or_default());
     info.personality = u64::from_str_radix(read("personality").trim(), 16).ok();
     info.cap_ipc_lock = capabilities(pid).map(|mask| mask >> CAP_IPC_LOCK & 1 == 1);
     info
@@ -32,16 +34,11 @@ pub fn mm_info(pid: i32) -> MmInfo {
 /// Calls that change address spaces check capabilities in that namespace; a thread in another user
 /// namespace has none there. The result is `None` if the thread has exited.
 pub fn capabilities(tid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let mask = effective(&status)?;
+    let mask = TaskStatus::read(tid).ok()?.mask("CapEff")?;
     let namespace = fs::read_link(format!("/proc/{tid}/ns/user"));
     // In another namespace, the capabilities in `status` do not count.
     let elsewhere = namespace.is_ok_and(|name| name.as_os_str() != FIRST_USER_NAMESPACE);
     Some(if elsewhere { 0 } else { mask })
-}
-
-fn effective(status: &str) -> Option<u64> {
-    u64::from_str_radix(field(status, "CapEff")?, 16).ok()
 }
 
 /// Fills in the addresses from `/proc/PID/stat`, which are 0 for unprivileged readers.
@@ -75,15 +72,12 @@ fn fill_limits(info: &mut MmInfo, text: &str) {
     info.rlimit_memlock = soft("Max locked memory ");
 }
 
-fn fill_status(info: &mut MmInfo, text: &str) {
+fn fill_status(info: &mut MmInfo, status: &TaskStatus) {
     let page = rustix::param::page_size() as u64;
-    let pages = |name: &str| -> Option<u64> {
-        let kib: u64 = field(text, name)?.strip_suffix("kB")?.trim().parse().ok()?;
-        Some((kib << 10) / page)
-    };
+    let pages = |name: &str| Some((status.number::<u64>(name)? << 10) / page);
     info.total_vm = pages("VmSize");
     info.locked_vm = pages("VmLck");
-    info.thp_disabled = match field(text, "THP_enabled") {
+    info.thp_disabled = match status.field("THP_enabled") {
         Some("0") => Some(true),
         Some("1") => Some(false),
         _ => None,
@@ -126,8 +120,9 @@ mod tests {
         assert_eq!(info.rlimit_as, None);
         let status =
             "Name:\tVmLck: 1 kB\nVmLck:\t      16 kB\nCapEff:\t0000000000004000\nTHP_enabled:\t0\n";
-        fill_status(&mut info, status);
-        assert_eq!(effective(status), Some(1 << CAP_IPC_LOCK));
+        let status = TaskStatus::from(status.to_owned());
+        fill_status(&mut info, &status);
+        assert_eq!(status.mask("CapEff"), Some(1 << CAP_IPC_LOCK));
         assert_eq!(info.thp_disabled, Some(true));
         assert_eq!(
             info.locked_vm,

@@ -14,6 +14,7 @@ use crate::tracer::Tracer;
 use std::collections::HashMap;
 use std::time::Duration;
 use vmarea_linux_sys::syscall_restart::Waited;
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_linux_sys::{inject, ptrace};
 use vmarea_trace::event::{Event, MmId, Nanos, SnapReason};
 
@@ -219,13 +220,12 @@ fn rests(tid: i32, task: &Task) -> Rest {
 
 /// Returns the number of context switches of a sleeping thread; `None` if it does not sleep.
 pub(crate) fn sleeping(tid: i32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    if !field("State:")?.trim_start().starts_with(['S', 'D']) {
+    let status = TaskStatus::read(tid).ok()?;
+    if !matches!(status.state(), Some('S' | 'D')) {
         return None;
     }
-    let count = |name| field(name)?.trim().parse::<u64>().ok();
-    Some(count("voluntary_ctxt_switches:")? + count("nonvoluntary_ctxt_switches:")?)
+    let count = |name| status.number::<u64>(name);
+    Some(count("voluntary_ctxt_switches")? + count("nonvoluntary_ctxt_switches")?)
 }
 
 /// Asks a thread to stop.

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_process::processes;
 use vmarea_process::rights::{self, Capability};
 
@@ -22,13 +23,8 @@ const EXECUTING: u32 = 20;
 /// [`RecordError::KernelThread`], [`RecordError::OwnProcess`], [`RecordError::NotPermitted`],
 /// [`RecordError::ThirtyTwoBitProcess`].
 pub(super) fn check(pid: i32) -> Result<(), RecordError> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"));
-    let status = status.map_err(|_| RecordError::NoProcess(pid))?;
-    let number = |name: &str| -> i32 {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
-    };
-    let group = number("Tgid:");
+    let status = TaskStatus::read(pid).map_err(|_| RecordError::NoProcess(pid))?;
+    let group = status.process().unwrap_or(0);
     if group != pid {
         return Err(RecordError::Thread {
             tid: pid,
@@ -38,10 +34,9 @@ pub(super) fn check(pid: i32) -> Result<(), RecordError> {
     if pid == rustix::process::getpid().as_raw_nonzero().get() {
         return Err(RecordError::OwnProcess(pid));
     }
-    if !status.contains("\nVmSize:") && !runs_on(pid) {
-        // Kernel threads, which are children of process 2, never have memory. A process that is
-        // exiting loses its memory before its state shows that it has ended.
-        return Err(match pid == 2 || number("PPid:") == 2 {
+    if !status.has_memory() && !runs_on(pid) {
+        // A process that is exiting loses its memory before its state shows that it has ended.
+        return Err(match status.is_of_kernel() {
             true => RecordError::KernelThread(pid),
             false => RecordError::Ended(pid),
         });
@@ -138,16 +133,14 @@ pub(super) enum Tracing {
 
 /// Returns who traces a thread.
 pub(super) fn tracing_of(tid: i32) -> Tracing {
-    let Ok(status) = fs::read_to_string(format!("/proc/{tid}/status")) else {
+    let Ok(status) = TaskStatus::read(tid) else {
         return Tracing::Exited;
     };
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    let state = field("State:").unwrap_or_default().trim_start();
-    if state.starts_with(['Z', 'X']) {
+    if status.has_ended() {
         return Tracing::Exited;
     }
-    match field("TracerPid:").and_then(|tracer| tracer.trim().parse().ok()) {
-        None | Some(0) => Tracing::Nobody,
+    match status.tracer() {
+        None => Tracing::Nobody,
         Some(tracer) => Tracing::By(tracer),
     }
 }

@@ -6,7 +6,6 @@
 //! kernel ends the tracing when the seizing thread exits, in whatever state the threads are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 use vmarea_linux_sys::inject::{self, Seccomp, Wait};
 use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::syscall_restart::Waited;
+use vmarea_linux_sys::task_status::TaskStatus;
 
 /// Longest time that the threads may take to stop.
 const STOPPING: Duration = Duration::from_millis(500);
@@ -93,7 +93,6 @@ fn stop_running(pids: &BTreeSet<i32>, held: &mut BTreeMap<i32, i32>) -> io::Resu
 
 /// True if a thread runs, or waits for a lock or for a disk inside the kernel.
 fn runs(tid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-    state.is_some_and(|state| state.starts_with(['R', 'D']))
+    let status = TaskStatus::read(tid).unwrap_or_default();
+    matches!(status.state(), Some('R' | 'D'))
 }

@@ -2,6 +2,7 @@
 //! memory without an observed event.
 
 use std::collections::BTreeSet;
+use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_process::processes;
 
 /// `O_DIRECT` in the octal flags of `/proc/PID/fdinfo`.
@@ -27,11 +28,7 @@ pub(super) fn unobserved(pid: i32) -> Option<&'static str> {
 
 /// True if a thread has exited, so that it no longer uses its address space.
 pub(super) fn is_zombie(tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    matches!(state, None | Some('Z' | 'X'))
+    TaskStatus::read(tid).map_or(true, |status| status.has_ended())
 }
 
 /// Returns the threads of a process; none if it has exited.

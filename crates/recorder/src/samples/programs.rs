@@ -14,6 +14,7 @@ use vmarea_linux_sys::bpf::LoadError;
 use vmarea_linux_sys::btf::Btf;
 use vmarea_linux_sys::fault_trace::{FaultTrace, KERNEL_FAULT, LOCK, USER_FAULT};
 use vmarea_linux_sys::perf::EVERY_TASK;
+use vmarea_linux_sys::task_status::TaskStatus;
 
 pub(crate) const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 /// Name of the initial PID namespace (`PROC_PID_INIT_INO`).
@@ -57,12 +58,11 @@ impl Samples {
 
 /// Marks the process of a task.
 pub(super) fn mark(programs: &FaultTrace, tid: i32) -> Result<(), SamplesError> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"));
-    let status = status.map_err(|_| SamplesError::NoSuchTask(tid))?;
-    let tgid = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    let tgid = tgid.and_then(|tgid| tgid.trim().parse().ok());
-    let tgid = tgid.ok_or(SamplesError::NoSuchTask(tid))?;
-    Ok(programs.mark(tgid)?)
+    let process = TaskStatus::read(tid)
+        .ok()
+        .and_then(|status| status.process());
+    let tgid = process.ok_or(SamplesError::NoSuchTask(tid))?;
+    Ok(programs.mark(tgid.cast_unsigned())?)
 }
 
 /// Decodes a record; `Ok(None)` for one that is not needed: a fault at a kernel address.

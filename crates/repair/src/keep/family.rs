@@ -94,7 +94,7 @@ impl Family {
             read => read.unwrap_or_default(),
         };
         let mut entries = environment.split(|byte| *byte == 0);
-        let is_of_kernel = || processes::stat(pid).map_or(true, |stat| stat.of_kernel);
+        let is_of_kernel = || processes::stat(pid).map_or(true, |stat| stat.is_of_kernel());
         match entries.any(|entry| entry == self.entry) {
             true => Seen::Member,
             false if environment.is_empty() && !is_of_kernel() => Seen::Unknown,

@@ -89,7 +89,7 @@ fn may_be_traced(program: i32) -> Result<(), RepairError> {
     if !may_trace {
         return Err(RepairError::Forbidden(program));
     }
-    let is_filtered = proc_status::read_status(program)?.seccomp;
+    let is_filtered = proc_status::read_status(program)?.is_filtered();
     match is_filtered && !proc_status::has_capability(program, proc_status::CAP_SYS_ADMIN) {
         true => Err(RepairError::Seccomp(program)),
         false => Ok(()),

@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use vmarea_merge::types::VmRange;
 
 use crate::proc_status;
+use vmarea_linux_sys::task_status;
 
 const MAGIC: &[u8; 16] = b"vmarea at work\0\x01";
 /// Number of bytes of a mark.
@@ -94,7 +95,7 @@ impl Mark {
             return Some(None);
         }
         let runs = proc_status::start_time(self.owner).is_ok_and(|start| start == self.owner_start)
-            && !proc_status::has_ended(self.owner, self.owner);
+            && !task_status::has_ended(self.owner, self.owner);
         runs.then_some(Some(self.owner))
     }
 

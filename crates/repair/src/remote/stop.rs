@@ -18,11 +18,12 @@ use vmarea_linux_sys::own_process::Prompt;
 use vmarea_linux_sys::ptrace::{self, Resume};
 use vmarea_linux_sys::reaper::Reaper;
 use vmarea_linux_sys::syscall_restart::Waited;
+use vmarea_linux_sys::task_status;
 
 use super::rseq;
 use super::target::Target;
 use crate::RepairError;
-use crate::proc_status::{self, has_ended, tasks, tracer_of};
+use crate::proc_status::{self, tasks, tracer_of};
 
 /// Maximum time for which the process runs between two pieces. Below this limit, the process runs
 /// for as long as it was stopped.
@@ -210,7 +211,8 @@ impl Target {
                 return Ok(inject::interrupt(tid).is_ok());
             };
             tracer = tracer_of(tid).unwrap_or(tracer);
-            let is_gone = error.raw_os_error() == Some(libc::ESRCH) || has_ended(self.pid, tid);
+            let is_gone =
+                error.raw_os_error() == Some(libc::ESRCH) || task_status::has_ended(self.pid, tid);
             // A worker may have been started since.
             if is_gone || proc_status::is_worker(self.pid, tid) {
                 return Ok(false);

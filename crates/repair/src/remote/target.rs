@@ -58,13 +58,14 @@ impl Target {
         }
         let pid = proc_status::thread_with_memory(pid);
         let status = read_status(pid)?;
-        if status.tracer != 0 {
-            return Err(traced(pid, status.tracer));
+        if let Some(tracer) = status.tracer() {
+            return Err(traced(pid, tracer));
         }
-        if status.has_ended {
+        // A process that is exiting loses its memory before its state shows that it has ended.
+        if !status.has_memory() && !status.is_of_kernel() {
             return Err(RepairError::Ended(pid));
         }
-        if !status.has_memory {
+        if !status.has_memory() {
             return Err(RepairError::NoMemory(pid));
         }
         if is_32_bit(pid) {
@@ -83,7 +84,7 @@ impl Target {
             .write(true)
             .open(format!("/proc/{pid}/mem"))
             .map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))?;
-        let seccomp = if status.seccomp {
+        let seccomp = if status.is_filtered() {
             Seccomp::Suspend
         } else {
             Seccomp::None

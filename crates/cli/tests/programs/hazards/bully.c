@@ -134,7 +134,8 @@ static pid_t choose_thread(void)
     return chosen;
 }
 
-/* Traces a random thread for a moment. Fails with EPERM while a merge traces it. */
+/* Traces a random thread for a moment. Fails with EPERM while a merge traces it. A thread that executes a program has
+ * the number of the first one then, so that any thread may be the one that stops. */
 static void attach(void)
 {
     while (is_time_left()) {
@@ -142,7 +143,7 @@ static void attach(void)
         int status;
         if (thread && ptrace(PTRACE_SEIZE, thread, NULL, NULL) == 0) {
             ptrace(PTRACE_INTERRUPT, thread, NULL, NULL);
-            while (waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status)) {
+            while ((thread = waitpid(-1, &status, __WALL)) > 0 && WIFSTOPPED(status)) {
                 /* A signal that arrived before the stop is passed on. */
                 int signal = status >> 16 ? 0 : WSTOPSIG(status);
                 usleep((useconds_t)below(3000));

@@ -363,8 +363,8 @@ struct vmarea_platform {
   // call functions of the library, like `file_released`.
   void (*file_unwritable)(void *context, uint64_t inode);
   // Notifies that the last mapping of a file has gone, and that vmarea_file_put has returned all
-  // references, if there were any. A file of `shared_anon` can be freed; another one only if no
-  // thread is about to map it.
+  // references, if there were any. A file of `shared_anon` can be freed; another one only if
+  // vmarea_file_is_used returns 0, because another thread may have mapped it since.
   void (*file_released)(void *context, uint64_t inode);
 };
 
@@ -549,6 +549,11 @@ int vmarea_file_get(const struct vmarea_space *space, uint64_t inode);
 //
 // Errors: -EINVAL if vmarea_file_get has not taken the reference.
 int vmarea_file_put(const struct vmarea_space *space, uint64_t inode);
+
+// Returns 1 if a mapping, a call that is about to map the file, or a reference uses the file, and
+// otherwise 0. A callback `file_released` may be late: whoever adds a file to a table takes a
+// reference first, and the callback removes the file, with the table locked, if this returns 0.
+int vmarea_file_is_used(const struct vmarea_space *space, uint64_t inode);
 
 // Counts the mappings of a file. A call that maps the file counts as a mapping while it runs.
 int vmarea_file_mappings(const struct vmarea_space *space, uint64_t inode, struct vmarea_file_counts *mappings);

@@ -138,8 +138,8 @@ pub struct Platform {
     /// call functions of the library, like `file_released`.
     pub file_unwritable: Option<unsafe extern "C" fn(context: *mut c_void, inode: u64)>,
     /// Notifies that the last mapping of a file has gone, and that vmarea_file_put has returned all
-    /// references, if there were any. A file of `shared_anon` can be freed; another one only if no
-    /// thread is about to map it.
+    /// references, if there were any. A file of `shared_anon` can be freed; another one only if
+    /// vmarea_file_is_used returns 0, because another thread may have mapped it since.
     pub file_released: Option<unsafe extern "C" fn(context: *mut c_void, inode: u64)>,
 }
 

@@ -270,6 +270,15 @@ pub unsafe extern "C" fn vmarea_file_put(space: *const SpaceHandle, inode: u64) 
     status(unsafe { handle(space) }.and_then(|space| space.core.file_put(inode).map(|()| 0)))
 }
 
+/// Returns 1 if a mapping, a call that is about to map the file, or a reference uses the file, and
+/// otherwise 0. A callback `file_released` may be late: whoever adds a file to a table takes a
+/// reference first, and the callback removes the file, with the table locked, if this returns 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_file_is_used(space: *const SpaceHandle, inode: u64) -> c_int {
+    // SAFETY: as the header demands.
+    status(unsafe { handle(space) }.map(|space| space.core.file_is_used(inode).into()))
+}
+
 /// Counts the mappings of a file. A call that maps the file counts as a mapping while it runs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_file_mappings(

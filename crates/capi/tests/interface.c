@@ -504,8 +504,10 @@ static void references(void)
     EXPECT(vmarea_file_get(space, mapping.inode), 0);
     EXPECT(vmarea_syscall(space, mm, SYS_munmap, (uint64_t)at, PAGE, 0, 0, 0, 0), 0);
     EXPECT(plan.released, 0);
+    EXPECT(vmarea_file_is_used(space, mapping.inode), 1);
     EXPECT(vmarea_file_put(space, mapping.inode), 0);
     EXPECT(plan.released, (long long)mapping.inode);
+    EXPECT(vmarea_file_is_used(space, mapping.inode), 0);
     EXPECT(vmarea_file_put(space, mapping.inode), -EINVAL);
     EXPECT(vmarea_file_mappings(space, mapping.inode, NULL), -EFAULT);
     EXPECT(vmarea_exit(space, mm), 0);

@@ -5,27 +5,29 @@
 //! Chunks and old directories are freed only by a caller that borrows the table mutably, so a lookup
 //! needs no registration: the borrow checker proves that none is under way.
 //!
-//! A freed chunk leaves a number in the directory, from which the generations of its slots continue
-//! if it is allocated again, so no key becomes valid a second time.
+//! A freed chunk leaves its number and the generation from which its slots continue if it is
+//! allocated again, so no key becomes valid a second time. Until then, its entry points to the
+//! *graveyard*: a chunk whose slots are never in use. A lookup thus need not tell freed chunks apart.
 //!
 //! # Picture
 //! ```text
-//! directory ──▶ chunk 0 │ chunk 1 │ 2 × generation + 1 │ chunk 3 │ 1 │ 1 │ …
-//!                 │                  freed                          never allocated
+//! directory ──▶ chunk 0 │ chunk 1 │ graveyard │ chunk 3 │ null │ null │ …
+//!                 │                   freed              not below `bound`
 //!                 ▼
 //!               slot │ slot │ …
 //! ```
 //!
 //! # Invariants
-//! - C1  an entry of the directory is a pointer to a chunk whose slots are all initialized, or odd
+//! - C1  an entry for an index below `bound` points to a chunk whose slots are all initialized
 //! - C2  the current directory has an entry for every index below `bound`
-//! - C3  chunks are freed, and entries become odd, only while the table is borrowed mutably
+//! - C3  chunks are freed, and entries change to the graveyard, only while the table is borrowed
+//!   mutably
 
 use crate::primitive::{AtomicPtr, AtomicU32, Ordering};
 use crate::spin::SpinLock;
 use alloc::alloc::{Layout, alloc, dealloc};
 use alloc::vec::Vec;
-use core::ptr::{null_mut, without_provenance_mut};
+use core::ptr::null_mut;
 
 /// No memory is available for a new object, or the table for such objects is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +39,8 @@ const FIRST_DIRECTORY: usize = if cfg!(any(test, loom)) { 1 } else { 8 };
 /// Chunks of slots; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Chunks<S> {
-    /// The entries of the current directory.
+    /// The entries of the current directory. An entry is the address that slot 0 would have if the
+    /// chunk continued below its first slot, so that a lookup adds the whole index to it.
     directory: AtomicPtr<AtomicPtr<S>>,
     /// A number above every index of a slot so far.
     bound: AtomicU32,
@@ -48,10 +51,14 @@ pub(crate) struct Chunks<S> {
 #[derive(Debug)]
 struct Growth<S> {
     directory: Vec<AtomicPtr<S>>,
+    /// For each freed chunk, the generation from which its slots continue.
+    generations: Vec<u32>,
     /// Directories that lookups may still read.
     outgrown: Vec<Vec<AtomicPtr<S>>>,
-    /// Number of the chunk to consider next; all below it are allocated or taken.
+    /// Number of the chunk to consider next; all below it are allocated.
     next: usize,
+    /// The chunk to which the entries of freed chunks point; null until one has been freed.
+    graveyard: *mut S,
 }
 
 // SAFETY: threads share slots as `&S`, and the owner of the chunks drops them.
@@ -59,19 +66,28 @@ unsafe impl<S: Send + Sync> Sync for Chunks<S> {}
 // SAFETY: the table owns its chunks.
 unsafe impl<S: Send> Send for Chunks<S> {}
 
-/// Returns the entry for a chunk that is not allocated, whose generations begin at `generation`.
-fn hole<S>(generation: u32) -> *mut S {
-    without_provenance_mut((generation | 1) as usize)
-}
+impl<S> Growth<S> {
+    /// Returns the chunk with a number; null if it was never allocated.
+    fn chunk(&self, number: usize) -> *mut S {
+        // ORDERING: Relaxed; the caller holds the lock, under which entries change.
+        let entry = self.directory[number].load(Ordering::Relaxed);
+        match entry.is_null() {
+            true => entry,
+            false => entry.wrapping_add(number * Chunks::<S>::LEN as usize),
+        }
+    }
 
-/// Returns the generation in an entry, or `None` if the entry points to a chunk.
-fn generation_of<S>(entry: *mut S) -> Option<u32> {
-    is_hole(entry).then_some(entry.addr() as u32 & !1)
-}
+    /// True if the chunk with a number is not allocated.
+    fn is_hole(&self, number: usize) -> bool {
+        let chunk = self.chunk(number);
+        chunk.is_null() || chunk == self.graveyard
+    }
 
-#[inline]
-fn is_hole<S>(entry: *mut S) -> bool {
-    entry.addr() & 1 != 0
+    fn set(&self, number: usize, chunk: *mut S) {
+        let entry = chunk.wrapping_sub(number * Chunks::<S>::LEN as usize);
+        // ORDERING: Release, pairs with the Acquire in `get`: the slots are visible.
+        self.directory[number].store(entry, Ordering::Release);
+    }
 }
 
 impl<S> Chunks<S> {
@@ -84,19 +100,15 @@ impl<S> Chunks<S> {
     };
 
     pub(crate) fn new() -> Self {
-        const {
-            assert!(
-                align_of::<S>() > 1,
-                "the lowest bit of an address tells holes apart"
-            )
-        };
         Chunks {
             directory: AtomicPtr::new(null_mut()),
             bound: AtomicU32::new(0),
             growth: SpinLock::new(Growth {
                 directory: Vec::new(),
+                generations: Vec::new(),
                 outgrown: Vec::new(),
                 next: 0,
+                graveyard: null_mut(),
             }),
         }
     }
@@ -104,12 +116,13 @@ impl<S> Chunks<S> {
     /// Returns a number above every index of a slot so far. It never decreases.
     #[inline]
     pub(crate) fn bound(&self) -> u32 {
-        // ORDERING: Acquire, pairs with the Release in `reserve`: by C2, the directory that is read
-        // next has an entry for each index below the bound.
+        // ORDERING: Acquire, pairs with the Release in `place`: by C1 and C2, the directory that is
+        // read next has a chunk for each index below the bound.
         self.bound.load(Ordering::Acquire)
     }
 
-    /// Returns the slot at `index`, or `None` if its chunk is not allocated.
+    /// Returns the slot at `index`; one that is not in use if its chunk is freed, and `None` if its
+    /// chunk was never allocated.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&S> {
         if index >= self.bound() {
@@ -120,13 +133,10 @@ impl<S> Chunks<S> {
         // SAFETY: by C2 the directory has this entry, and by C3 it is not freed while `self` is
         // borrowed.
         let entry = unsafe { &*directory.add((index / Self::LEN) as usize) };
-        // ORDERING: Acquire, pairs with the Release in `grow`: the slots are visible.
-        let chunk = entry.load(Ordering::Acquire);
-        if is_hole(chunk) {
-            return None;
-        }
+        // ORDERING: Acquire, pairs with the Release in `set`: the slots are visible.
+        let slot = entry.load(Ordering::Acquire).wrapping_add(index as usize);
         // SAFETY: by C1 the slot is initialized, and by C3 it is not freed while `self` is borrowed.
-        Some(unsafe { &*chunk.add((index % Self::LEN) as usize) })
+        Some(unsafe { &*slot })
     }
 
     /// Adds a chunk, and returns the index of its first slot. `make` gets the generation with which
@@ -139,55 +149,57 @@ impl<S> Chunks<S> {
         if chunk.is_null() {
             return Err(OutOfMemory);
         }
-        let (number, generation) = self.reserve().inspect_err(|_| {
-            // SAFETY: just allocated with this layout.
-            unsafe { dealloc(chunk.cast(), layout) };
-        })?;
         for at in 0..Self::LEN as usize {
             // SAFETY: the slot is within the chunk, which no other thread knows yet.
-            unsafe { chunk.add(at).write(make(generation)) };
+            unsafe { chunk.add(at).write(make(0)) };
         }
-        // ORDERING: Release, pairs with the Acquire in `get`. Under the lock, because otherwise the
-        // entry could be copied to a larger directory before it is stored.
-        self.growth.lock().directory[number].store(chunk, Ordering::Release);
-        Ok(number as u32 * Self::LEN)
+        self.place(chunk, make).inspect_err(|_| {
+            // SAFETY: just made, and not in the directory.
+            unsafe { Self::free(chunk) };
+        })
     }
 
-    /// Takes the number of a chunk that is not allocated; returns its generation, too.
-    fn reserve(&self) -> Result<(usize, u32), OutOfMemory> {
+    /// Gives a new chunk the lowest number that is not allocated; returns the index of its first slot.
+    fn place(&self, chunk: *mut S, make: impl Fn(u32) -> S) -> Result<u32, OutOfMemory> {
         let mut growth = self.growth.lock();
-        loop {
-            let number = growth.next;
-            let above = u32::try_from(number + 1).ok();
-            let above = above.and_then(|above| above.checked_mul(Self::LEN));
-            let above = above.ok_or(OutOfMemory)?;
-            if number == growth.directory.len() {
-                self.enlarge(&mut growth)?;
-            }
-            growth.next += 1;
-            // ORDERING: Relaxed, here and below; only a holder of the lock changes these.
-            let entry = growth.directory[number].load(Ordering::Relaxed);
-            let Some(generation) = generation_of(entry) else {
-                continue;
-            };
-            if self.bound.load(Ordering::Relaxed) < above {
-                // ORDERING: Release, pairs with the Acquire in `bound`.
-                self.bound.store(above, Ordering::Release);
-            }
-            return Ok((number, generation));
+        let len = growth.directory.len();
+        let number = (growth.next..len).find(|number| growth.is_hole(*number));
+        let number = number.unwrap_or(len);
+        let above = u32::try_from(number + 1).ok();
+        let above = above.and_then(|above| above.checked_mul(Self::LEN));
+        let above = above.ok_or(OutOfMemory)?;
+        if number == len {
+            self.enlarge(&mut growth)?;
         }
+        let generation = growth.generations[number];
+        if generation != 0 {
+            // SAFETY: the slots are initialized, and no other thread knows the chunk yet.
+            let slots = unsafe { core::slice::from_raw_parts_mut(chunk, Self::LEN as usize) };
+            slots.fill_with(|| make(generation));
+        }
+        growth.set(number, chunk);
+        growth.next = number + 1;
+        // ORDERING: Relaxed; changes only under the lock.
+        if self.bound.load(Ordering::Relaxed) < above {
+            // ORDERING: Release, pairs with the Acquire in `bound`.
+            self.bound.store(above, Ordering::Release);
+        }
+        Ok(above - Self::LEN)
     }
 
     fn enlarge(&self, growth: &mut Growth<S>) -> Result<(), OutOfMemory> {
         let len = FIRST_DIRECTORY.max(2 * growth.directory.len());
         let mut larger = Vec::new();
+        let more = len - growth.generations.len();
         let room = larger.try_reserve_exact(len);
-        let place = growth.outgrown.try_reserve(1);
-        room.and(place).map_err(|_| OutOfMemory)?;
+        let room = room.and(growth.generations.try_reserve_exact(more));
+        let room = room.and(growth.outgrown.try_reserve(1));
+        room.map_err(|_| OutOfMemory)?;
+        growth.generations.resize(len, 0);
         // ORDERING: Relaxed; the lock is held.
         let entries = growth.directory.iter().map(|e| e.load(Ordering::Relaxed));
         larger.extend(entries.map(AtomicPtr::new));
-        larger.resize_with(len, || AtomicPtr::new(hole(0)));
+        larger.resize_with(len, || AtomicPtr::new(null_mut()));
         // ORDERING: Release, pairs with the Acquire in `get`.
         self.directory
             .store(larger.as_ptr().cast_mut(), Ordering::Release);
@@ -197,24 +209,35 @@ impl<S> Chunks<S> {
     }
 
     /// Frees the chunks for which `judge` returns the generation from which their slots continue, and
-    /// old directories. `judge` gets each chunk with the index of its first slot, highest first.
-    pub(crate) fn shrink(&mut self, mut judge: impl FnMut(u32, &mut [S]) -> Option<u32>) {
+    /// old directories. `judge` gets each chunk with the index of its first slot, highest first. The
+    /// first chunk to be freed becomes the graveyard, with slots from `make`.
+    pub(crate) fn shrink(
+        &mut self,
+        make: impl Fn(u32) -> S,
+        mut judge: impl FnMut(u32, &mut [S]) -> Option<u32>,
+    ) {
         let mut growth = self.growth.lock();
         growth.outgrown = Vec::new();
         growth.next = 0;
-        for (number, entry) in growth.directory.iter().enumerate().rev() {
-            // ORDERING: Relaxed, here and below; the table is borrowed mutably.
-            let chunk = entry.load(Ordering::Relaxed);
-            if is_hole(chunk) {
+        for number in (0..growth.directory.len()).rev() {
+            if growth.is_hole(number) {
                 continue;
             }
+            let chunk = growth.chunk(number);
             // SAFETY: by C1 the slots are initialized, and the table is borrowed mutably.
             let slots = unsafe { core::slice::from_raw_parts_mut(chunk, Self::LEN as usize) };
-            if let Some(generation) = judge(number as u32 * Self::LEN, slots) {
-                entry.store(hole(generation), Ordering::Relaxed);
-                // SAFETY: the table is borrowed mutably, and the directory no longer has the chunk.
-                unsafe { Self::free(chunk) };
+            let Some(generation) = judge(number as u32 * Self::LEN, slots) else {
+                continue;
+            };
+            growth.generations[number] = generation;
+            if growth.graveyard.is_null() {
+                slots.fill_with(|| make(0));
+                growth.graveyard = chunk;
+                continue;
             }
+            growth.set(number, growth.graveyard);
+            // SAFETY: the table is borrowed mutably, and the directory no longer has the chunk.
+            unsafe { Self::free(chunk) };
         }
     }
 
@@ -242,6 +265,16 @@ impl<S> Chunks<S> {
 
 impl<S> Drop for Chunks<S> {
     fn drop(&mut self) {
-        self.shrink(|_, _| Some(0));
+        let growth = self.growth.lock();
+        let numbers = 0..growth.directory.len();
+        let allocated = numbers.filter(|number| !growth.is_hole(*number));
+        let graveyard = Some(growth.graveyard).filter(|chunk| !chunk.is_null());
+        for chunk in allocated
+            .map(|number| growth.chunk(number))
+            .chain(graveyard)
+        {
+            // SAFETY: the table is borrowed mutably, and nobody uses its directory any more.
+            unsafe { Self::free(chunk) };
+        }
     }
 }

@@ -89,6 +89,16 @@ struct Slot<T> {
     value: T,
 }
 
+impl<T: Default> Slot<T> {
+    fn from_generation(generation: u32) -> Self {
+        Slot {
+            generation: AtomicU32::new(generation),
+            next: AtomicU32::new(0),
+            value: T::default(),
+        }
+    }
+}
+
 /// The value of a slot that was in use with some key when it was found.
 #[derive(Debug)]
 pub struct Found<'a, T> {
@@ -226,7 +236,7 @@ impl<T> Slots<T> {
 
     #[inline]
     fn remove_to(&self, key: Key, lane: &Lane) -> bool {
-        let Some(slot) = self.slot(key.index) else {
+        let Some(slot) = self.slot(key.index).filter(|_| key.is_valid()) else {
             return false;
         };
         let (now, then) = (key.generation, key.generation.wrapping_add(1));
@@ -235,7 +245,7 @@ impl<T> Slots<T> {
         let ended =
             slot.generation
                 .compare_exchange(now, then, Ordering::Release, Ordering::Relaxed);
-        if ended.is_err() || now & 1 == 0 {
+        if ended.is_err() {
             return false;
         }
         if then < LAST_GENERATION {
@@ -368,11 +378,7 @@ impl<T: Default> Slots<T> {
             if had_own && let Some(free) = lanes.find_map(|lane| self.pop(lane)) {
                 return Ok(free);
             }
-            next = self.chunks.grow(|generation| Slot {
-                generation: AtomicU32::new(generation),
-                next: AtomicU32::new(0),
-                value: T::default(),
-            })?;
+            next = self.chunks.grow(Slot::from_generation)?;
             end = next + Chunks::<Slot<T>>::LEN;
         }
         *unused = (next + 1, end);
@@ -399,7 +405,7 @@ impl<T: Default> Slots<T> {
     /// ```
     pub fn shrink(&mut self, mut in_use: impl FnMut(&mut T)) {
         let mut free = 0;
-        self.chunks.shrink(|first, slots| {
+        self.chunks.shrink(Slot::from_generation, |first, slots| {
             // ORDERING: Relaxed, here and below; the table is borrowed mutably.
             let generation = |slot: &Slot<T>| slot.generation.load(Ordering::Relaxed);
             let last = slots.iter().map(generation).fold(0, u32::max);

@@ -1,15 +1,14 @@
 //! The table of mapped files, which the core identifies by inode number.
 //!
-//! An entry refers to the pages of its file as long as the core uses the file: until
-//! `Platform::file_released`, or until the end of a call that was about to map the file at that
-//! time (`space::file`).
+//! An entry refers to the pages of its file as long as the core counts a use of the file. A call that
+//! is about to map the file counts as one (`space::file`).
 
 use super::file_pages::FilePages;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
-use spin::Mutex;
+use spin::{Mutex, Once};
 use vmarea::types::FileId;
 
 /// A mapped file, together with the path with which it was opened.
@@ -17,11 +16,10 @@ struct Kept {
     /// Pages of the file; `None` for a device.
     pages: Option<Arc<FilePages>>,
     path: String,
-    /// Number of calls that are about to map the file.
-    calls: usize,
 }
 
 static KEPT: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
+static IS_USED: Once<fn(u64) -> bool> = Once::new();
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Returns a new id for an open file description.
@@ -43,22 +41,13 @@ pub fn path(number: u64) -> String {
         .unwrap_or_default()
 }
 
-/// Adds a file to the table before a call maps it; a device has no pages.
-pub fn begin(number: u64, pages: Option<&Arc<FilePages>>, path: &str) {
+/// Adds a file to the table; a device has no pages. The caller holds a reference to the file.
+pub fn add(number: u64, pages: Option<&Arc<FilePages>>, path: &str) {
     let new = || Kept {
         pages: pages.cloned(),
         path: path.into(),
-        calls: 0,
     };
-    KEPT.lock().entry(number).or_insert_with(new).calls += 1;
-}
-
-/// Ends what [`begin`] began. The caller then returns its reference to the core, which releases the
-/// file if the call has not mapped it.
-pub fn end(number: u64) {
-    if let Some(kept) = KEPT.lock().get_mut(&number) {
-        kept.calls -= 1;
-    }
+    KEPT.lock().entry(number).or_insert_with(new);
 }
 
 /// Creates the file behind a shared anonymous mapping.
@@ -66,17 +55,20 @@ pub fn create_nameless(number: u64, pages: u64) {
     let kept = Kept {
         pages: Some(Arc::new(FilePages::of_size(pages << 12))),
         path: "/dev/zero (deleted)".into(),
-        calls: 0,
     };
     KEPT.lock().insert(number, kept);
 }
 
-/// Removes a file that the core no longer uses, unless a call is about to map it. This frees the
-/// pages if nothing else refers to them.
+/// Sets the core's answer to the question whether a file is in use.
+pub fn set_is_used(is_used: fn(u64) -> bool) {
+    IS_USED.call_once(|| is_used);
+}
+
+/// Removes a file unless it is in use again. This frees the pages if nothing else refers to them.
 pub fn release(number: u64) {
     let mut table = KEPT.lock();
-    let gone = match table.get(&number) {
-        Some(kept) if kept.calls == 0 => table.remove(&number),
+    let gone = match IS_USED.get() {
+        Some(is_used) if !is_used(number) => table.remove(&number),
         _ => None,
     };
     drop(table);

@@ -18,14 +18,13 @@ impl InUse {
     /// ENOMEM.
     pub fn new(number: u64, pages: Option<&Arc<FilePages>>, path: &str) -> Result<InUse, Errno> {
         space().file_get(number)?;
-        mapped::begin(number, pages, path);
+        mapped::add(number, pages, path);
         Ok(InUse(number))
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        mapped::end(self.0);
         let _ = space().file_put(self.0);
     }
 }

@@ -18,7 +18,7 @@ pub mod user;
 pub use mm::Mm;
 
 use crate::memory::platform::{Machine, Memory};
-use crate::memory::{frame_numbers, frames, swap};
+use crate::memory::{frame_numbers, frames, mapped, swap};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use spin::{Mutex, Once};
@@ -46,6 +46,7 @@ pub fn start(policy: Policy) {
         ..System::default()
     };
     SPACE.call_once(|| Space::in_environment(policy, system, Memory));
+    mapped::set_is_used(|inode| space().file_is_used(inode));
 }
 
 /// Returns the core's `Space`.

@@ -31,7 +31,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Tells the observer that a range has another protection, if it has.
     #[inline]
     pub(crate) fn protected(&self, range: VmRange, (old, new): (VmFlags, VmFlags)) {
-        if (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY) {
+        let differ = || (old ^ new).intersects(VmFlags::ACCESS | VmFlags::PKEY);
+        if self.space.change_observer.is_some() && differ() {
             self.changed(|| Change::Protected { range, flags: new });
         }
     }

@@ -419,9 +419,9 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         let vma = self.space.vma(id);
         self.space.unlink_anon_vmas(vma, root_locks);
         let start = vma.start();
-        let body = *vma.body.get_mut(self.guard_at(start));
-        self.files.count(&body, -1);
-        vma.body.release(self.guard_at(start));
+        let guard = self.token.part_mut(T::Seen::part_of(start));
+        self.files.count(vma.body.get_mut(guard), -1);
+        vma.body.release(guard);
         vma.set_mm(None);
         self.free_vma_slot(id, start);
     }

@@ -176,10 +176,14 @@ impl<'s, E: Environment> FileUses<'s, E> {
     /// Applies the changes, before other calls can see the VMAs.
     #[inline]
     pub(crate) fn settle(&mut self) {
-        let change = core::mem::take(&mut self.change);
-        if change != Change::default() {
-            self.space.files.add(self.inode, change, &mut self.list);
+        if self.change != Change::default() {
+            self.settle_change();
         }
+    }
+
+    fn settle_change(&mut self) {
+        let change = core::mem::take(&mut self.change);
+        self.space.files.add(self.inode, change, &mut self.list);
     }
 }
 
@@ -294,6 +298,28 @@ impl<E: Environment> Space<E> {
             .get(inode)
             .map(|uses| uses.mappings)
             .unwrap_or_default()
+    }
+
+    /// True if a VMA maps the file, a call is about to map it, or the embedder holds a reference.
+    ///
+    /// A notice of [`file_released`](Platform::file_released) can be late: another thread may have
+    /// taken a reference since. A table of files, behind a lock, needs two rules. Whoever adds a file
+    /// takes a reference first; and a notice removes the file, with the table locked, only if it is
+    /// not in use. If the file came into use again, another notice follows.
+    ///
+    /// ```
+    /// # use vmarea::prelude::*;
+    /// # let space = Space::new(Policy::LINUX, System::default());
+    /// let inode = 7;
+    /// space.file_get(inode)?;
+    /// assert!(space.file_is_used(inode));
+    /// space.file_put(inode)?;
+    /// assert!(!space.file_is_used(inode));
+    /// # Ok::<(), Errno>(())
+    /// ```
+    pub fn file_is_used(&self, inode: u64) -> bool {
+        let table = self.files.table(inode).lock();
+        table.get(inode).is_some_and(|uses| !uses.is_unused())
     }
 
     /// Checks the invariants F1 and F2; no call may run.

@@ -15,8 +15,8 @@ use super::entry::Pte;
 use super::gather::{Gather, READ_ONLY};
 use super::huge::Huge;
 use super::shard::Blocked;
-use super::slot::{Cover, HugeFate, Visitor};
-use super::table::PageTable;
+use super::slot::{Cover, HugeFate, Visitor, entry_of};
+use super::table::{LockedTable, PageTable};
 use super::tables::PageTables;
 use super::thp::huge_page_addr;
 use crate::Space;
@@ -76,6 +76,8 @@ struct Copier<'a, E: Environment> {
     space: &'a Space<E>,
     from: &'a PageTable,
     to: &'a PageTable,
+    /// The child's table with the same addresses as the parent's that is being copied.
+    table: Option<LockedTable<'a>>,
     /// Preallocated frames: one for the copy of each pinned page.
     copies: Vec<FrameId>,
     /// The first error; after an error, nothing more is copied.
@@ -93,7 +95,8 @@ impl<E: Environment> Copier<'_, E> {
                 *entry
             }
         };
-        let put = self.to.update(addr, |e| *e = copied);
+        let table = self.table.as_mut().and_then(LockedTable::table);
+        let put = table.and_then(|table| table.change(entry_of(addr), |e| *e = copied));
         debug_assert!(put.is_some(), "`table` has made the child's table");
         Ok(())
     }
@@ -116,13 +119,13 @@ impl<E: Environment> Copier<'_, E> {
 
     /// Copies a pinned page and returns an entry for the copy; the parent keeps the pinned page.
     fn copy_pinned(&mut self, addr: u64, entry: Pte) -> Result<Option<Pte>, Errno> {
-        let Some(frame) = entry.anon_frame() else {
+        let (Some(&copy), Some(frame)) = (self.copies.last(), entry.anon_frame()) else {
             return Ok(None);
         };
         let there = self.space.frame(frame);
-        let Some(&copy) = self.copies.last().filter(|_| there.is_pinned()) else {
+        if !there.is_pinned() {
             return Ok(None);
-        };
+        }
         // The copy must show the page at one moment, but other threads of the parent may be writing
         // to it.
         self.space
@@ -145,9 +148,15 @@ impl<E: Environment> Visitor for Copier<'_, E> {
     /// page where a table exists.
     fn table(&mut self, index: u64, positions: Range<usize>) {
         if self.result.is_ok() {
-            let made = self.to.make_table_with(index, positions);
-            self.result = made.map_err(|_| Errno::ENOMEM);
+            match self.to.lock_table(index, positions) {
+                Ok(table) => self.table = Some(table),
+                Err(_) => self.result = Err(Errno::ENOMEM),
+            }
         }
+    }
+
+    fn leave(&mut self) {
+        self.table = None;
     }
 
     fn page(&mut self, addr: u64, entry: &mut Pte) {
@@ -380,6 +389,7 @@ impl<E: Environment> PageTables<'_, E> {
             space,
             from: self.table,
             to,
+            table: None,
             copies,
             result: Ok(()),
         };

@@ -1,7 +1,7 @@
 //! `Shard`: one part of a page table. Its slots are in a sorted vector.
 
 use super::entry::Pte;
-use super::slot::{Slot, Table, entry_of, slot_of};
+use super::slot::{Slot, Table, change, entry_of, slot_of};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -77,8 +77,32 @@ impl Shard {
         Ok(&mut self.slots[at].1)
     }
 
-    /// Returns the table at `index` with the entries at `positions`; creates what is missing.
+    /// Calls `f` to modify the entry for `addr`; creates the table first if there is none.
     #[inline]
+    pub(super) fn install<R>(
+        &mut self,
+        addr: u64,
+        f: impl FnOnce(&mut Pte) -> R,
+    ) -> Result<R, Blocked> {
+        let (index, at) = (slot_of(addr), entry_of(addr));
+        let there = match self.slot_mut(index) {
+            Some(Slot::Table(table)) => table.entry_mut(at),
+            _ => None,
+        };
+        let entry = match there {
+            Some(entry) => entry,
+            None => self.make_entry(index, at)?,
+        };
+        Ok(change(entry, f))
+    }
+
+    #[cold]
+    fn make_entry(&mut self, index: u64, at: usize) -> Result<(&mut Pte, &mut u32), Blocked> {
+        let table = self.table(index, at..at + 1)?;
+        table.entry_mut(at).ok_or(Blocked::InUse)
+    }
+
+    /// Returns the table at `index` with the entries at `positions`; creates what is missing.
     pub(super) fn table(
         &mut self,
         index: u64,

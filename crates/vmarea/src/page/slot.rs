@@ -88,6 +88,13 @@ impl Table {
         entry.copied().unwrap_or(Pte::None)
     }
 
+    /// Returns the entry at a position, if the table has it, and the number of entries in use.
+    #[inline]
+    pub(super) fn entry_mut(&mut self, at: usize) -> Option<(&mut Pte, &mut u32)> {
+        let entry = self.entries.get_mut(at.wrapping_sub(self.first as usize))?;
+        Some((entry, &mut self.used))
+    }
+
     /// Returns the entries that the table has, with their positions.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Pte)> {
         (self.first as usize..).zip(&mut self.entries)
@@ -96,13 +103,18 @@ impl Table {
     /// Modifies an entry with `f` and updates `used`; `None` if the table does not have the entry.
     #[inline]
     pub(super) fn change<R>(&mut self, at: usize, f: impl FnOnce(&mut Pte) -> R) -> Option<R> {
-        let entry = self.entries.get_mut(at.wrapping_sub(self.first as usize))?;
-        let was = *entry != Pte::None;
-        let result = f(entry);
-        let is = *entry != Pte::None;
-        self.used = self.used + u32::from(is) - u32::from(was);
-        Some(result)
+        self.entry_mut(at).map(|entry| change(entry, f))
     }
+}
+
+/// Modifies an entry with `f` and updates the number of entries in use.
+#[inline]
+pub(super) fn change<R>((entry, used): (&mut Pte, &mut u32), f: impl FnOnce(&mut Pte) -> R) -> R {
+    let was = *entry != Pte::None;
+    let result = f(entry);
+    let is = *entry != Pte::None;
+    *used = *used + u32::from(is) - u32::from(was);
+    result
 }
 
 /// The contents of a slot.
@@ -154,7 +166,7 @@ pub(crate) trait Visitor {
     fn page(&mut self, addr: u64, entry: &mut Pte);
     /// Called for each huge page that overlaps the range.
     fn huge(&mut self, addr: u64, huge: &mut Huge, cover: Cover) -> HugeFate;
-    /// Called after each table, while its lock is still held.
+    /// Called after the entries of each table, while its lock is still held.
     fn leave(&mut self) {}
 }
 
@@ -227,19 +239,21 @@ pub(super) fn visit_table(
     range: VmRange,
     visitor: &mut impl Visitor,
 ) {
-    if table.used == 0 {
-        return;
-    }
-    let (part, own) = (part_of(start, range), table.positions());
-    let part = part.start.max(own.start)..part.end.min(own.end);
-    for at in part {
-        let entry = &mut table.entries[at - own.start];
-        if *entry == Pte::None {
-            continue;
-        }
-        visitor.page(start + at as u64 * PAGE_SIZE, entry);
-        if *entry == Pte::None {
-            table.used -= 1;
+    if table.used != 0 {
+        let own = table.positions();
+        let part = part_of(start, range);
+        let (from, to) = (part.start.max(own.start), part.end.min(own.end));
+        let entries = table
+            .entries
+            .get_mut(from - own.start..to.max(from) - own.start);
+        for (at, entry) in (from..).zip(entries.unwrap_or_default()) {
+            if *entry == Pte::None {
+                continue;
+            }
+            visitor.page(start + at as u64 * PAGE_SIZE, entry);
+            if *entry == Pte::None {
+                table.used -= 1;
+            }
         }
     }
     visitor.leave();

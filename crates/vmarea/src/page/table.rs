@@ -27,7 +27,7 @@ use super::vma_hint::Near;
 use crate::types::{MmId, PAGE_SIZE, PMD_SIZE, VmRange};
 use core::ops::{ControlFlow, Range};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vmarea_sync::{OnceBox, SpinLock};
+use vmarea_sync::{OnceBox, SpinGuard, SpinLock};
 
 /// Number of shards. Two arbitrary slots are in the same shard with a probability of about 1 in
 /// `SHARDS`.
@@ -41,6 +41,20 @@ const FEW_SLOTS: u64 = SHARDS as u64;
 pub(super) struct Locked {
     pub(super) shard: SpinLock<Shard>,
     near: Near,
+}
+
+/// A table whose shard is locked, for changes of several entries.
+pub(super) struct LockedTable<'a> {
+    shard: SpinGuard<'a, Shard>,
+    /// Position of the table's slot in the shard.
+    at: usize,
+}
+
+impl LockedTable<'_> {
+    #[inline]
+    pub(super) fn table(&mut self) -> Option<&mut Table> {
+        self.shard.slots.get_mut(self.at)?.1.as_table()
+    }
 }
 
 /// True if a range of slots is short enough to be visited slot by slot, not shard by shard.
@@ -241,12 +255,9 @@ impl PageTable {
         addr: u64,
         f: impl FnOnce(&mut Pte) -> R,
     ) -> Result<R, Blocked> {
-        let index = slot_of(addr);
-        let mut shard = self.make_shard(index)?.lock();
+        let mut shard = self.make_shard(slot_of(addr))?.lock();
         shard.count(path);
-        let at = entry_of(addr);
-        let table = shard.table(index, at..at + 1)?;
-        table.change(at, f).ok_or(Blocked::InUse)
+        shard.install(addr, f)
     }
 
     /// Calls `f` to modify the huge page that maps `addr`; returns `None` if there is none.
@@ -299,17 +310,20 @@ impl PageTable {
     /// A fault creates the table even if the fault later maps no page.
     pub(crate) fn make_table(&self, addr: u64) -> Result<(), Blocked> {
         let at = entry_of(addr);
-        self.make_table_with(slot_of(addr), at..at + 1)
+        self.lock_table(slot_of(addr), at..at + 1).map(drop)
     }
 
-    /// Creates the table in a slot with the entries at `positions`, or those that it lacks.
-    pub(super) fn make_table_with(
+    /// Locks the table in a slot; first creates the table, or those entries at `positions` that it
+    /// lacks.
+    pub(super) fn lock_table(
         &self,
         index: u64,
         positions: Range<usize>,
-    ) -> Result<(), Blocked> {
+    ) -> Result<LockedTable<'_>, Blocked> {
         let mut shard = self.make_shard(index)?.lock();
-        shard.table(index, positions).map(|_| ())
+        shard.table(index, positions)?;
+        let at = shard.at(index).map_err(|_| Blocked::InUse)?;
+        Ok(LockedTable { shard, at })
     }
 
     /// Calls `visitor` for all entries and huge pages in `range`, in no particular order.
@@ -349,8 +363,8 @@ impl PageTable {
             visitor.table(slot_of(addr), at..at + 1);
             if *entry != Pte::None {
                 visitor.page(addr, entry);
-                visitor.leave();
             }
+            visitor.leave();
         });
         visited.is_some()
     }

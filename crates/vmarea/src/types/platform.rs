@@ -236,8 +236,9 @@ pub trait Platform: Send + Sync {
     /// Notifies that nothing uses the file any more: the last mapping has gone, and the embedder
     /// holds no reference ([`Space::file_get`](crate::Space::file_get)). Called without locks; may
     /// call back into the [`Space`](crate::Space). A file of
-    /// [`shared_anon`](Platform::shared_anon) can be freed; another one only if the embedder does
-    /// not map it at the same time, for which it needs a lock or a count of its own.
+    /// [`shared_anon`](Platform::shared_anon) can be freed; another one only if
+    /// [`Space::file_is_used`](crate::Space::file_is_used) says so, because another thread may have
+    /// mapped it since.
     fn file_released(&self, inode: u64) {
         let _ = inode;
     }

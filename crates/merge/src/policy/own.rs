@@ -90,6 +90,7 @@ impl Own {
         self.0.is_none()
     }
 
+    #[inline]
     fn sticky(self) -> VmFlags {
         self.0.map_or(VmFlags::empty(), |own| own.sticky()) & Own::MAY_STICK
     }
@@ -110,6 +111,7 @@ impl Policy {
     }
 
     /// Returns the flags that keep no VMAs apart. A merged VMA gets those of all its parts.
+    #[inline]
     pub fn sticky(&self) -> VmFlags {
         VmFlags::STICKY | self.own.sticky()
     }

@@ -258,6 +258,7 @@ impl<B, K: VmaLockKind> VmaCell<B, K> {
     /// # Panics
     /// If the cell is not attached, or belongs to another lock.
     #[doc(alias = "vma_mark_detached")]
+    #[inline]
     pub fn detach<W: Wait>(&self, guard: &mut WriteGuard<'_, W>) {
         self.start_write(guard);
         assert!(self.lock.is_attached(), "cell is not attached");

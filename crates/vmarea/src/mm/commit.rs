@@ -24,6 +24,9 @@ use vmarea_range_tree::Entry;
 /// Page ranges that change owner, each with the old and the new owner; at most one range per VMA.
 pub(crate) type Changes = SmallVec<[(VmRange, (Owner, Owner)); 3]>;
 
+/// The VMAs that a plan removes.
+type Removed<'s, E> = [Option<(VmaId, &'s Vma<E>)>; 2];
+
 /// Other VMAs in the new bounds of a VMA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Others {
@@ -41,20 +44,28 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// The reason why the merge had to be given up; nothing has changed then.
     pub(crate) fn commit(&mut self, plan: &Plan, mut flags: VmFlags) -> Result<VmaId, GivenUp> {
         let space = self.space;
-        let shrinks = plan.shrink.map(|(id, _)| id);
-        let [one, other] = plan.remove;
-        for id in [one, other, shrinks, Some(plan.target)] {
-            let Some(id) = id else { continue };
-            self.start_write(id);
+        let target = space.vma(plan.target);
+        let removed = plan.remove.map(|id| id.map(|id| (id, space.vma(id))));
+        let sticky = space.policy.sticky();
+        for vma in removed
+            .iter()
+            .flatten()
+            .map(|(_, vma)| *vma)
+            .chain([target])
+        {
+            let guard = self.guard_at(vma.start());
+            vma.body.start_write(guard);
+            flags |= vma.body.get_mut(guard).flags & sticky;
         }
-        if let Some((_, range)) = plan.shrink {
+        if let Some((id, range)) = plan.shrink {
+            self.start_write(id);
             self.put_to_use(range.start);
         }
         let mut spare = self.reserve_for(plan).map_err(|_| GivenUp::Memory)?;
         // Held until the end, so that a walk of the reverse map sees all pages either before or
         // after the merge.
         let mut changes = Changes::new();
-        let mut root_locks = match self.lock_only_root(plan) {
+        let mut root_locks = match self.lock_only_root(plan, target, &removed) {
             Some(root_locks) => root_locks,
             None => {
                 // Computed before any change: if the target gets another anon_vma, its pages must
@@ -80,17 +91,11 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         if let Some(left) = left {
             space.unlink_left(&left, &mut root_locks);
         }
-        let sticky = |id| self.body(id).flags & space.policy.sticky();
-        flags |= sticky(plan.target);
-        for id in plan.remove.iter().flatten() {
-            flags |= sticky(*id);
-        }
         if let Some((id, range)) = plan.shrink {
             let offsets = space.vma(id).offsets();
             self.set_range_held(id, (range, offsets), &mut root_locks);
         }
-        self.take_in(plan, &mut root_locks);
-        let target = space.vma(plan.target);
+        self.take_in(plan, removed, &mut root_locks);
         target.body.get_mut(self.guard_at(target.start())).flags = flags;
         Ok(plan.target)
     }
@@ -111,10 +116,14 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// Gives the target its new bounds, and removes the VMAs that the plan removes.
     #[inline(always)]
-    fn take_in(&mut self, plan: &Plan, root_locks: &mut AnonVmaRootLocks<'s, E>) {
-        let space = self.space;
+    fn take_in(
+        &mut self,
+        plan: &Plan,
+        removed: Removed<'s, E>,
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
         let whole = (plan.range, plan.offsets);
-        if space.lookup_observer.is_some() || plan.remove == [None; 2] {
+        if self.space.lookup_observer.is_some() || plan.remove == [None; 2] {
             // The observer of lookups must see each change separately.
             for id in plan.remove.into_iter().flatten() {
                 self.forget_held(id, root_locks);
@@ -122,9 +131,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.set_range_held(plan.target, whole, root_locks);
         } else {
             let (mut limit, mut gone) = (0, 0);
-            for id in plan.remove {
-                let Some(id) = id else { continue };
-                let vma = space.vma(id);
+            for (_, vma) in removed.into_iter().flatten() {
                 limit = vma.rmap_limit().max(limit);
                 vma.body.detach(self.guard_at(vma.start()));
                 gone += 1;
@@ -132,9 +139,8 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             self.state_mut().map_count -= gone;
             let others = Others::Absorbed { limit };
             self.set_range_among(plan.target, whole, others, root_locks);
-            for id in plan.remove {
-                let Some(id) = id else { continue };
-                self.release_vma_held(id, root_locks);
+            for vma in removed.into_iter().flatten() {
+                self.release_vma_held(vma, root_locks);
             }
         }
     }
@@ -156,11 +162,15 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
 
     /// Locks the root that a plan affects, if all its VMAs with an anon_vma have the same one, and
     /// page offsets that fit the target's, so that no page changes. This is nearly always so.
-    fn lock_only_root(&self, plan: &Plan) -> Option<AnonVmaRootLocks<'s, E>> {
+    fn lock_only_root(
+        &self,
+        plan: &Plan,
+        target: &Vma<E>,
+        removed: &Removed<'s, E>,
+    ) -> Option<AnonVmaRootLocks<'s, E>> {
         let space = self.space;
         let mut only = None;
-        let mut is_alike = |id| {
-            let vma = space.vma(id);
+        let mut is_alike = |vma: &Vma<E>| {
             let Some(anon_vma) = vma.anon_vma() else {
                 return true;
             };
@@ -168,20 +178,23 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
             first == anon_vma && vma.offsets() == plan.offsets
         };
         let mut alone = true;
-        let [one, other] = plan.remove;
-        let shrinks = plan.shrink.map(|(id, _)| id);
-        let holder = plan.anon_from.filter(|id| *id != plan.target);
-        if !is_alike(plan.target) {
+        let [one, other] = removed.map(|vma| vma.map(|(_, vma)| vma));
+        let shrinks = plan.shrink.map(|(id, _)| space.vma(id));
+        let is_removed = |id| plan.remove.contains(&Some(id));
+        let holder = plan
+            .anon_from
+            .filter(|id| *id != plan.target && !is_removed(*id));
+        let holder = holder.map(|id| space.vma(id));
+        if !is_alike(target) {
             return None;
         }
-        for id in [one, other, shrinks, holder] {
-            let Some(id) = id else { continue };
+        for vma in [one, other, shrinks, holder] {
+            let Some(vma) = vma else { continue };
             alone = false;
-            if !is_alike(id) {
+            if !is_alike(vma) {
                 return None;
             }
         }
-        let target = space.vma(plan.target);
         let stays = target.start() == plan.range.start && target.offsets() == plan.offsets;
         let mut root_locks = AnonVmaRootLocks::none();
         if let Some(only) = only.filter(|_| !alone || !stays) {
@@ -407,16 +420,20 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         vma.body.detach(self.guard_at(vma.start()));
         self.index().remove(vma.start());
         self.state_mut().map_count -= 1;
-        self.release_vma_held(id, root_locks);
+        self.release_vma_held((id, vma), root_locks);
     }
 
     /// Frees a VMA that has been removed from the map or was never inserted.
     pub(crate) fn release_vma(&mut self, id: VmaId) {
-        self.release_vma_held(id, &mut AnonVmaRootLocks::none());
+        let vma = self.space.vma(id);
+        self.release_vma_held((id, vma), &mut AnonVmaRootLocks::none());
     }
 
-    pub(crate) fn release_vma_held(&mut self, id: VmaId, root_locks: &mut AnonVmaRootLocks<'s, E>) {
-        let vma = self.space.vma(id);
+    pub(crate) fn release_vma_held(
+        &mut self,
+        (id, vma): (VmaId, &'s Vma<E>),
+        root_locks: &mut AnonVmaRootLocks<'s, E>,
+    ) {
         self.space.unlink_anon_vmas(vma, root_locks);
         let start = vma.start();
         let guard = self.token.part_mut(T::Seen::part_of(start));

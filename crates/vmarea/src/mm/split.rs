@@ -179,7 +179,7 @@ impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
         match space.anon_vma_clone((id, fresh), source, anon_vma, root_locks) {
             Ok(()) => Some(id),
             Err(_) => {
-                self.release_vma_held(id, root_locks);
+                self.release_vma_held((id, fresh), root_locks);
                 None
             }
         }

@@ -199,7 +199,11 @@ fn a_table_of_files_follows_the_notices() {
         move |notice| {
             let Released(inode) = notice else { return };
             let mut table = table.lock().unwrap();
-            if !space.upgrade().expect("the machine runs").file_is_used(inode) {
+            if !space
+                .upgrade()
+                .expect("the machine runs")
+                .file_is_used(inode)
+            {
                 table.remove(&inode);
             }
         }

@@ -33,8 +33,8 @@
 #define TICK 0.05
 /* A worker hangs if it takes no step in so many ticks. Time in which the process is stopped does not count. */
 #define HANG_TICKS 1000
-/* Threads that end are listed for a moment longer. */
-#define LATE_TICKS 60
+/* Threads that end are listed for a moment longer, and an agent lives longer in an emulated machine. */
+#define LATE_TICKS (getenv("HAZARDS_EMULATED") ? 600 : 60)
 
 static const struct activity *const activities[] = {
     &pages_activity,    &calls_activity,   &fork_activity,   &spawn_activity,  &share_activity,     &signals_activity,

@@ -528,6 +528,11 @@ int vmarea_space_create(const struct vmarea_options *options, struct vmarea_spac
 // Errors: -EBUSY if an address space has not ended; the space then stays as it is.
 int vmarea_space_destroy(struct vmarea_space *space);
 
+// Returns the memory of objects that are gone to the allocator: for when memory is scarce, or a
+// large process has ended. No other thread may be in a call with the space meanwhile; threads that
+// share it need a lock that each call takes for reading and this one for writing.
+int vmarea_space_shrink(struct vmarea_space *space);
+
 // Checks every invariant of a space that no other thread uses. If an invariant does not hold,
 // describes it in `message`, which has `size` bytes, and returns -EIO.
 int vmarea_validate(const struct vmarea_space *space, char *message, size_t size);

@@ -200,6 +200,20 @@ pub unsafe extern "C" fn vmarea_space_destroy(space: *mut SpaceHandle) -> c_int 
     status(unused)
 }
 
+/// Returns the memory of objects that are gone to the allocator: for when memory is scarce, or a
+/// large process has ended. No other thread may be in a call with the space meanwhile; threads that
+/// share it need a lock that each call takes for reading and this one for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vmarea_space_shrink(space: *mut SpaceHandle) -> c_int {
+    // SAFETY: as the header demands.
+    let found = unsafe { handle(space) }.map(|_| ());
+    status(found.map(|()| {
+        // SAFETY: the handle shows that the space exists, and no other thread uses it.
+        unsafe { &mut *space }.core.shrink();
+        0
+    }))
+}
+
 /// Checks every invariant of a space that no other thread uses. If an invariant does not hold,
 /// describes it in `message`, which has `size` bytes, and returns -EIO.
 #[unsafe(no_mangle)]

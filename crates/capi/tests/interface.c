@@ -514,8 +514,40 @@ static void references(void)
     EXPECT(vmarea_space_destroy(space), 0);
 }
 
+/* Of AddressSanitizer, without which the memory is not measured. */
+extern size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
+
+static long long allocated(void)
+{
+    return __sanitizer_get_current_allocated_bytes ? (long long)__sanitizer_get_current_allocated_bytes() : 0;
+}
+
+/* A process with many mappings has ended, and its memory is given back. */
+static void shrinks(void)
+{
+    struct plan plan = { 0 };
+    struct vmarea_space *space = space_for(&plan);
+    uint64_t mm;
+
+    long long before = allocated();
+    EXPECT(vmarea_mm_create(space, NULL, &mm), 0);
+    int64_t at = vmarea_syscall(space, mm, SYS_mmap, 0, 2000 * PAGE, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, (uint64_t)-1, 0);
+    for (uint64_t page = 0; page < 2000; page += 2)
+        EXPECT(vmarea_syscall(space, mm, SYS_mprotect, (uint64_t)at + page * PAGE, PAGE, PROT_READ, 0, 0, 0), 0);
+    EXPECT(vmarea_exit(space, mm), 0);
+    long long kept = allocated() - before;
+    EXPECT(vmarea_space_shrink(space), 0);
+    EXPECT((allocated() - before) * 10 <= kept, 1);
+    EXPECT(vmarea_mm_create(space, NULL, &mm), 0);
+    EXPECT(vmarea_exit(space, mm), 0);
+    EXPECT(vmarea_space_destroy(space), 0);
+    EXPECT(vmarea_space_shrink(NULL), -EFAULT);
+}
+
 int main(void)
 {
+    shrinks();
     references();
     refused_options();
     missing_callbacks();

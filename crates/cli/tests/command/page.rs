@@ -28,6 +28,20 @@ fn between<'a>(page: &'a str, before: &str, after: &str) -> &'a str {
 }
 
 #[test]
+fn undecided_results_have_their_reasons() {
+    let verified = |trace| {
+        let page = page(&["replay", &corpus(trace)]);
+        between(&page, "id=\"verified\"", "</section>").to_owned()
+    };
+    let section = verified("node-workers");
+    assert!(section.contains("1 undecided, 0 resyncs"), "{section}");
+    let reason = "calls or faults overlapped in an unknown order";
+    let row = between(&section, reason, "</tr>");
+    assert_eq!(row.matches("<td").count(), 2, "{row}");
+    assert!(!verified("gcc").contains("by reason"));
+}
+
+#[test]
 fn a_replay_page_has_all_sections_and_loads_nothing() {
     let page = page(&["replay", &corpus("gcc")]);
     for id in [

@@ -192,6 +192,16 @@ fn verified(report: &Report) -> Markup {
         .differences
         .iter()
         .map(|group| vec![Cell::Text(group.cause.clone()), Cell::Count(group.count)]);
+    const REASONS: [Heading<'_>; 3] = [
+        ("reason", Align::Left),
+        ("undecided", Align::Right),
+        ("resyncs", Align::Right),
+    ];
+    let reasons = verify.reasons.iter().map(|(reason, unsettled)| {
+        let counts = [unsettled.undecided, unsettled.resyncs].map(Cell::Count);
+        let name = Cell::Text(reason.clone());
+        std::iter::once(name).chain(counts).collect::<Vec<_>>()
+    });
     html! {
         section #verified {
             h2 { "Compared with the kernel" }
@@ -199,7 +209,11 @@ fn verified(report: &Report) -> Markup {
                 (count(verify.vmas_compared)) " VMAs and " (count(verify.results_compared)) " results were compared: "
                 @if verify.differences == 0 { "no differences" }
                 @else { strong { (count(verify.differences)) " differences" } ", so the reasons and counts here may be wrong" }
-                ", " (count(verify.undecided)) " undecided."
+                ", " (count(verify.undecided)) " undecided, "
+                (plural(verify.resyncs, "resync")) "."
+            }
+            @if !verify.reasons.is_empty() {
+                (table("Undecided results, and lists imported again, by reason", &REASONS, &reasons.collect::<Vec<_>>()))
             }
             @if !report.differences.is_empty() {
                 (table("Differences from the kernel, by cause", &headings, &rows.collect::<Vec<_>>()))

@@ -112,15 +112,35 @@ impl Evidence {
     /// Returns true if the page before `end` holds the descriptor of a thread, as it does at the top of
     /// each stack that glibc has made. A page that has not been touched is not read.
     pub fn has_thread_descriptor(&self, end: u64) -> Option<bool> {
-        let open = || File::open(format!("/proc/{}/mem", self.pid?)).ok();
         let mut page = vec![0; rustix::param::page_size()];
         let start = end.checked_sub(page.len() as u64)?;
         if !self.is_touched(start)? {
             return Some(false);
         }
-        let memory = self.memory.get_or_init(open).as_ref()?;
-        memory.read_exact_at(&mut page, start).ok()?;
+        self.read(start, &mut page)?;
         Some(contains_descriptor(&page, start))
+    }
+
+    /// Returns true if `start` is the start of a heap of glibc's malloc: its first word is the address
+    /// of its arena, which lies at the start of this heap or of another one.
+    pub fn is_malloc_heap(&self, start: u64) -> Option<bool> {
+        /// Alignment of heaps (`HEAP_MAX_SIZE`), and a bound for the size of their headers.
+        const HEAP: u64 = 64 << 20;
+        const HEADER: u64 = 256;
+        let mut word = [0; size_of::<u64>()];
+        if !self.is_touched(start)? {
+            return Some(false);
+        }
+        self.read(start, &mut word)?;
+        let arena = u64::from_ne_bytes(word);
+        let is_header = (1..HEADER).contains(&(arena % HEAP)) && arena.is_multiple_of(8);
+        Some(start.is_multiple_of(HEAP) && is_header && arena > HEAP)
+    }
+
+    fn read(&self, start: u64, bytes: &mut [u8]) -> Option<()> {
+        let open = || File::open(format!("/proc/{}/mem", self.pid?)).ok();
+        let memory = self.memory.get_or_init(open).as_ref()?;
+        memory.read_exact_at(bytes, start).ok()
     }
 }
 
@@ -170,6 +190,28 @@ fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The standard library allocates by glibc's malloc, which gives each thread an arena of its own.
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn a_heap_of_malloc_is_told_from_other_memory() {
+        let evidence = Evidence::of(Some(std::process::id() as i32));
+        let threads: Vec<_> = (0..8)
+            .map(|_| std::thread::spawn(|| Box::new(7_u64)))
+            .collect();
+        let heap = |value: &u64| std::ptr::from_ref(value) as u64 & !((64 << 20) - 1);
+        let kept: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        let is_heap = |value: &Box<u64>| evidence.is_malloc_heap(heap(value)) == Some(true);
+        let found = kept.iter().find(|value| is_heap(value));
+        let heap = heap(found.expect("a thread has an arena"));
+        assert_eq!(evidence.is_malloc_heap(heap + 8), Some(false));
+        let on_stack = 7_u64;
+        assert_eq!(
+            evidence.is_malloc_heap(&raw const on_stack as u64),
+            Some(false)
+        );
+        assert_eq!(Evidence::default().is_malloc_heap(0), None);
+    }
     use std::sync::mpsc::{self, Sender};
     use std::thread::{self, JoinHandle};
 

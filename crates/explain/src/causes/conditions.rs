@@ -90,6 +90,9 @@ pub struct Conditions {
     /// The pieces and their guards have neither one size nor the form of stacks.
     #[serde(default)]
     pub not_stacks: bool,
+    /// The pieces begin as heaps of glibc's malloc do.
+    #[serde(default)]
+    pub malloc_heaps: bool,
     /// A part of the address space that is full.
     pub space: Option<Part>,
 }
@@ -143,6 +146,9 @@ impl Conditions {
         starts: Vec<usize>,
     ) -> Option<(Vec<usize>, Judged)> {
         if self.not_stacks && are_like_stacks(len, subject, &starts) {
+            return None;
+        }
+        if self.malloc_heaps && are_malloc_heaps(subject, &starts) != Some(true) {
             return None;
         }
         let count = starts.len() as u64;
@@ -241,6 +247,18 @@ fn hold_descriptors(len: usize, subject: &Subject<'_>, starts: &[usize]) -> Opti
         many if many >= all * 9 => Some(true),
         _ => None,
     }
+}
+
+/// True if nearly every piece begins as a heap of glibc's malloc does; `None` if the memory cannot be
+/// read.
+fn are_malloc_heaps(subject: &Subject<'_>, starts: &[usize]) -> Option<bool> {
+    let all = sample(starts).len();
+    let mut heaps = 0;
+    for start in sample(starts) {
+        let start = subject.mappings[start].entry.start;
+        heaps += usize::from(subject.evidence.is_malloc_heap(start)?);
+    }
+    Some(heaps * 10 >= all * 9)
 }
 
 /// True if the last page of nearly every piece has been touched, and its first page has not.

@@ -72,6 +72,10 @@ fn write_pattern(text: &mut String, pattern: &Pattern) -> std::fmt::Result {
             conditions.not_stacks,
             ", not of one size with a guard of one page",
         ),
+        (
+            conditions.malloc_heaps,
+            "; each begins with the address of an arena of glibc's malloc",
+        ),
         (conditions.not_running, "; only of a list or a recording"),
     ];
     for (_, words) in said.iter().filter(|(is_so, _)| *is_so) {

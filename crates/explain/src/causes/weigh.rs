@@ -133,6 +133,44 @@ mod tests {
         assert!(told(1_000, Some(1_001), "", &elsewhere).is_empty());
     }
 
+    /// Pairs of an accessible and an inaccessible mapping, which are `kib` and 64 MiB together.
+    fn told_of_reservations(kib: u64, library: &str) -> Vec<String> {
+        let mut text = String::new();
+        for n in 0..500 {
+            let start = 0x7000_0000_0000 + (n << 27);
+            let middle = start + (kib << 10);
+            text += &format!("{start:x}-{middle:x} rw-p 00000000 00:00 0\n");
+            text += &format!(
+                "{middle:x}-{:x} ---p 00000000 00:00 0\n",
+                start + (64 << 20)
+            );
+        }
+        text += &format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
+        let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+        let (boundaries, evidence) = (process.boundaries(), Evidence::default());
+        let told = causes(&Subject::new(&process, &boundaries, &evidence)).into_iter();
+        told.map(|cause| cause.name).collect()
+    }
+
+    #[test]
+    fn an_arena_begins_with_more_than_its_header_can_take() {
+        assert_eq!(
+            told_of_reservations(132, "/lib/libc.so.6"),
+            ["glibc-arenas"]
+        );
+        // Memories of WebAssembly may have the size of an arena as well.
+        for library in ["/lib/libc.so.6", "/usr/bin/deno"] {
+            assert_eq!(told_of_reservations(128, library), ["wasm-reservations"]);
+        }
+    }
+
+    #[test]
+    fn stacks_are_not_what_an_allocator_guards() {
+        let evidence = Evidence::default();
+        let scudo = "/usr/lib/libclang_rt.scudo_standalone-x86_64.so";
+        assert!(told(1_000, None, scudo, &evidence).is_empty());
+    }
+
     #[test]
     fn a_list_tells_a_cause_only_by_what_is_loaded() {
         let none = Evidence::default();

@@ -19,6 +19,8 @@ const WIDTH: usize = 80;
 const REASON_COLUMNS: usize = 12 + 1 + 9 + 1 + 7 + 1 + 9 + 2;
 /// Number of threads from which on the cost of stopping them is shown.
 const MANY_THREADS: u64 = 50;
+/// A further repair is told if it saves at least one mapping of so many.
+const LEAST_SAVED: u64 = 100;
 /// Number of mappings from which on the flags that keep them separate are explained.
 const LEAST_FLAGS: u64 = 50;
 /// Number of mappings from which on the way to the code that makes them is named.
@@ -267,7 +269,9 @@ impl Report {
                 )?;
             }
         }
+        let is_worth_a_line = |stage: &&Stage| stage.saved() * LEAST_SAVED >= self.mappings;
         let others = plan.stages().filter(|stage| !is_advised(stage));
+        let others = others.filter(is_worth_a_line);
         for stage in others.filter(|_| !self.source.hides_anon_vmas()) {
             let Some(command) = &stage.command else {
                 continue;
@@ -439,7 +443,7 @@ pub(super) fn clip(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{List, explain};
-    use super::{MAX_LINES, count};
+    use super::{MAX_LINES, Source, count};
     use crate::plan::Stage;
     use crate::room;
     use vmarea_process::Process;
@@ -492,6 +496,31 @@ mod tests {
     }
 
     #[test]
+    fn a_repair_that_saves_next_to_nothing_is_not_told() {
+        let process = Process::from_text("all".to_owned(), everything().as_bytes()).unwrap();
+        let told = |after| {
+            let mut report = explain(&process, List::Summary);
+            report.source = Source::Kernel;
+            let all = report.mappings;
+            let plan = report.plan.as_mut().unwrap();
+            plan.not_safe = vec![Stage {
+                fixes: vec!["guards"],
+                risk: Some("it matters"),
+                command: Some("vmarea merge --fix guards".to_owned()),
+                before: all,
+                after: all - after,
+                ..plan.safe.clone()
+            }];
+            let mut out = Vec::new();
+            let size = |bytes: u64| bytes.to_string();
+            report.write_text(&mut out, &size).unwrap();
+            String::from_utf8(out).unwrap().contains("--fix guards")
+        };
+        let all = process.mappings.len() as u64;
+        assert!(told(all / 100 + 1) && !told(all / 100 - 1));
+    }
+
+    #[test]
     fn a_summary_never_has_more_lines_than_it_may() {
         let mut process = Process::from_text("all".to_owned(), everything().as_bytes()).unwrap();
         process.without_view = Some("no permission".to_owned());
@@ -514,6 +543,8 @@ mod tests {
                 ),
                 fixes: vec!["flags", "guards", "copy"],
                 command: Some("vmarea merge -p 1234567 --fix flags,guards --apply".to_owned()),
+                before: 65_530,
+                after: 1,
                 ..one.clone()
             })
             .collect();

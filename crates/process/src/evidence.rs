@@ -201,7 +201,7 @@ mod tests {
             .collect();
         let heap = |value: &u64| std::ptr::from_ref(value) as u64 & !((64 << 20) - 1);
         let kept: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
-        let is_heap = |value: &Box<u64>| evidence.is_malloc_heap(heap(value)) == Some(true);
+        let is_heap = |value: &u64| evidence.is_malloc_heap(heap(value)) == Some(true);
         let found = kept.iter().find(|value| is_heap(value));
         let heap = heap(found.expect("a thread has an arena"));
         assert_eq!(evidence.is_malloc_heap(heap + 8), Some(false));

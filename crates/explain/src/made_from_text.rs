@@ -58,8 +58,8 @@ impl Report {
         }
         writeln!(out)?;
         let text = format!(
-            "no symbols: {names}; install their debug symbols (on Debian, the packages that end in \
-             -dbgsym or -dbg) to see the names of functions, and record again"
+            "some functions of {names} have no names; install their debug symbols (on Debian, the packages that end in \
+             -dbgsym or -dbg) and record again"
         );
         write_wrapped(out, &printable(&text))
     }

@@ -26,6 +26,7 @@
 mod agent;
 mod executor;
 mod fix;
+mod frames;
 mod image;
 mod mark;
 mod obstacles;

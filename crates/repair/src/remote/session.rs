@@ -12,6 +12,7 @@ use vmarea_process::kernel;
 use vmarea_process::maps::{self, Query};
 use vmarea_process::processes;
 
+use super::frames;
 use super::program::Program;
 use super::scratch::{MOST_EXTENTS, MOST_PARTS, Scratch};
 use super::stop::{LONGEST_REST, Stopped, stop_patiently};
@@ -270,6 +271,16 @@ fn remove(stopped: &mut Stopped<'_>, scratch: Option<VmRange>) -> Result<(), Rep
     removed.map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))
 }
 
+/// True if a thread is in a stub or in the scratch area, or returns there from a signal handler.
+fn is_busy(stopped: &Stopped<'_>, scratch: VmRange) -> bool {
+    let target = stopped.target;
+    let is_ours = |pc: u64| target.is_in_stub(pc) || scratch.contains(pc);
+    let registers = || stopped.threads.iter().map(|thread| &thread.registers);
+    // The stacks come second: while pages are out, reading them would wait.
+    registers().any(|registers| is_ours(registers.pc()))
+        || registers().any(|registers| frames::return_to(&target.memory, registers, is_ours))
+}
+
 /// Removes the scratch area of this repair. Another program may trace the process for a moment.
 ///
 /// # Errors
@@ -278,6 +289,12 @@ fn sweep_own(target: &Target, range: VmRange) -> Result<(), RepairError> {
     let mut tries = 0;
     loop {
         let error = match stop_patiently(target) {
+            Ok(stopped) if target.has_parked.get() && is_busy(&stopped, range) => {
+                RepairError::AtWork {
+                    pid: target.pid,
+                    by: None,
+                }
+            }
             Ok(mut stopped) => return remove(&mut stopped, Some(range)),
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => return Err(error),
             Err(error) => error,
@@ -315,9 +332,7 @@ pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
         if target.mark() != Some(mark) {
             continue;
         }
-        let is_ours = |pc: u64| target.is_in_stub(pc) || mark.scratch.contains(pc);
-        let is_busy = stopped.threads.iter().any(|t| is_ours(t.registers.pc()));
-        if is_busy {
+        if is_busy(&stopped, mark.scratch) {
             drop(stopped);
             std::thread::sleep(SWEEP_REST);
             continue;

@@ -366,6 +366,7 @@ impl Stopped<'_> {
 
     /// Lets the process go, and leaves the threads in their stubs.
     pub(super) fn leave_parked(&mut self) {
+        self.target.has_parked.set(true);
         for thread in self.threads.drain(..) {
             let _ = ptrace::detach(thread.tid, 0);
         }

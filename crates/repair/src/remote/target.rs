@@ -37,6 +37,8 @@ pub(super) struct Target {
     slack: VmRange,
     /// Maximum time for a thread to stop. The other threads of the process are stopped meanwhile.
     pub(super) stop_timeout: Cell<Duration>,
+    /// True once threads have been left in their stubs, which restore them by themselves.
+    pub(super) has_parked: Cell<bool>,
     /// Id of the newest process at the time of the last check for processes that share the memory.
     looked_at: Cell<i32>,
     /// Threads that were asked to stop and did not stop in time. They are still traced, because
@@ -97,6 +99,7 @@ impl Target {
             memory,
             slack,
             stop_timeout: Cell::new(STOP_TIMEOUT),
+            has_parked: Cell::new(false),
             looked_at,
             late: RefCell::default(),
         })

@@ -556,8 +556,8 @@ int vmarea_file_get(const struct vmarea_space *space, uint64_t inode);
 int vmarea_file_put(const struct vmarea_space *space, uint64_t inode);
 
 // Returns 1 if a mapping, a call that is about to map the file, or a reference uses the file, and
-// otherwise 0. A callback `file_released` may be late: whoever adds a file to a table takes a
-// reference first, and the callback removes the file, with the table locked, if this returns 0.
+// otherwise 0. `file_released` can run late. Therefore a thread that adds a file to a table takes a
+// reference first, and `file_released` locks the table and removes the file only if this returns 0.
 int vmarea_file_is_used(const struct vmarea_space *space, uint64_t inode);
 
 // Counts the mappings of a file. A call that maps the file counts as a mapping while it runs.

@@ -206,8 +206,7 @@ pub unsafe extern "C" fn vmarea_space_destroy(space: *mut SpaceHandle) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_space_shrink(space: *mut SpaceHandle) -> c_int {
     // SAFETY: as the header demands.
-    let found = unsafe { handle(space) }.map(|_| ());
-    status(found.map(|()| {
+    status(unsafe { handle(space) }.map(|_| {
         // SAFETY: the handle shows that the space exists, and no other thread uses it.
         unsafe { &mut *space }.core.shrink();
         0
@@ -285,8 +284,8 @@ pub unsafe extern "C" fn vmarea_file_put(space: *const SpaceHandle, inode: u64) 
 }
 
 /// Returns 1 if a mapping, a call that is about to map the file, or a reference uses the file, and
-/// otherwise 0. A callback `file_released` may be late: whoever adds a file to a table takes a
-/// reference first, and the callback removes the file, with the table locked, if this returns 0.
+/// otherwise 0. `file_released` can run late. Therefore a thread that adds a file to a table takes a
+/// reference first, and `file_released` locks the table and removes the file only if this returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vmarea_file_is_used(space: *const SpaceHandle, inode: u64) -> c_int {
     // SAFETY: as the header demands.

@@ -190,6 +190,8 @@ fn open_files(pid: i32) -> Option<HashSet<FileKey>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::{self, Sender};
+    use std::thread::{self, JoinHandle};
 
     /// The standard library allocates by glibc's malloc, which gives each thread an arena of its own.
     #[cfg(target_env = "gnu")]
@@ -212,8 +214,6 @@ mod tests {
         );
         assert_eq!(Evidence::default().is_malloc_heap(0), None);
     }
-    use std::sync::mpsc::{self, Sender};
-    use std::thread::{self, JoinHandle};
 
     /// Starts a thread that waits until the sender is dropped; returns an address on its stack.
     fn waiting_thread() -> (u64, Sender<()>, JoinHandle<()>) {

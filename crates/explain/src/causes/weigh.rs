@@ -71,6 +71,15 @@ mod tests {
     use vmarea_process::Process;
     use vmarea_process::evidence::Evidence;
 
+    /// The names of the causes that are told of a list.
+    fn names(text: &str, threads: Option<u64>, evidence: &Evidence) -> Vec<String> {
+        let mut process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+        process.threads = threads;
+        let boundaries = process.boundaries();
+        let told = causes(&Subject::new(&process, &boundaries, evidence));
+        told.into_iter().map(|cause| cause.name).collect()
+    }
+
     /// Stacks with their guards, and the names of the causes that are told of them.
     fn told(stacks: u64, threads: Option<u64>, library: &str, evidence: &Evidence) -> Vec<String> {
         let mut text = String::new();
@@ -80,12 +89,7 @@ mod tests {
             text += &format!("{at:x}-{:x} rw-p 00000000 00:00 0\n", at + SIZE);
         }
         text += &format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
-        let mut process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
-        process.threads = threads;
-        let boundaries = process.boundaries();
-        let subject = Subject::new(&process, &boundaries, evidence);
-        let names = causes(&subject).into_iter().map(|cause| cause.name);
-        names.collect()
+        names(&text, threads, evidence)
     }
 
     /// Mappings of one page, apart by free space, of as many files; the first `deleted` of these have
@@ -101,10 +105,7 @@ mod tests {
             )
         };
         let text: String = (0..mappings).map(line).collect();
-        let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
-        let (boundaries, evidence) = (process.boundaries(), Evidence::default());
-        let told = causes(&Subject::new(&process, &boundaries, &evidence)).into_iter();
-        told.map(|cause| cause.name).collect()
+        names(&text, None, &Evidence::default())
     }
 
     #[test]
@@ -146,10 +147,7 @@ mod tests {
             );
         }
         text += &format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
-        let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
-        let (boundaries, evidence) = (process.boundaries(), Evidence::default());
-        let told = causes(&Subject::new(&process, &boundaries, &evidence)).into_iter();
-        told.map(|cause| cause.name).collect()
+        names(&text, None, &Evidence::default())
     }
 
     #[test]

@@ -302,10 +302,10 @@ impl<E: Environment> Space<E> {
 
     /// True if a VMA maps the file, a call is about to map it, or the embedder holds a reference.
     ///
-    /// A notice of [`file_released`](Platform::file_released) can be late: another thread may have
-    /// taken a reference since. A table of files, behind a lock, needs two rules. Whoever adds a file
-    /// takes a reference first; and a notice removes the file, with the table locked, only if it is
-    /// not in use. If the file came into use again, another notice follows.
+    /// [`file_released`](Platform::file_released) can be called late: another thread may have taken a
+    /// reference since. An embedder's table of files therefore has a lock and two rules. A thread that
+    /// adds a file takes a reference first. `file_released` locks the table, and removes the file only
+    /// if it is not in use. If the file came into use again, `file_released` is called again.
     ///
     /// ```
     /// # use vmarea::prelude::*;

@@ -237,8 +237,8 @@ pub trait Platform: Send + Sync {
     /// holds no reference ([`Space::file_get`](crate::Space::file_get)). Called without locks; may
     /// call back into the [`Space`](crate::Space). A file of
     /// [`shared_anon`](Platform::shared_anon) can be freed; another one only if
-    /// [`Space::file_is_used`](crate::Space::file_is_used) says so, because another thread may have
-    /// mapped it since.
+    /// [`Space::file_is_used`](crate::Space::file_is_used) returns false, because another thread may
+    /// have mapped it since.
     fn file_released(&self, inode: u64) {
         let _ = inode;
     }

@@ -97,6 +97,20 @@ pub fn restart_call(tid: i32, waited: Waited) -> io::Result<bool> {
     Ok(restarts)
 }
 
+/// True if a stopped task has been killed: it is on its way to its exit stop, or is there already.
+pub fn has_left_stop(tid: i32) -> bool {
+    const AT_EXIT: i32 = libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8;
+    // SAFETY: all-zero bytes are a valid value.
+    let mut stop: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure lives across the call.
+    let answer = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0usize, &raw mut stop) };
+    match answer {
+        -1 => io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH),
+        // A process can send itself a signal with any code, but the kernel reports each stop.
+        _ => stop.si_code == AT_EXIT && is_reported(tid),
+    }
+}
+
 /// True if `wait` has an unread report about the task; the report is not consumed.
 pub fn is_reported(tid: i32) -> bool {
     let Some(task) = rustix::process::Pid::from_raw(tid) else {

@@ -61,6 +61,12 @@ impl TaskStatus {
         u64::from_str_radix(self.field(name)?, 16).ok()
     }
 
+    /// True if a capability is in effect, given its number.
+    pub fn has_capability(&self, number: u32) -> bool {
+        self.mask("CapEff")
+            .is_some_and(|mask| mask >> number & 1 == 1)
+    }
+
     /// Returns the letter of the state, such as `S` for a task that sleeps.
     pub fn state(&self) -> Option<char> {
         self.field("State")?.chars().next()
@@ -128,6 +134,7 @@ mod tests {
         assert_eq!(status.number::<u64>("VmLck"), Some(16));
         assert_eq!(status.numbers::<i32>("NSpid").collect::<Vec<_>>(), [14, 3]);
         assert_eq!(status.mask("CapEff"), Some(1 << 14));
+        assert!(status.has_capability(14) && !status.has_capability(13));
         assert_eq!((status.state(), status.has_ended()), (Some('t'), false));
         assert_eq!(status.process(), Some(12));
         assert!(!status.has_memory() && !status.is_of_kernel());

@@ -165,6 +165,5 @@ fn executable(path: &Path) -> io::Result<()> {
 
 /// True if this process has a capability.
 pub(crate) fn has_capability(number: u32) -> bool {
-    let mask = TaskStatus::own().mask("CapEff");
-    mask.is_some_and(|mask| mask >> number & 1 == 1)
+    TaskStatus::own().has_capability(number)
 }

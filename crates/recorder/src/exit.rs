@@ -120,6 +120,7 @@ impl Tracer<'_> {
         let result = ptrace::result_register(tid).unwrap_or(ENOSYS);
         if entered && role == Role::Clones && result > 0 {
             self.add_child(tid, result as i32, now);
+            self.handle_early_stop(result as i32, now);
         } else if entered && result != ENOSYS && role != Role::Executes {
             self.finish_call(tid, result, now);
         } else {

@@ -35,12 +35,16 @@ impl Tracer<'_> {
     /// Handles the ptrace event of a thread that has created a task.
     pub(super) fn at_clone_event(&mut self, tid: i32, now: Nanos) {
         let child = ptrace::event_message(tid);
-        if let Ok(child) = child
-            && !self.has_left_stop(tid)
-        {
+        let child = child.ok().filter(|_| !self.has_left_stop(tid));
+        if let Some(child) = child {
             self.add_child(tid, child as i32, now);
         }
+        // Before the child, which may end their process: a thread that is killed between the tracer's
+        // look and its resumption is resumed from its exit stop, at which it must be released.
         self.resume(tid, 0);
+        if let Some(child) = child {
+            self.handle_early_stop(child as i32, now);
+        }
     }
 
     pub(super) fn add_child(&mut self, parent: i32, child: i32, now: Nanos) {
@@ -81,6 +85,10 @@ impl Tracer<'_> {
         {
             self.let_in_next(mm);
         }
+    }
+
+    /// Handles the stop of a new task that came before the event which told whose child it is.
+    pub(super) fn handle_early_stop(&mut self, child: i32, now: Nanos) {
         if let Some(status) = self.early_stops.remove(&child) {
             self.stopped(child, status, now);
         }

@@ -416,7 +416,7 @@ impl<'a> Tracer<'a> {
     ///
     /// What `ptrace` has told about the thread before this call may then be about its exit stop.
     pub(super) fn has_left_stop(&self, tid: i32) -> bool {
-        self.stops.waits(tid) || ptrace::is_reported(tid)
+        self.stops.waits(tid) || ptrace::has_left_stop(tid)
     }
 
     /// Returns the time for which a thread waits for other threads' calls.

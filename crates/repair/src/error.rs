@@ -155,6 +155,16 @@ pub enum RepairError {
         /// Id of the process that runs the other repair, if known.
         by: Option<i32>,
     },
+    /// A signal handler of the process returns to code of a repair whose tracer was killed.
+    #[error(
+        "thread {tid} of process {pid} is in a signal handler that returns to code of an earlier merge: try again when the handler has returned"
+    )]
+    InHandler {
+        /// Id of the process.
+        pid: i32,
+        /// Id of the thread.
+        tid: i32,
+    },
     /// The process is running and its memory is complete, but memory of the repair remains in it.
     #[error(
         "process {pid} is whole and runs on, but what the merge had mapped in it could not be unmapped: \

@@ -191,8 +191,7 @@ pub(super) const CAP_SYS_ADMIN: u32 = 21;
 
 /// True if a process has a capability in effect.
 pub(super) fn has_capability(pid: i32, bit: u32) -> bool {
-    let has_bit = |mask: u64| mask >> bit & 1 == 1;
-    read_status(pid).is_ok_and(|status| status.mask("CapEff").is_some_and(has_bit))
+    read_status(pid).is_ok_and(|status| status.has_capability(bit))
 }
 
 /// True if an emptied mapping loses its anon_vma (Linux 5.13), without which it cannot be joined.

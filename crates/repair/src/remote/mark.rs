@@ -11,10 +11,10 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use vmarea_linux_sys::task_status;
 use vmarea_merge::types::VmRange;
 
 use crate::proc_status;
-use vmarea_linux_sys::task_status;
 
 const MAGIC: &[u8; 16] = b"vmarea at work\0\x01";
 /// Number of bytes of a mark.

@@ -50,7 +50,7 @@ impl Session {
     /// Sweeps up after a killed repair, maps the scratch area, and measures a stop.
     ///
     /// # Errors
-    /// [`RepairError::AtWork`], and errors from stopping the process. Nothing of the repair remains
+    /// Errors of [`sweep`], and errors from stopping the process. Nothing of the repair remains
     /// in the process.
     pub(super) fn begin(
         target: Target,
@@ -271,14 +271,23 @@ fn remove(stopped: &mut Stopped<'_>, scratch: Option<VmRange>) -> Result<(), Rep
     removed.map_err(|_| proc_status::ended_or(pid, RepairError::Forbidden(pid)))
 }
 
-/// True if a thread is in a stub or in the scratch area, or returns there from a signal handler.
-fn is_busy(stopped: &Stopped<'_>, scratch: VmRange) -> bool {
+/// Returns why a scratch area must stay: a thread is in a stub or in the area, or returns there from a
+/// signal handler.
+fn busy(stopped: &Stopped<'_>, scratch: VmRange) -> Option<RepairError> {
     let target = stopped.target;
+    let pid = target.pid;
     let is_ours = |pc: u64| target.is_in_stub(pc) || scratch.contains(pc);
-    let registers = || stopped.threads.iter().map(|thread| &thread.registers);
+    let mut threads = stopped.threads.iter();
     // The stacks come second: while pages are out, reading them would wait.
-    registers().any(|registers| is_ours(registers.pc()))
-        || registers().any(|registers| frames::return_to(&target.memory, registers, is_ours))
+    if threads.clone().any(|thread| is_ours(thread.registers.pc())) {
+        return Some(RepairError::AtWork { pid, by: None });
+    }
+    let returns =
+        threads.find(|thread| frames::return_to(&target.memory, &thread.registers, is_ours));
+    returns.map(|thread| RepairError::InHandler {
+        pid,
+        tid: thread.tid,
+    })
 }
 
 /// Removes the scratch area of this repair. Another program may trace the process for a moment.
@@ -289,13 +298,10 @@ fn sweep_own(target: &Target, range: VmRange) -> Result<(), RepairError> {
     let mut tries = 0;
     loop {
         let error = match stop_patiently(target) {
-            Ok(stopped) if target.has_parked.get() && is_busy(&stopped, range) => {
-                RepairError::AtWork {
-                    pid: target.pid,
-                    by: None,
-                }
-            }
-            Ok(mut stopped) => return remove(&mut stopped, Some(range)),
+            Ok(mut stopped) => match busy(&stopped, range).filter(|_| target.has_parked.get()) {
+                Some(error) => error,
+                None => return remove(&mut stopped, Some(range)),
+            },
             Err(error @ (RepairError::Ended(_) | RepairError::Replaced(_))) => return Err(error),
             Err(error) => error,
         };
@@ -314,9 +320,10 @@ fn sweep_own(target: &Target, range: VmRange) -> Result<(), RepairError> {
 /// until an agent that is still at work has finished.
 ///
 /// # Errors
-/// [`RepairError::AtWork`] if the repair that left the mark still runs; errors from stopping the
-/// process.
+/// [`RepairError::AtWork`] if the repair that left the mark still runs; [`RepairError::InHandler`];
+/// errors from stopping the process.
 pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
+    let mut error = None;
     for _ in 0..SWEEP_TRIES {
         let Some(mark) = target.mark() else {
             return Ok(false);
@@ -332,7 +339,8 @@ pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
         if target.mark() != Some(mark) {
             continue;
         }
-        if is_busy(&stopped, mark.scratch) {
+        error = busy(&stopped, mark.scratch);
+        if error.is_some() {
             drop(stopped);
             std::thread::sleep(SWEEP_REST);
             continue;
@@ -341,8 +349,8 @@ pub(super) fn sweep(target: &Target) -> Result<bool, RepairError> {
         let is_mapped = Scratch::is_mapped(mark.scratch, &mappings);
         return remove(&mut stopped, is_mapped.then_some(mark.scratch)).map(|()| true);
     }
-    Err(RepairError::AtWork {
+    Err(error.unwrap_or(RepairError::AtWork {
         pid: target.pid,
         by: None,
-    })
+    }))
 }

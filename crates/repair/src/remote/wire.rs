@@ -329,6 +329,7 @@ errors!(
     26 GuardOpen { pid, guard, cause },
     27 Tracer(pid),
     28 GoesOn(pid),
+    29 InHandler { pid, tid },
 );
 
 impl Wire for &'static str {
@@ -382,6 +383,7 @@ mod tests {
                 cause: io::Error::other("a reason"),
             },
             RepairError::AtWork { pid: 3, by: None },
+            RepairError::InHandler { pid: 3, tid: 4 },
             RepairError::Tracer(-1),
         ] {
             let result: Result<(), RepairError> = sent(&Err(error));

@@ -171,7 +171,7 @@ impl Search {
             self.edges.push((at, to));
         }
         bully_steps(protocol.machine(), protocol.rules(), state, &mut steps);
-        sweep_steps(protocol.machine(), protocol.rules(), state, &mut steps);
+        sweep_steps(protocol.rules(), state, &mut steps);
         for (label, next) in steps {
             self.add(next, at, label);
         }
@@ -242,6 +242,7 @@ fn what_goes_on_for_ever_is_found() {
     let rules = Rules {
         loses_told: false,
         sweeps_blindly: false,
+        overlooks_handlers: false,
         forgets_sequence: false,
         stub_passes: false,
     };

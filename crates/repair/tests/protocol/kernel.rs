@@ -30,6 +30,8 @@ pub struct Rules {
     pub loses_told: bool,
     /// A second vmarea does not look where the threads are before it removes the stubs.
     pub sweeps_blindly: bool,
+    /// A second vmarea looks only at where the threads run, and not at where their handlers return to.
+    pub overlooks_handlers: bool,
     /// The stub leaves a restartable sequence as it is.
     pub forgets_sequence: bool,
     /// The stub lets its own calls pass Syscall User Dispatch before it makes the first.

@@ -31,6 +31,8 @@ pub enum Pitfall {
     SequenceForgotten,
     /// A second vmarea removes the stubs without looking at the threads.
     SweepsBlindly,
+    /// A second vmarea removes a stub to which a handler returns.
+    HandlersOverlooked,
     /// The thread enters the stub as if it were in its interrupted call.
     CallKept,
     /// The tracer repeats a call by setting the instruction pointer back.
@@ -113,6 +115,7 @@ impl New {
             rules: Rules {
                 loses_told: pitfall == Pitfall::SignalTaken,
                 sweeps_blindly: pitfall == Pitfall::SweepsBlindly,
+                overlooks_handlers: pitfall == Pitfall::HandlersOverlooked,
                 forgets_sequence: pitfall == Pitfall::SequenceForgotten,
                 stub_passes: ![Pitfall::DispatchKept, Pitfall::DispatchByTracer].contains(&pitfall),
             },

@@ -90,6 +90,7 @@ impl Old {
             rules: Rules {
                 loses_told: true,
                 sweeps_blindly: false,
+                overlooks_handlers: false,
                 forgets_sequence: true,
                 stub_passes: false,
             },

@@ -59,17 +59,14 @@ fn is_between_calls(m: &Machine, s: &State) -> bool {
 }
 
 /// Collects the steps of a second vmarea, which removes what a killed tracer has left.
-pub fn sweep_steps(m: &Machine, rules: &Rules, s: &State, out: &mut Vec<Step>) {
+pub fn sweep_steps(rules: &Rules, s: &State, out: &mut Vec<Step>) {
     if s.tracer.alive || !s.vmarea || s.swept {
         return;
     }
-    let away = |i: usize| s.threads[i].at != At::Program;
-    let has_agent = s.threads[AGENT].run != Run::Ended;
-    // A window that remains: a handler hides the stub in which its thread is.
-    let hidden = |i: usize| away(i) && s.threads[i].handler;
-    let seems_busy = PROGRAM.into_iter().any(|i| away(i) && !hidden(i)) || has_agent;
-    let is_excused = m.excuses && PROGRAM.into_iter().any(hidden);
-    if rules.sweeps_blindly || !(seems_busy || is_excused) {
+    let is_hidden = |i: usize| rules.overlooks_handlers && s.threads[i].handler;
+    let is_away = |i: usize| s.threads[i].at != At::Program && !is_hidden(i);
+    let is_busy = PROGRAM.into_iter().any(is_away) || s.threads[AGENT].run != Run::Ended;
+    if rules.sweeps_blindly || !is_busy {
         let mut next = *s;
         next.swept = true;
         out.push((Label("second vmarea", "removes the stubs", 0), next));

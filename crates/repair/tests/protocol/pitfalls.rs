@@ -67,6 +67,7 @@ pitfalls! {
     esrch_taken_for_the_end: TakesEsrchForEnd, FEW, in_place = true => MovedAway;
     sequence_forgotten_without_abort: SequenceForgotten, SEQUENCE, in_place = true => NotAborted;
     second_vmarea_sweeps_blindly: SweepsBlindly, FEW, in_place = true => StubGone;
+    second_vmarea_overlooks_handlers: HandlersOverlooked, FEW, in_place = true => StubGone;
     interrupted_call_kept_in_stub: CallKept, PAUSES, in_place = true => RestartInStub;
     restart_by_hand: RestartByHand, PAUSES, in_place = true => WakeUpLost;
     dispatch_kept_in_stub: DispatchKept, DISPATCHES, in_place = true => Dispatched;
@@ -107,10 +108,4 @@ fn remains_pause_fails_with_eintr_if_the_tracer_dies() {
 fn remains_read_is_repeated_after_a_handler_if_the_tracer_dies() {
     let acts = [Act::KillTracer, Act::Ordinary];
     remains(Work::Read, false, &acts, Fault::WakeUpLost);
-}
-
-#[test]
-fn remains_a_handler_hides_a_stub_from_a_second_vmarea() {
-    let acts = [Act::KillTracer, Act::Ordinary];
-    remains(Work::Plain, false, &acts, Fault::StubGone);
 }

@@ -16,7 +16,8 @@ from hazards_target import IS_EMULATED, NOTHING, SLOWNESS, Failure, Target, die_
 
 STOPPED = "stop"
 # Modes after which epoll_wait may fail with EINTR, and those after which all calls may that only a handler interrupts.
-STOPPING = {"stop", "storm", "terminal", "attach", "freeze", "kill-tracer", "kill-both"}
+# SIGCONT, which the kernel else drops if it is ignored, wakes any thread while the first one is traced.
+STOPPING = {"stop", "storm", "terminal", "continue", "attach", "freeze", "kill-tracer", "kill-both"}
 LOSING = {"kill-tracer", "kill-both"}
 # Without `guards`, which is not for a program that makes guard pages writable.
 FIXES = ["flags", "empties", "priming", "flags,empties", "flags,empties,priming"]

@@ -179,20 +179,25 @@ impl<'a> Kernel<'a> {
         Ok(outcome)
     }
 
-    /// Opens a userfaultfd that raises SIGBUS, if this process is permitted to.
+    /// Opens a userfaultfd that raises SIGBUS, with the mode RWP if the kernel has it, if this process is
+    /// permitted to.
     fn open_userfaultfd(&mut self) -> Result<Option<u64>, KernelError> {
         const FLAGS: u64 = 0o2000000 | 0o4000;
         const API: u64 = 0xc018_aa3f;
-        const FEATURE_SIGBUS: u64 = 1 << 7;
+        const SIGBUS: u64 = 1 << 7;
+        const RWP: u64 = 1 << 17;
         let args = [FLAGS, 0, 0, 0, 0, 0];
         let Ok(fd) = self.oracle.call(0, sysno::USERFAULTFD.into(), args)? else {
             return Ok(None);
         };
-        let asked = self.oracle.scratch(0, &[0xaa, FEATURE_SIGBUS, 0])?;
-        let made = self
-            .oracle
-            .call(0, sysno::IOCTL.into(), [fd, API, asked, 0, 0, 0])?;
-        Ok(made.ok().map(|_| fd))
+        for features in [SIGBUS | RWP, SIGBUS] {
+            let asked = self.oracle.scratch(0, &[0xaa, features, 0])?;
+            let args = [fd, API, asked, 0, 0, 0];
+            if self.oracle.call(0, sysno::IOCTL.into(), args)?.is_ok() {
+                return Ok(Some(fd));
+            }
+        }
+        Ok(None)
     }
 
     /// Creates the shared memory segments, which are destroyed when the last process exits.

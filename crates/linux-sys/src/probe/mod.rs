@@ -77,7 +77,8 @@ const EXPERIMENTS: &[Experiment] = experiments! {
     "" moving: mremap_checks ["first", "after_unmapping", "late"], mremap_many;
     "dontunmap." moving: loses_anon_vma, resets_pgoff, cuts_locked, stays_apart, counts_locked,
         charges_next;
-    "uffd_" uffd: takes_droppable, asks_min_addr, keeps_protection, moves_apart, protects_files;
+    "uffd_" uffd: takes_droppable, asks_min_addr, rwp, keeps_protection, moves_apart,
+        protects_files;
     "" calls: mmap_limits ["before_cutting", "after_cutting"], mempolicy_modes ["5", "6", "7"],
         numa_balancing, thp_disable_except_advised;
     "advice." advice: process_own_free;

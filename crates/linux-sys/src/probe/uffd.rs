@@ -8,14 +8,19 @@ use libc::{EBUSY, EINVAL, MAP_SHARED};
 
 const MAP_DROPPABLE: libc::c_int = 8;
 
-/// Opens a userfaultfd without features; for faults in user mode, which needs no permission.
+/// Opens a userfaultfd without features.
 fn open() -> Option<usize> {
+    let fd = create()?;
+    request(fd, UFFDIO_API, &mut [API, 0, 0]).ok()?;
+    Some(fd)
+}
+
+/// Creates a userfaultfd for faults in user mode, which needs no permission.
+fn create() -> Option<usize> {
     const USER_MODE_ONLY: usize = 1;
     let opened = call(libc::SYS_userfaultfd, &[USER_MODE_ONLY])
         .or_else(|_| call(libc::SYS_userfaultfd, &[0]));
-    let fd = opened.ok()?;
-    request(fd, UFFDIO_API, &mut [API, 0, 0]).ok()?;
-    Some(fd)
+    opened.ok()
 }
 
 fn request<const N: usize>(fd: usize, what: u64, words: &mut [u64; N]) -> Answer {
@@ -41,6 +46,13 @@ pub(super) fn takes_droppable(area: &Area) -> Option<bool> {
 pub(super) fn asks_min_addr(_: &Area) -> Option<bool> {
     let woken = request(open()?, UFFDIO_WAKE, &mut [0, crate::PAGE]);
     is_known(woken, EINVAL).map(|allowed| !allowed)
+}
+
+/// A userfaultfd asks for the mode RWP.
+pub(super) fn rwp(_: &Area) -> Option<bool> {
+    const FEATURE: u64 = 1 << 17;
+    let asked = request(create()?, UFFDIO_API, &mut [API, FEATURE, 0]);
+    is_known(asked, EINVAL)
 }
 
 /// A protected range is registered again, without the protection.

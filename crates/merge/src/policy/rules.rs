@@ -111,8 +111,11 @@ pub struct Rules {
     /// between 5.10 and 5.18.
     pub uffd_asks_min_addr: bool,
 
-    /// Registering a range again, with the same userfaultfd but without the write protection that it
-    /// has, fails with EBUSY (since 7.3: `userfaultfd_register` in `mm/userfaultfd.c`).
+    /// A userfaultfd can watch all accesses to the pages that it protects from them, in mode RWP
+    /// (since 7.3: `userfaultfd_register` in `mm/userfaultfd.c`).
+    pub uffd_rwp: bool,
+    /// Registering a range again, with the same userfaultfd but without the protection that it has,
+    /// fails with EBUSY (since 7.3: `userfaultfd_register` in `mm/userfaultfd.c`).
     pub uffd_keeps_protection: bool,
     /// A range that a userfaultfd without `UFFD_FEATURE_EVENT_REMAP` watches merges with no neighbour
     /// of its new place when `mremap` moves it (since 7.3: `vma_merge_copied_range` in `mm/vma.c`).
@@ -434,6 +437,7 @@ impl Rules {
         },
         uffd_takes_droppable: false,
         uffd_asks_min_addr: false,
+        uffd_rwp: true,
         uffd_keeps_protection: true,
         uffd_moves_apart: true,
         huge_aligned_files: true,
@@ -446,6 +450,7 @@ impl Rules {
     pub const V7_2: Rules = Rules {
         version: (7, 2),
         anon_pgoff_of_files: false,
+        uffd_rwp: false,
         uffd_keeps_protection: false,
         uffd_moves_apart: false,
         ..Rules::V7_3

@@ -220,6 +220,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
         dontunmap,
         uffd_takes_droppable,
         uffd_asks_min_addr,
+        uffd_rwp,
         uffd_keeps_protection,
         uffd_moves_apart,
         huge_aligned_files,
@@ -236,7 +237,7 @@ pub fn rules(policy: &mut Policy) -> Vec<Setting<'_>> {
             onfault_asks_access numa_balancing no_keys_is_none_left mseal seal_guards_dev_zero
             memory_merge thp_disable_except_advised mdwe secret_locked special_splits
             mremap_many expand_joins_next uffd_takes_droppable uffd_asks_min_addr
-            uffd_keeps_protection uffd_moves_apart
+            uffd_rwp uffd_keeps_protection uffd_moves_apart
             uffd_protects_files brk_joins_next brk_finds_heap;
     }
     of_advice(advice, &mut all);

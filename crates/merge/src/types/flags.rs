@@ -96,6 +96,8 @@ bitflags! {
         const UFFD_MINOR = 1 << 41;
         /// Sealed by `mseal`.
         const SEALED = 1 << 42;
+        /// Accesses to pages that are protected from them are reported to a userfaultfd.
+        const UFFD_RWP = 1 << 43;
         const _ = !0;
     }
 }
@@ -119,7 +121,8 @@ impl VmFlags {
     /// All flags of userfaultfd registrations.
     pub const UFFD_ANY: VmFlags = VmFlags::UFFD_MISSING
         .union(VmFlags::UFFD_WP)
-        .union(VmFlags::UFFD_MINOR);
+        .union(VmFlags::UFFD_MINOR)
+        .union(VmFlags::UFFD_RWP);
     /// All bits of the protection key.
     pub const PKEY: VmFlags = VmFlags::from_bits_retain((PKEYS as u64 - 1) << 32);
     /// The three flags that say which permissions `mprotect` may set.

@@ -8,7 +8,7 @@ use vmarea_merge::types::VmFlags;
 
 use super::VmFlag;
 
-const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
+const LETTERS: [(VmFlags, &[u8; 2]); 37] = [
     (VmFlags::READ, b"rd"),
     (VmFlags::WRITE, b"wr"),
     (VmFlags::EXEC, b"ex"),
@@ -43,6 +43,7 @@ const LETTERS: [(VmFlags, &[u8; 2]); 36] = [
     (VmFlags::SHADOW_STACK, b"ss"),
     (VmFlags::UFFD_MINOR, b"ui"),
     (VmFlags::SEALED, b"sl"),
+    (VmFlags::UFFD_RWP, b"ur"),
     (VmFlags::DROPPABLE, b"dp"),
     (VmFlags::MAYBE_GUARD, b"gu"),
 ];

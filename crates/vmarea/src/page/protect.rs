@@ -118,7 +118,7 @@ impl<E: Environment> PageTables<'_, E> {
             }
         }
         let gains = (new - old).contains(VmFlags::WRITE);
-        let faults = VmFlags::SHARED | VmFlags::UFFD_WP;
+        let faults = VmFlags::SHARED | VmFlags::UFFD_WP | VmFlags::UFFD_RWP;
         if let Some(anon_vma) = anon_vma.filter(|_| gains && !new.intersects(faults)) {
             let mut restorer = Restorer {
                 space,

@@ -7,10 +7,10 @@
 //! and a moved range loses its context.
 //!
 //! # Errors
-//! EINVAL for an unknown mode, a range that is empty, misaligned, too long or unmapped, a mapping
-//! that does not support the mode, and unregistering a range of another context; EPERM if the
+//! EINVAL for an unknown mode, WP with RWP, a range that is empty, misaligned, too long or unmapped, a
+//! mapping that does not support the mode, and unregistering a range of another context; EPERM if the
 //! mapping can never become writable; EBUSY if another context has registered the range, or under the
-//! rules of 7.3 if this one has, with the mode WP that is not asked for again; ENOMEM at
+//! rules of 7.3 if this one has, with the mode WP or RWP that is not asked for again; ENOMEM at
 //! the map limit, or if the address space is gone.
 //!
 //! # Examples
@@ -55,6 +55,9 @@ bitflags::bitflags! {
         const WP = 2;
         /// Accesses to pages that are in the page cache but are not mapped.
         const MINOR = 4;
+        /// All accesses to pages that have been protected from them through the context. Whether the
+        /// context has asked for `UFFD_FEATURE_RWP` is for the embedder to know.
+        const RWP = 8;
     }
 }
 
@@ -64,7 +67,16 @@ impl WatchMode {
         flags.set(VmFlags::UFFD_MISSING, self.contains(WatchMode::MISSING));
         flags.set(VmFlags::UFFD_WP, self.contains(WatchMode::WP));
         flags.set(VmFlags::UFFD_MINOR, self.contains(WatchMode::MINOR));
+        flags.set(VmFlags::UFFD_RWP, self.contains(WatchMode::RWP));
         flags
+    }
+
+    /// True if a kernel knows the modes, and they go together: one bit of a page's entry says that the
+    /// page is protected, whether from writes or from all accesses.
+    fn is_known(self, rules: &Rules) -> bool {
+        let has_unknown =
+            !WatchMode::all().contains(self) || self.contains(WatchMode::RWP) && !rules.uffd_rwp;
+        !(self.is_empty() || has_unknown || self.contains(WatchMode::WP | WatchMode::RWP))
     }
 }
 
@@ -80,7 +92,7 @@ impl<E: Environment> Space<E> {
         (start, len): (u64, u64),
         mode: WatchMode,
     ) -> Result<(), Errno> {
-        if mode.is_empty() || !WatchMode::all().contains(mode) {
+        if !mode.is_known(&self.policy.rules) {
             return Err(self.refuse(Errno::EINVAL, Rule::KnownFlags));
         }
         let range = self.watched_range(start, len)?;
@@ -136,7 +148,10 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         }
         let rules = &self.space.policy.rules;
         for vma in self.vmas_in(range) {
-            if !can_be_watched(&vma, mode, rules) {
+            let is_inaccessible = !vma.body.flags.intersects(VmFlags::ACCESS);
+            if !can_be_watched(&vma, mode, rules)
+                || mode.contains(WatchMode::RWP) && is_inaccessible
+            {
                 return Err(self.space.refuse(Errno::EINVAL, Rule::CanBeWatched));
             }
             if !vma.body.flags.contains(VmFlags::MAYWRITE) {
@@ -145,7 +160,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             if vma.body.uffd != 0 && vma.body.uffd != context.get() {
                 return Err(self.space.refuse(Errno::EBUSY, Rule::WatchedByOther));
             }
-            let given_up = (vma.body.flags & VmFlags::UFFD_WP) - mode.flags();
+            let protects = VmFlags::UFFD_WP | VmFlags::UFFD_RWP;
+            let given_up = (vma.body.flags & protects) - mode.flags();
             if rules.uffd_keeps_protection && !given_up.is_empty() {
                 return Err(self.space.refuse(Errno::EBUSY, Rule::WatchedByOther));
             }
@@ -221,6 +237,7 @@ fn mode_of(flags: VmFlags) -> WatchMode {
     mode.set(WatchMode::MISSING, flags.contains(VmFlags::UFFD_MISSING));
     mode.set(WatchMode::WP, flags.contains(VmFlags::UFFD_WP));
     mode.set(WatchMode::MINOR, flags.contains(VmFlags::UFFD_MINOR));
+    mode.set(WatchMode::RWP, flags.contains(VmFlags::UFFD_RWP));
     mode
 }
 

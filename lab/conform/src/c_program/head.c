@@ -108,7 +108,7 @@ static void open_files(void)
 static void open_others(void)
 {
 	size_t lengths[2] = { 6 * 4096, 4096 + 100 };
-	uint64_t api[3] = { 0xaa, 1 << 7, 0 };
+	uint64_t api[3] = { 0xaa, 1 << 7 | 1 << 17, 0 };
 
 	for (int n = 0; n < 2; n++) {
 		segments[n] = shmget(IPC_PRIVATE, lengths[n], 0700);
@@ -116,7 +116,11 @@ static void open_others(void)
 		shmctl(segments[n], IPC_RMID, NULL);
 	}
 	uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	if (uffd >= 0 && ioctl(uffd, 0xc018aa3fUL, api) < 0)
+	if (uffd < 0 || ioctl(uffd, 0xc018aa3fUL, api) == 0)
+		return;
+	/* Without mode RWP, which came with Linux 7.3. */
+	api[0] = 0xaa, api[1] = 1 << 7;
+	if (ioctl(uffd, 0xc018aa3fUL, api) < 0)
 		perror("UFFDIO_API");
 }
 

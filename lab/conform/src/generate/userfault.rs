@@ -14,6 +14,8 @@ use vmarea_trace::sysno;
 
 const MISSING: u64 = 1;
 const WRITE_PROTECT: u64 = 2;
+/// Watches all accesses to protected pages; of these calls none protects a page.
+const ACCESS_PROTECT: u64 = 8;
 
 /// True if the sequence may have memory that a userfaultfd watches.
 fn is_usable(c: &Choice<'_>) -> bool {
@@ -34,8 +36,19 @@ pub(super) fn userfaultfd(c: &mut Choice<'_>) -> Op {
     }
     let (addr, len) = c.range();
     let mut call = if c.rng.chance(2, 3) {
-        let both = MISSING | WRITE_PROTECT;
-        let modes = [MISSING, MISSING, MISSING, WRITE_PROTECT, both, 0, 8];
+        let [wp, rwp] = [MISSING | WRITE_PROTECT, MISSING | ACCESS_PROTECT];
+        let modes = [
+            MISSING,
+            MISSING,
+            MISSING,
+            WRITE_PROTECT,
+            wp,
+            ACCESS_PROTECT,
+            rwp,
+            wp | rwp,
+            0,
+            16,
+        ];
         register((addr, len), c.rng.pick(&modes))
     } else {
         let mut call = Call::new(sysno::IOCTL, [USERFAULTFD, UFFDIO_UNREGISTER, 0]);
@@ -77,6 +90,12 @@ pub(super) fn watch(c: &mut Choice<'_>) -> Op {
         true => c.rng.pick(&all),
         false => c.rng.pick(&watched),
     };
-    let modes = [MISSING, WRITE_PROTECT, MISSING | WRITE_PROTECT];
+    let modes = [
+        MISSING,
+        WRITE_PROTECT,
+        MISSING | WRITE_PROTECT,
+        ACCESS_PROTECT,
+        MISSING | ACCESS_PROTECT,
+    ];
     Op::Call(register((v.start, v.end - v.start), c.rng.pick(&modes)))
 }

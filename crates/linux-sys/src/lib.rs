@@ -2,7 +2,7 @@
 //!
 //! This crate, `capi` and `repair-capi` contain all `unsafe` code of the product above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
-//! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
+//! the kernel's type information, `arch` has what differs between architectures, `perf` opens events, `ring` reads event samples, `procmap`
 //! queries one mapping, `probe` finds out the kernel's rules in a child, `inject` accesses stopped
 //! threads, and `agent` is code that runs in another process. The modules define the constants and
 //! data layouts of the kernel's ABI; higher-level crates interpret the results.
@@ -12,6 +12,7 @@
 pub const PAGE: u64 = 4096;
 
 pub mod agent;
+pub mod arch;
 pub mod bpf;
 pub mod btf;
 pub mod call_trace;

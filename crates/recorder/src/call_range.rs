@@ -4,6 +4,7 @@
 //! particular, a page fault that does not take `mmap_lock` changes only pages, so the order of the
 //! fault and a call on another range has no visible effect.
 
+use vmarea_linux_sys::arch;
 use vmarea_trace::event::Call;
 
 /// Addresses that a call can affect.
@@ -60,8 +61,7 @@ impl CallRange {
             }
             // Creating a task that shares the address space does not change the address space.
             libc::SYS_clone if a & libc::CLONE_VM as u64 != 0 => CallRange::Ranges([none; 2]),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_vfork => CallRange::Ranges([none; 2]),
+            arch::SYS_VFORK => CallRange::Ranges([none; 2]),
             _ => CallRange::Anywhere,
         }
     }

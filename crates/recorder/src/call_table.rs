@@ -10,6 +10,8 @@
 //! # Linux
 //! Call numbers of x86-64, kernel 6.18.
 
+use vmarea_linux_sys::arch;
+
 /// Rule for a system call whose arguments meet certain conditions.
 #[derive(Debug)]
 pub(crate) struct CallRule {
@@ -269,11 +271,8 @@ pub(crate) static RULES: &[CallRule] = &[
     sets(libc::SYS_move_pages),
     rule(libc::SYS_clone, &[], Role::Clones, Data::None),
     rule(libc::SYS_clone3, &[], Role::Clones, Data::None),
-    // Only older architectures have these calls.
-    #[cfg(target_arch = "x86_64")]
-    rule(libc::SYS_fork, &[], Role::Clones, Data::None),
-    #[cfg(target_arch = "x86_64")]
-    rule(libc::SYS_vfork, &[], Role::Clones, Data::None),
+    rule(arch::SYS_FORK, &[], Role::Clones, Data::None),
+    rule(arch::SYS_VFORK, &[], Role::Clones, Data::None),
     rule(libc::SYS_execve, &[], Role::Executes, Data::None),
     rule(libc::SYS_execveat, &[], Role::Executes, Data::None),
     rule(libc::SYS_exit, &[], Role::Exits, Data::None),
@@ -296,9 +295,8 @@ pub(crate) static RULES: &[CallRule] = &[
         Data::None,
     ),
     // ARCH_MAP_VDSO_X32, _32 and _64; ARCH_SHSTK_ENABLE and _DISABLE map and unmap a stack.
-    #[cfg(target_arch = "x86_64")]
     rule(
-        libc::SYS_arch_prctl,
+        arch::SYS_ARCH_PRCTL,
         &[one_of(0, &[0x2001, 0x2002, 0x2003, 0x5001, 0x5002])],
         Role::ChangesMappings,
         Data::None,
@@ -360,9 +358,8 @@ pub(crate) static RULES: &[CallRule] = &[
     accesses(libc::SYS_process_vm_writev, KernelAccess::WritesOther),
     accesses(libc::SYS_vmsplice, KernelAccess::ReadsOwn),
     accesses(libc::SYS_io_submit, KernelAccess::Blocks),
-    #[cfg(target_arch = "x86_64")]
     rule(
-        libc::SYS_open,
+        arch::SYS_OPEN,
         &[masked(1, DIRECT, DIRECT)],
         Role::OpensDirect,
         Data::None,

@@ -13,7 +13,6 @@ use super::call_table::{self, Role};
 use super::clock::clock;
 use super::clone_untraced::{CLONE_UNTRACED, Untraced};
 use super::files::{MappedAt, Opened, inode_key};
-use super::filter::OUR_ARCH;
 use super::mapping_calls::{is_error, is_restarted, mapping_at};
 use super::memory;
 use super::snapshot::{self, AllStopped, Subject};
@@ -24,6 +23,7 @@ use super::{CallStack, Stacks};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use std::collections::hash_map::Entry;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use vmarea_linux_sys::arch;
 use vmarea_linux_sys::ptrace::{self, SyscallStop};
 use vmarea_linux_sys::task_status::TaskStatus;
 use vmarea_process::maps::MapsEntry;
@@ -143,20 +143,20 @@ impl Tracer<'_> {
                 self.finish_call(tid, ret, now);
                 self.resume(tid, 0);
             }
-            Ok((arch, SyscallStop::Entry { nr, args })) => {
-                self.at_entry(tid, arch, nr, args, now);
+            Ok((audit, SyscallStop::Entry { nr, args })) => {
+                self.at_entry(tid, audit, nr, args, now);
             }
             _ => self.resume(tid, 0),
         }
     }
 
-    fn at_entry(&mut self, tid: i32, arch: u32, nr: u64, args: [u64; 6], now: Nanos) {
+    fn at_entry(&mut self, tid: i32, audit: u32, nr: u64, args: [u64; 6], now: Nanos) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.inside = true;
         let mode = task.mode;
-        if arch == OUR_ARCH {
+        if audit == arch::AUDIT {
             if self.attachment.is_some()
                 && let Some(rule) = call_table::rule_for(nr, &args)
             {
@@ -464,8 +464,7 @@ impl Pending {
     pub(super) fn clone_flags(&self) -> u64 {
         match i64::from(self.nr) {
             libc::SYS_clone => self.args[0],
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_vfork => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
+            arch::SYS_VFORK => (libc::CLONE_VM | libc::CLONE_VFORK) as u64,
             _ => 0,
         }
     }

@@ -21,6 +21,7 @@ use super::call_table::{ANONYMOUS, CallRule, Observable, RULES, Test};
 use super::program_filters::{CallData, Filter};
 use libc::sock_filter;
 use std::sync::LazyLock;
+use vmarea_linux_sys::arch;
 
 /// Value that the filter returns for the first rule.
 const FIRST: u32 = 0xa5c1;
@@ -53,10 +54,6 @@ pub(crate) fn rule_of(value: u32) -> Option<&'static CallRule> {
     RULES.get(value.checked_sub(FIRST)? as usize)
 }
 
-/// `AUDIT_ARCH_X86_64`, the only architecture whose calls are recorded: machine `EM_X86_64`, 64
-/// bits, little endian.
-pub(crate) const OUR_ARCH: u32 = 0xc000_003e;
-
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -83,7 +80,7 @@ fn stop(data: u32) -> sock_filter {
 pub(crate) fn program(stopping: Stopping) -> Vec<sock_filter> {
     let mut out = vec![
         step(LOAD, ARCH_AT, 0, 0),
-        step(IF_EQUAL, OUR_ARCH, 1, 0),
+        step(IF_EQUAL, arch::AUDIT, 1, 0),
         stop(FOREIGN),
     ];
     for (rule, data) in RULES.iter().zip(FIRST..) {
@@ -155,7 +152,7 @@ mod tests {
     }
 
     fn stops_at(nr: i64, args: [u64; 6]) -> Option<u32> {
-        let stops = match verdict(OUR_ARCH, nr as u32, args) {
+        let stops = match verdict(arch::AUDIT, nr as u32, args) {
             libc::SECCOMP_RET_ALLOW => None,
             v => Some(rule_of(v & 0xffff).expect("a rule")),
         };
@@ -211,7 +208,7 @@ mod tests {
     fn a_value_is_ours_with_its_own_call_only() {
         let call = |nr: i64| CallData {
             nr: nr as u32,
-            arch: OUR_ARCH,
+            arch: arch::AUDIT,
             ip: 0,
             args: [0; 6],
         };

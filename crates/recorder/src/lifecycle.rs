@@ -17,15 +17,14 @@ use super::actions::Action;
 use super::call_table::Role;
 use super::clock::clock;
 use super::command::is_setuid;
-use super::filter::OUR_ARCH;
 use super::residence::Place;
 use super::tasks::{Mode, Pending, Task, UNRECORDED};
 use super::timeline::{Alone, Ended};
 use super::tracer::Tracer;
 use std::path::PathBuf;
-use vmarea_linux_sys::ptrace;
 use vmarea_linux_sys::spawn::Privileges;
 use vmarea_linux_sys::task_status::TaskStatus;
+use vmarea_linux_sys::{arch, ptrace};
 use vmarea_trace::event::{Event, MmId, MmStart, Nanos, Origin, SnapReason, Snapshot, Tid};
 
 const CLONE_VM: u64 = libc::CLONE_VM as u64;
@@ -173,7 +172,9 @@ impl Tracer<'_> {
         };
         self.timeline.residence.moves(tid, entry, place);
         match ptrace::syscall_stop(tid) {
-            Ok((arch, _)) if arch != OUR_ARCH => self.start_foreign_program(tid, old, mode, now),
+            Ok((audit, _)) if audit != arch::AUDIT => {
+                self.start_foreign_program(tid, old, mode, now)
+            }
             _ => self.start_program(tid, mode, now),
         }
         self.sample_again(tid, now);

@@ -11,6 +11,7 @@ use crate::snapshot;
 use crate::timeline::{Alone, Ended, Flight};
 use crate::{CallStack, Stacks, memory};
 use std::os::fd::RawFd;
+use vmarea_linux_sys::arch;
 use vmarea_process::maps::MapsEntry;
 use vmarea_process::system;
 use vmarea_trace::event::{Call, Event, FileId, FileRef, MmId, Nanos, Order, Tid};
@@ -52,10 +53,8 @@ impl Pending {
     pub(super) fn clone_flags(&self) -> Option<u64> {
         match i64::from(self.nr) {
             libc::SYS_clone => Some(self.args[0]),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_vfork => Some((libc::CLONE_VM | libc::CLONE_VFORK) as u64),
-            #[cfg(target_arch = "x86_64")]
-            libc::SYS_fork => Some(0),
+            arch::SYS_VFORK => Some((libc::CLONE_VM | libc::CLONE_VFORK) as u64),
+            arch::SYS_FORK => Some(0),
             _ => None,
         }
     }

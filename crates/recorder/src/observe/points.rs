@@ -7,6 +7,7 @@
 use crate::Stacks;
 use crate::call_table::{CallRule, Data, KernelAccess, RULES, Role};
 use std::collections::BTreeSet;
+use vmarea_linux_sys::arch;
 use vmarea_linux_sys::call_trace::CallFilter;
 
 /// Returns the filter of each call that a recording needs.
@@ -62,8 +63,7 @@ fn filter_of(nr: u32) -> CallFilter {
         ..CallFilter::default()
     };
     match i64::from(nr) {
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_open => CallFilter {
+        arch::SYS_OPEN => CallFilter {
             second: DIRECT,
             ..entry
         },

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
-use vmarea_linux_sys::tracefs;
+use vmarea_linux_sys::{arch, tracefs};
 
 use super::Sample;
 
@@ -72,8 +72,8 @@ impl Tracepoints {
     /// Reads the formats of all three tracepoints. On failure, the error briefly explains the
     /// reason.
     pub(super) fn find() -> Result<Tracepoints, String> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err("page-fault tracepoints are supported only on x86-64".to_owned());
+        if !arch::HAS_FAULT_TRACEPOINTS {
+            return Err("this architecture has no tracepoints of page faults".to_owned());
         }
         let tracefs = tracefs::open().map_err(|e| format!("tracefs cannot be read: {e}"))?;
         let format = |name: &str| -> Result<Format, String> {

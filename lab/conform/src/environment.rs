@@ -149,7 +149,7 @@ fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<St
     if !facts.segments {
         missing.push("System V shared memory: no segment could be created".to_owned());
     }
-    if super::fill::pairs(0, system.max_map_count.into(), 0).is_none() {
+    if super::fill::missing(0, system.max_map_count.into(), 0).is_none() {
         let limit = system.max_map_count;
         missing.push(format!(
             "the map limit: {limit} mappings take too long to create"

@@ -233,17 +233,17 @@ impl<'a> Kernel<'a> {
     fn fill(&mut self, process: usize, leave: u64) -> Result<Outcome, KernelError> {
         let limit = self.max_map_count;
         let count = self.view(process)?.mm.map_count.unwrap_or(limit);
-        let Some(pairs) = fill::pairs(count, limit, leave) else {
+        let Some(pages) = fill::missing(count, limit, leave) else {
             return Ok(Outcome::Impossible);
         };
-        let [map, protect] = fill::calls(pairs);
+        let [map, protect] = fill::calls(pages);
         if let Err(errno) = self.oracle.call(process, map.nr.into(), map.args)? {
             return Ok(Outcome::Errno(errno));
         }
         let series = Series {
             first: protect.args,
             step: [2 * PAGE_SIZE, 0, 0, 0, 0, 0],
-            times: pairs,
+            times: pages / 2,
         };
         let went = self.oracle.calls(process, protect.nr.into(), &series)?;
         Ok(went

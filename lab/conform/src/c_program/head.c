@@ -127,7 +127,7 @@ static void open_others(void)
 /* Creates mappings outside of the arena, until the process can create only a few more. */
 static __attribute__((unused)) void fill(unsigned long leave)
 {
-	unsigned long limit = 0, count = 0, pairs;
+	unsigned long limit = 0, count = 0, pages;
 	FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
 	int c;
 
@@ -141,11 +141,11 @@ static __attribute__((unused)) void fill(unsigned long leave)
 	if (file)
 		fclose(file);
 	/* The vsyscall page is listed but does not count. */
-	pairs = (limit - (count - 1) - leave - 1) / 2;
-	if (mmap((void *)FILL, (2 * pairs + 1) * 4096, PROT_NONE,
+	pages = limit - (count - 1) - leave;
+	if (mmap((void *)FILL, pages * 4096, PROT_NONE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
 		perror("mmap");
-	for (unsigned long n = 0; n < pairs; n++)
+	for (unsigned long n = 0; n < pages / 2; n++)
 		if (mprotect((void *)(FILL + (2 * n + 1) * 4096), 4096, PROT_READ))
 			perror("mprotect");
 	puts("filled");

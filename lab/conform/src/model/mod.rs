@@ -280,12 +280,12 @@ impl Model {
         let limit = u64::from(self.machine.space().system().max_map_count);
         let r = self.machine.space().mmap_read_lock(mm);
         let count = r.map_or(limit, |r| r.state().map_count.into());
-        let Some(pairs) = fill::pairs(count, limit, leave) else {
+        let Some(pages) = fill::missing(count, limit, leave) else {
             return Outcome::Impossible;
         };
-        let [map, mut protect] = fill::calls(pairs);
+        let [map, mut protect] = fill::calls(pages);
         let mut outcome = self.call(mm, &map);
-        for _ in 0..pairs {
+        for _ in 0..pages / 2 {
             outcome = outcome.and_then(|_| self.call(mm, &protect));
             protect.args[0] += 2 * PAGE_SIZE;
         }

@@ -316,8 +316,7 @@ impl Comparison<'_> {
                 // The offset in a list belongs to a VMA's first page, and a piece may begin at a
                 // later page.
                 let offsets = PageOffsets::starting_at(Pgoff(theirs.offset >> 12), theirs.start);
-                let same_line = ours.offsets == offsets;
-                same_line && self.same_inode(file.inode, inode)
+                ours.offsets.same_in_file(offsets) && self.same_inode(file.inode, inode)
             }
             _ => false,
         }

@@ -66,6 +66,7 @@ impl Environment {
             hugetlb: surroundings.missing("hugetlb").is_none(),
             huge_file: files.descriptor(HUGE_FILE).is_some(),
             secret: files.descriptor(SECRET).is_some(),
+            secret_counts: !policy.rules.secret_locked,
             special: !policy.rules.special_splits,
             merges_huge: !policy.rules.advice.collapse_asks_write,
         };
@@ -142,6 +143,8 @@ fn not_compared(system: &System, facts: &Facts, around: &Surroundings) -> Vec<St
     }
     if !facts.secret {
         missing.push("memfd_secret: the kernel lacks it or does not allow it".to_owned());
+    } else if facts.secret_counts {
+        missing.push("memfd_secret beyond RLIMIT_MEMLOCK: counted for the user".to_owned());
     }
     if !facts.special {
         missing.push("[vdso] and similar mappings: before Linux 5.11 they can be split".to_owned());

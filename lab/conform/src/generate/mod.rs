@@ -135,6 +135,9 @@ pub struct Facts {
     pub huge_file: bool,
     /// True if a `memfd_secret` is available.
     pub secret: bool,
+    /// True if a page of secret memory counts against the user's limit on locked memory when it is
+    /// made, which the core does not model. A sequence then has either secret memory or such a limit.
+    pub secret_counts: bool,
     /// True if special mappings can be unmapped and moved only as a whole.
     ///
     /// Before 5.11 special mappings can be split, and the parts behave in ways that the core does
@@ -155,6 +158,7 @@ impl Facts {
         hugetlb: true,
         huge_file: true,
         secret: true,
+        secret_counts: false,
         special: true,
         merges_huge: true,
     };
@@ -202,7 +206,10 @@ impl Generator {
         Generator::led_by(theme, rng, Facts::ALL)
     }
 
-    fn led_by(theme: Theme, rng: Rng, facts: Facts) -> Generator {
+    fn led_by(theme: Theme, mut rng: Rng, mut facts: Facts) -> Generator {
+        if facts.secret_counts {
+            facts.secret &= rng.chance(1, 2);
+        }
         Generator {
             theme,
             rng,

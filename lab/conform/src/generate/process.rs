@@ -169,7 +169,9 @@ pub(super) fn limit(c: &mut Choice<'_>) -> Op {
     let resources = [(DATA, data), (STACK, 0), (MEMLOCK, locked), (AS, total)];
     let which = c.rng.below(4) as usize;
     let ((resource, used), hard) = (resources[which], c.facts.hard[which]);
+    let counts_secrets = resource == MEMLOCK && c.facts.secret && c.facts.secret_counts;
     let soft = match c.rng.below(4) {
+        _ if counts_secrets => hard,
         0 => (used + c.rng.below(24)) * PAGE_SIZE + c.rng.pick(&[0, 0, 100]),
         1 if resource == DATA => 0,
         _ => hard,

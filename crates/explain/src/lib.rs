@@ -94,7 +94,8 @@ pub struct ReasonCount {
     pub joinable: u64,
     /// Meaning of the reason in a few words.
     pub words: &'static str,
-    /// Most frequent variant of the reason, such as the flags that differ.
+    /// Most frequent variant of the reason, such as the flags that differ, and how many of the mappings
+    /// have it; of guards, each of which keeps two mappings apart, how many guards.
     pub detail: String,
     /// Calls that created the boundaries, if the program was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]

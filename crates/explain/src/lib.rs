@@ -214,7 +214,8 @@ impl Report {
 /// Explains all boundaries of a process.
 pub fn explain(process: &Process, list: List) -> Report {
     let boundaries = process.boundaries();
-    report(process, &boundaries, None, list)
+    let evidence = Evidence::of(process.pid);
+    report(process, &boundaries, &evidence, None, list)
 }
 
 /// Explains all boundaries of a recorded program, and names the calls that created them.
@@ -228,19 +229,29 @@ pub fn explain_recorded(recorded: &Recorded, stacks: &Stacks, list: List) -> Rep
         recorded,
         stacks,
     };
-    report(process, &boundaries, Some(&traced), list)
+    report(
+        process,
+        &boundaries,
+        &recorded.evidence,
+        Some(&traced),
+        list,
+    )
 }
 
 fn report(
     process: &Process,
     boundaries: &[Boundary],
     traced: Option<&Traced<'_>>,
+    evidence: &Evidence,
     list: List,
 ) -> Report {
     let plan = Plan::of(process, boundaries);
-    let evidence = Evidence::of(process.pid);
-    let subject = Subject::new(process, boundaries, &evidence);
-    let causes = causes::causes(&subject);
+    let subject = Subject::new(process, boundaries, evidence);
+    let mut causes = causes::causes(&subject);
+    if causes.is_empty() && traced.is_some() {
+        // What the process no longer has, only the recording shows.
+        causes = causes::causes(&Subject::new(process, boundaries, &Evidence::default()));
+    }
     let situation = Situation {
         mappings: process.total,
         limit: process.limit.filter(|_| !process.incomplete),

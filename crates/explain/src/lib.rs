@@ -26,6 +26,7 @@ pub mod estimate;
 mod failed;
 pub mod failure;
 pub mod findings;
+mod function_name;
 mod glue;
 pub mod made_by;
 pub mod made_from;
@@ -241,8 +242,8 @@ pub fn explain_recorded(recorded: &Recorded, stacks: &Stacks, list: List) -> Rep
 fn report(
     process: &Process,
     boundaries: &[Boundary],
-    traced: Option<&Traced<'_>>,
     evidence: &Evidence,
+    traced: Option<&Traced<'_>>,
     list: List,
 ) -> Report {
     let plan = Plan::of(process, boundaries);

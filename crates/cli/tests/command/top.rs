@@ -14,7 +14,15 @@ fn one_look_has_this_process_with_its_mappings() {
     let mappings: Vec<_> = rows.iter().map(|row| row["mappings"].as_u64()).collect();
     assert!(mappings.is_sorted_by(|a, b| a >= b), "most mappings first");
     let text = vmarea(&["top", "--once", "-n", "3"]);
-    assert_eq!(String::from_utf8_lossy(&text.stdout).lines().count(), 5);
+    let text = String::from_utf8_lossy(&text.stdout);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 5);
+    let end = lines[0].find("MERGEABLE").unwrap() + "MERGEABLE".len();
+    let mut numbers = lines[1..4].iter().map(|line| &line[..=end]);
+    assert!(
+        numbers.all(|line| line.ends_with(' ') && !line.ends_with("  ")),
+        "numbers end where their heading ends: {text}"
+    );
 }
 
 #[test]

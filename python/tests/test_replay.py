@@ -32,6 +32,15 @@ def test_a_replay_is_that_of_the_command_line(name, corpus, binary):
     assert replay.tables == {}
 
 
+def test_the_calls_that_failed_are_those_of_the_command_line(corpus):
+    replay = vmarea.replay(corpus("postgres"), ["linux"])
+    listed = replay.report["failed_calls"]
+    assert listed
+    for ours, theirs in zip(replay.failed_calls, listed, strict=True):
+        assert (ours.call, ours.errno, ours.count) == (theirs["call"], theirs["errno"], theirs["count"])
+        assert (ours.reason, ours.first) == (theirs["reason"], theirs["first"]["text"])
+
+
 def test_more_differences_are_listed_on_demand(corpus):
     one = vmarea.replay(corpus("chromium"), ["linux"])
     every = vmarea.replay(corpus("chromium"), ["linux"], differences="all")

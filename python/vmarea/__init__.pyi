@@ -8,6 +8,7 @@ from ._errors import UsageError as UsageError
 from ._results import Comparison as Comparison
 from ._results import Difference as Difference
 from ._results import Explanation as Explanation
+from ._results import FailedCalls as FailedCalls
 from ._results import PolicyResult as PolicyResult
 from ._results import Reason as Reason
 from ._results import Recording as Recording
@@ -22,6 +23,7 @@ __all__ = [
     "Difference",
     "Error",
     "Explanation",
+    "FailedCalls",
     "NothingToDo",
     "PermissionMissing",
     "PolicyResult",

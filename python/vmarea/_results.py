@@ -44,6 +44,22 @@ class PolicyResult:
 
 
 @dataclasses.dataclass(frozen=True)
+class FailedCalls:
+    """Memory calls that failed in the same way, as docs/replaying.md describes them; `first` is the text of the first one.
+
+    `errno` is None for `brk`, and `reason` if it is not known. `function` made the first call, if its stack was recorded.
+    """
+
+    call: str
+    errno: str | None
+    count: int
+    reason: str | None
+    remedy: str | None
+    first: str
+    function: str | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Replay:
     """Result of a replay; `end` says why the trace ended early, or is None if it is complete."""
 
@@ -55,6 +71,7 @@ class Replay:
     lost: int
     verify: Verify
     policies: dict[str, PolicyResult]
+    failed_calls: list[FailedCalls]
     notes: list[str]
     tables: dict[str, typing.Any]
     report: dict[str, typing.Any] = dataclasses.field(repr=False)
@@ -164,7 +181,24 @@ def replay(path: str, text: str, end: str | None, tables: dict[str, typing.Any])
     report = json.loads(text)
     policies = {name: of(PolicyResult, one) for name, one in report["policies"].items()}
     verify = of(Verify, report["verify"])
-    return of(Replay, report, path=path, end=end, verify=verify, policies=policies, tables=tables, report=report)
+    failed = [_failed(one) for one in report["failed_calls"]]
+    return of(
+        Replay,
+        report,
+        path=path,
+        end=end,
+        verify=verify,
+        policies=policies,
+        failed_calls=failed,
+        tables=tables,
+        report=report,
+    )
+
+
+def _failed(group: dict[str, typing.Any]) -> FailedCalls:
+    """Makes a result from the JSON of a group of failed calls."""
+    first = group["first"]
+    return of(FailedCalls, group, first=first["text"], function=first["function"])
 
 
 def explanation(text: str, table: typing.Any, notes: list[str]) -> Explanation:

@@ -1,6 +1,8 @@
 //! Most frequent variant of a reason: which flags, permissions or files differ most often.
 
-use std::collections::HashMap;
+use super::made_by::most;
+use super::text::count;
+use std::collections::BTreeSet;
 use vmarea::types::VmFlags;
 use vmarea::vma::merge::Refusal;
 use vmarea_process::maps::{MapName, MapsEntry, letters_of};
@@ -9,27 +11,33 @@ use vmarea_process::{Mapping, Reason};
 
 /// Returns the most frequent variant of a reason among the boundaries `all`, with its count.
 ///
-/// Boundary `n` is between the mappings `n` and `n + 1`. The result is empty if the reason has no
-/// variants.
+/// The count is that of boundaries, each of which costs one mapping; of guards, which have a boundary
+/// on each side, it is that of the guards. Boundary `n` is between the mappings `n` and `n + 1`. The
+/// result is empty if the reason has no variants.
 pub fn of(reason: Reason, mappings: &[Mapping], all: &[usize]) -> String {
     let kind: fn(&Mapping, &Mapping) -> Option<String> = match reason {
         Reason::Rule(Refusal::Flags) => flags,
         Reason::Rule(Refusal::Protection) => protection,
         Reason::Rule(Refusal::File) => file,
         Reason::Rule(Refusal::FileOffset | Refusal::Special) => name,
-        Reason::Guard => guard,
+        Reason::Guard => {
+            let most = most(guards(mappings, all)).into_iter().next();
+            return most.map_or_else(String::new, |(kib, n)| format!("{} of {kib} KiB", count(n)));
+        }
         _ => return String::new(),
     };
-    let mut counts: HashMap<String, u64> = HashMap::new();
-    for &n in all {
-        if let Some(kind) = kind(&mappings[n], &mappings[n + 1]) {
-            *counts.entry(kind).or_default() += 1;
-        }
-    }
-    let most = counts
-        .into_iter()
-        .max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
-    most.map_or_else(String::new, |(kind, n)| format!("{kind}: {n}"))
+    let kinds = all.iter().map(|&n| kind(&mappings[n], &mappings[n + 1]));
+    let kinds: Vec<_> = kinds.flatten().collect();
+    let most = most(kinds.iter()).into_iter().next();
+    most.map_or_else(String::new, |(kind, n)| format!("{kind}: {}", count(n)))
+}
+
+/// Returns the size in KiB of each guard, once for both of its boundaries.
+fn guards(mappings: &[Mapping], all: &[usize]) -> impl Iterator<Item = u64> {
+    let guard = |&n: &usize| n + usize::from(mappings[n].is_accessible());
+    let guards: BTreeSet<_> = all.iter().map(guard).collect();
+    let kib = |n: usize| mappings[n].range().len_bytes() >> 10;
+    guards.into_iter().map(kib)
 }
 
 fn flags(a: &Mapping, b: &Mapping) -> Option<String> {
@@ -109,9 +117,22 @@ fn name(_: &Mapping, b: &Mapping) -> Option<String> {
     Some(b.entry.name.text())
 }
 
-fn guard(a: &Mapping, b: &Mapping) -> Option<String> {
-    let accessible = |m: &MapsEntry| m.perms.read || m.perms.write || m.perms.exec;
-    let guard = if accessible(&a.entry) { b } else { a };
-    let kib = guard.range().len_bytes() >> 10;
-    Some(format!("{kib} KiB"))
+#[cfg(test)]
+mod tests {
+    use crate::{List, explain};
+    use vmarea_process::Process;
+
+    #[test]
+    fn a_guard_with_two_boundaries_is_counted_once() {
+        let line = |n: u64| {
+            let (start, perms) = (0x7000_0000 + n * 0x1000, ["rw-p", "---p"][n as usize % 2]);
+            format!("{start:x}-{:x} {perms} 00000000 00:00 0\n", start + 0x1000)
+        };
+        let text: String = (0..2_401).map(line).collect();
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        let report = explain(&process, List::Summary);
+        let reason = &report.reasons[0];
+        assert_eq!((reason.reason, reason.mappings), ("guard", 2_400));
+        assert_eq!(reason.detail, "1,200 of 4 KiB");
+    }
 }

@@ -26,6 +26,7 @@ pub mod estimate;
 mod failed;
 pub mod failure;
 pub mod findings;
+mod function_name;
 mod glue;
 pub mod made_by;
 pub mod made_from;
@@ -94,7 +95,8 @@ pub struct ReasonCount {
     pub joinable: u64,
     /// Meaning of the reason in a few words.
     pub words: &'static str,
-    /// Most frequent variant of the reason, such as the flags that differ.
+    /// Most frequent variant of the reason, such as the flags that differ, and how many of the mappings
+    /// have it; of guards, each of which keeps two mappings apart, how many guards.
     pub detail: String,
     /// Calls that created the boundaries, if the program was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -213,7 +215,8 @@ impl Report {
 /// Explains all boundaries of a process.
 pub fn explain(process: &Process, list: List) -> Report {
     let boundaries = process.boundaries();
-    report(process, &boundaries, None, list)
+    let evidence = Evidence::of(process.pid);
+    report(process, &boundaries, &evidence, None, list)
 }
 
 /// Explains all boundaries of a recorded program, and names the calls that created them.
@@ -227,19 +230,29 @@ pub fn explain_recorded(recorded: &Recorded, stacks: &Stacks, list: List) -> Rep
         recorded,
         stacks,
     };
-    report(process, &boundaries, Some(&traced), list)
+    report(
+        process,
+        &boundaries,
+        &recorded.evidence,
+        Some(&traced),
+        list,
+    )
 }
 
 fn report(
     process: &Process,
     boundaries: &[Boundary],
+    evidence: &Evidence,
     traced: Option<&Traced<'_>>,
     list: List,
 ) -> Report {
     let plan = Plan::of(process, boundaries);
-    let evidence = Evidence::of(process.pid);
-    let subject = Subject::new(process, boundaries, &evidence);
-    let causes = causes::causes(&subject);
+    let subject = Subject::new(process, boundaries, evidence);
+    let mut causes = causes::causes(&subject);
+    if causes.is_empty() && traced.is_some() {
+        // What the process no longer has, only the recording shows.
+        causes = causes::causes(&Subject::new(process, boundaries, &Evidence::default()));
+    }
     let situation = Situation {
         mappings: process.total,
         limit: process.limit.filter(|_| !process.incomplete),

@@ -1,6 +1,7 @@
 //! Text of the functions that made the mappings, at most 80 columns wide.
 
 use super::Report;
+use super::function_name::fitted;
 use super::glue::is_glue;
 use super::made_from::MadeFrom;
 use super::rows::printable;
@@ -154,7 +155,8 @@ fn write_function(out: &mut dyn Write, this: &str, made: &MadeFrom) -> io::Resul
 }
 
 fn name(frame: &Frame, width: usize) -> String {
-    shorten(&printable(&frame.function), width)
+    let name = printable(&frame.function);
+    fitted(&name, width).unwrap_or_else(|alone| shorten(&alone, width))
 }
 
 /// Returns file and line, or the module if they are unknown.
@@ -172,7 +174,7 @@ fn place(frame: &Frame, width: usize) -> String {
     format!("{}{rest}", clip(&printable(file), left))
 }
 
-/// Returns name and place, the place without folders.
+/// Returns name and place, the place without folders; no place if the name leaves no room for it.
 pub(super) fn one_line(frame: &Frame, width: usize) -> String {
     let file = frame.file.as_ref().or(frame.module.as_ref());
     let file = file.map(|file| file.rsplit('/').next().unwrap_or(file));
@@ -181,5 +183,8 @@ pub(super) fn one_line(frame: &Frame, width: usize) -> String {
         place += &format!(":{line}");
     }
     let left = width.saturating_sub(place.chars().count() + 3);
-    format!("{} ({place})", name(frame, left))
+    match fitted(&printable(&frame.function), left) {
+        Ok(name) => format!("{name} ({place})"),
+        Err(_) => name(frame, width),
+    }
 }

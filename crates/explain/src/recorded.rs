@@ -17,6 +17,7 @@ use vmarea::Space;
 use vmarea::mm::Layout;
 use vmarea::types::{MmId as OurMm, VmFlags};
 use vmarea::vma::VmaView;
+use vmarea_process::evidence::Evidence;
 use vmarea_process::maps::{MapName, MapsEntry};
 use vmarea_process::processes;
 use vmarea_process::unseen::Unseen;
@@ -52,6 +53,8 @@ pub struct Recorded {
     pub prevented: Vec<Prevented>,
     /// The memory calls that failed in the whole recording.
     pub failed_calls: Vec<FailedCalls>,
+    /// Facts of the process, if it still runs.
+    pub evidence: Evidence,
     /// The stacks of these calls.
     pub(crate) places: Places,
 }
@@ -288,6 +291,7 @@ impl Walk {
             differences: self.replayer.finish().verify.differences,
             prevented: Vec::new(),
             failed_calls: Vec::new(),
+            evidence: Evidence::default(),
             places: Places::default(),
         })
     }

@@ -77,7 +77,7 @@ const NUMBERS: [&str; 8] = [
     "PID",
     "MAPPINGS",
     "OF LIMIT",
-    "MERGEABLE?",
+    "MERGEABLE",
 ];
 
 /// A table to be written as text, CSV or Markdown.

@@ -153,12 +153,20 @@ pub fn boundaries(policy: &Policy, mappings: &[Mapping]) -> Vec<Boundary> {
 
 /// Returns the reason to report for a `refusal` that is certain.
 ///
+/// The kernel compares the files last. A program can give two mappings equal permissions, flags and
+/// policies, but never the same file, so different files are reported whatever else differs.
+///
 /// The kernel compares permissions and all other flags in one check. If the permissions differ,
 /// this function reports the permissions or a guard even if other flags differ too, such as the
 /// commit charge (`VM_ACCOUNT`) of a writable mapping.
 fn named(pair: &Pair<'_>, refusal: Refusal) -> Reason {
     let differ = pair.a.body.flags ^ pair.b.body.flags;
     match refusal {
+        Refusal::Policy | Refusal::Protection | Refusal::Flags | Refusal::Sealed
+            if pair.has_different_files() =>
+        {
+            Reason::Rule(Refusal::File)
+        }
         Refusal::Protection | Refusal::Flags if differ.intersects(VmFlags::ACCESS) => {
             match guard::side(pair) {
                 Some(_) => Reason::Guard,
@@ -237,4 +245,44 @@ fn joins_both(below: &Mapping, above: &Mapping) -> bool {
         let both = [below.anon_vma, above.anon_vma];
         both[0] == both[1] || both.contains(&0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Process;
+
+    /// Returns the reason between two adjacent mappings, each described by permissions, inode with
+    /// path, and the two-letter codes of its flags.
+    fn reason(below: [&str; 3], above: [&str; 3]) -> String {
+        let line = |start: u64, [perms, file, letters]: [&str; 3]| {
+            let end = start + 0x1000;
+            format!("{start:x}-{end:x} {perms} 00000000 08:01 {file}\nVmFlags: {letters}\n")
+        };
+        let text = line(0x1000_0000, below) + &line(0x1000_1000, above);
+        let process = Process::from_text("text".to_owned(), text.as_bytes()).unwrap();
+        process.boundaries()[0].label()
+    }
+
+    #[test]
+    fn different_files_are_the_reason_whatever_else_differs() {
+        let data = ["r--s", "7 /data/7", "rd mr me ms"];
+        let code = ["r-xp", "8 /lib/8", "rd ex mr mw me"];
+        let once_writable = ["r--p", "8 /lib/8", "rd mr mw me ac"];
+        let other_code = ["r-xp", "9 /lib/9", "rd ex mr mw me"];
+        let other_data = ["r--p", "9 /lib/9", "rd mr mw me"];
+        let memory = ["rw-p", "0", "rd wr mr mw me ac"];
+        let guard = ["---p", "0", "mr mw me"];
+        for (below, above) in [
+            (data, code),
+            (code, data),
+            (once_writable, other_code),
+            (once_writable, other_data),
+            (memory, code),
+            (code, guard),
+        ] {
+            assert_eq!(reason(below, above), "file", "{below:?} {above:?}");
+        }
+        assert_eq!(reason(once_writable, code), "protection");
+        assert_eq!(reason(guard, memory), "guard");
+    }
 }

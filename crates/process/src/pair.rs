@@ -83,6 +83,16 @@ impl<'a> Pair<'a> {
         is_plain(&self.a) && is_plain(&self.b)
     }
 
+    /// True if the mappings are known to have different files, or only one of them has a file.
+    pub(crate) fn has_different_files(&self) -> bool {
+        let id = |view: &VmaView| view.body.file.map(|file| file.id);
+        let unseen = self
+            .mappings
+            .iter()
+            .any(|m| m.unseen.contains(Unseen::FILE));
+        !unseen && !self.hidden.contains(Hidden::FILE) && id(&self.a) != id(&self.b)
+    }
+
     fn set_names(&mut self, a: &MapsEntry, b: &MapsEntry) {
         let named = |entry: &MapsEntry| matches!(entry.name, MapName::Named(_));
         self.a.body.name = u32::from(named(a));

@@ -137,7 +137,8 @@ fn failed(call: &Call) -> bool {
     }
 }
 
-/// Returns the name of a call that maps, changes or unmaps memory; `None` for other calls.
+/// Returns the name of a call that maps, changes or unmaps memory, or that found none for a copy of the
+/// address space; `None` for other calls.
 fn name(action: &Action, call: &Call) -> Option<&'static str> {
     const MEMORY: [u32; 20] = [
         sysno::BRK,
@@ -161,7 +162,11 @@ fn name(action: &Action, call: &Call) -> Option<&'static str> {
         sysno::SHMAT,
         sysno::SHMDT,
     ];
+    /// Other errors of these calls, such as EAGAIN at a limit on processes, are not about memory.
+    const COPIES: [u32; 4] = [sysno::CLONE, sysno::CLONE3, sysno::FORK, sysno::VFORK];
+    const ENOMEM: i64 = -12;
     let is_call = matches!(action, Action::Call(_) | Action::CallOn(..));
-    let name = sysno::name(call.nr).filter(|_| is_call || MEMORY.contains(&call.nr));
+    let copies = COPIES.contains(&call.nr) && call.ret == ENOMEM;
+    let name = sysno::name(call.nr).filter(|_| is_call || copies || MEMORY.contains(&call.nr));
     name.filter(|name| *name != "ioctl")
 }

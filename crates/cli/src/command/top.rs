@@ -18,9 +18,9 @@ use vmarea_terminal::outputs::{JsonArg, Output, Target, text_to_stdout};
 /// Show the processes with the most mappings relative to the limit, and update them continuously.
 ///
 /// Reads the lists of mappings of all processes that you are allowed to inspect, but never smaps.
-/// MERGEABLE? counts the mappings that the safe repairs of `vmarea merge` would probably save,
-/// as far as these lists show it; Enter explains the selected process exactly, as
-/// `vmarea explain -p PID` does. Press ? for the other keys. However many processes
+/// MERGEABLE counts the mappings that all repairs of `vmarea merge` together would save, as
+/// `vmarea explain -p PID` does; it is `-` where these lists do not show it and the kernel's own data
+/// cannot be read. Enter explains the selected process. Press ? for the other keys. However many processes
 /// there are, the samples take at most 5 % of one core: if need be, the interval becomes longer.
 #[derive(Debug, Args)]
 pub struct Top {
@@ -97,7 +97,7 @@ fn table(console: &Console, look: &Look) -> Table {
             row.pid.to_string(),
             count(row.mappings),
             format!("{:.1} %", row.percent_of_limit),
-            count(row.joinable),
+            row.joinable.map_or_else(|| "-".to_owned(), count),
             console.size(row.virtual_bytes).to_string(),
             row.user.clone(),
             row.name.clone(),
@@ -108,7 +108,7 @@ fn table(console: &Console, look: &Look) -> Table {
             "PID",
             "MAPPINGS",
             "OF LIMIT",
-            "MERGEABLE?",
+            "MERGEABLE",
             "SIZE",
             "USER",
             "NAME",

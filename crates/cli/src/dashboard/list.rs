@@ -182,14 +182,14 @@ mod tests {
             percent_of_limit: 0.0,
             per_minute: Some(per_minute),
             minutes_to_limit: (per_minute > 0.0).then(|| 100.0 / per_minute),
-            joinable,
+            joinable: Some(joinable),
             virtual_bytes: mappings << 12,
         }
     }
 
     fn list() -> List {
         List::new(Look {
-            schema: 1,
+            schema: 2,
             limit: 100,
             rules: RulesBasis::from(&KernelRules::of("6.18.0", "")),
             processes: 3,

@@ -26,7 +26,7 @@ const HELP: &str = "\x1b[1mvmarea top\x1b[0m shows the processes with the most m
   LIMIT       mappings in percent of vm.max_map_count
   PER MIN     growth in mappings per minute, averaged over a minute
   TO LIMIT    time until the limit is reached if the growth continues
-  MERGEABLE?  mappings that safe repairs would probably save; explain is exact
+  MERGEABLE   mappings that all repairs would save; - if that is not known
 ";
 
 /// A page that can be scrolled.

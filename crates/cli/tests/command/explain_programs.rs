@@ -189,6 +189,22 @@ fn agree(name: &str, kernel: &Value, proc: &Value) {
 }
 
 #[test]
+fn a_recording_of_a_process_has_the_evidence_that_the_process_has() {
+    const THREADS: &str = "import threading\n\
+        threading.stack_size(1 << 18)\n\
+        hold = threading.Event()\n\
+        for _ in range(250): threading.Thread(target=hold.wait, daemon=True).start()\n\
+        print('ready', flush=True)\n\
+        hold.wait()\n";
+    let python = Running::start("python3", &["-c", THREADS]).wait(|python| python.says("ready"));
+    let said = python.explained(&["--record", "200ms"]);
+    let cause = &said["causes"][0];
+    assert_eq!(cause["name"], "thread-stacks", "{said}");
+    let evidence = cause["evidence"].as_str().unwrap();
+    assert!(evidence.contains("hold the stack pointer"), "{evidence}");
+}
+
+#[test]
 fn an_interpreter_with_large_lists() {
     let source = "import time\n\
         lists = [[(i, str(j)) for j in range(20000)] for i in range(20)]\n\

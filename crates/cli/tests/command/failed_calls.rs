@@ -115,6 +115,26 @@ fn a_range_that_does_not_fit_the_mappings_is_told_with_its_addresses() {
 }
 
 #[test]
+fn a_fork_without_memory_for_the_copy_is_listed() {
+    if fs::read_to_string("/proc/sys/vm/overcommit_memory")
+        .unwrap()
+        .trim()
+        != "0"
+    {
+        eprintln!("skipped: the kernel does not estimate what may be committed");
+        return;
+    }
+    let (text, failed) = run("forks", &[]);
+    let group = &failed[0];
+    assert_eq!(
+        (&group["call"], &group["errno"]),
+        (&"clone".into(), &"ENOMEM".into()),
+        "{failed}"
+    );
+    assert!(text.contains("  clone: ENOMEM, once"), "{text}");
+}
+
+#[test]
 fn replay_tells_what_run_told() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
@@ -130,6 +150,14 @@ fn replay_tells_what_run_told() {
     assert!(replayed.status.success(), "{replayed:?}");
     let report: Value = serde_json::from_slice(&replayed.stdout).unwrap();
     assert_eq!(report["failed_calls"], failed);
+    let page = vmarea(&["replay", "--html=-", trace.to_str().unwrap()]);
+    let page = text(&page.stdout);
+    let section = page.split_once("id=\"failed\"").expect("a section").1;
+    let section = section.split_once("</section>").unwrap().0;
+    for group in failed.as_array().unwrap() {
+        let reason = group["reason"].as_str().unwrap_or("not known");
+        assert!(section.contains(reason), "{reason}: {section}");
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
 
 #define PAGE 4096UL
 #define GIB (1UL << 30)
@@ -102,6 +104,24 @@ static void moves(void)
 	     EEXIST);
 }
 
+/* Each half could be written, but a copy of the whole is more than the machine's memory. */
+static void forks(void)
+{
+	struct sysinfo all;
+	size_t half;
+	char *whole;
+
+	if (sysinfo(&all))
+		die("sysinfo");
+	half = (all.totalram + all.totalswap) / 4 * 3 / PAGE * all.mem_unit * PAGE;
+	whole = map(2 * half, PROT_NONE, RESERVED);
+	for (int n = 0; n < 2; n++)
+		if (mmap(whole + n * half, half, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+			die("mmap");
+	must(fork() < 0, ENOMEM);
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -114,6 +134,8 @@ int main(int argc, char **argv)
 		gaps();
 	else if (!strcmp(what, "moves"))
 		moves();
+	else if (!strcmp(what, "forks"))
+		forks();
 	else
 		return 4;
 	return 0;

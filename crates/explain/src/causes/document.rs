@@ -11,11 +11,12 @@ const HEAD: &str = "\
 # Causes known by name
 
 `vmarea explain` recognises these causes of many mappings by patterns in the list of mappings. For
-each cause it prints what it counted, on which evidence, advice, what the advice was measured to do, and
-the document on which the advice is based. A cause is told only if everything that its pattern asks
-for is known to be true; of several, the one that explains the most mappings comes first, and each
-mapping has one cause. A cause marked *generic* only describes how mappings lie, and is looked for in
-what the others leave.
+each cause it prints what it counted, on which evidence, advice for the operator, who starts the program
+and has its settings, and for its author, what the advice was measured to do, and the document on which
+it is based. Advice about a library is told only if the library is loaded. A cause is told only if
+everything that its pattern asks for is known to be true; of several, the one that explains the most
+mappings comes first, and each mapping has one cause. A cause marked *generic* only describes how
+mappings lie, and is looked for in what the others leave.
 
 This file is generated from `crates/explain/src/causes/table.toml`; the test
 `crates/explain/tests/causes` checks it, and writes it anew if `UPDATE_DOCS` is set. The lists of
@@ -35,7 +36,13 @@ pub fn document() -> String {
 fn write(text: &mut String, entry: &Entry) -> std::fmt::Result {
     writeln!(text, "\n## {}\n", entry.name)?;
     writeln!(text, "{}\n", entry.cause)?;
-    writeln!(text, "- **Advice**: {}", entry.advice)?;
+    for advice in &entry.advice {
+        write!(text, "- **Advice for {}**", advice.to.words())?;
+        if !advice.needs.is_empty() {
+            write!(text, ", if the list contains {}", several(&advice.needs))?;
+        }
+        writeln!(text, ": {}", advice.text)?;
+    }
     writeln!(text, "- **Measured**: {}", entry.measured)?;
     writeln!(text, "- **Versions**: {}", entry.versions)?;
     for address in &entry.references {

@@ -17,6 +17,42 @@ pub struct Need {
     pub mappings: f64,
 }
 
+/// Whom an advice is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reader {
+    /// Starts the program and has its settings.
+    Operator,
+    /// Can change the program.
+    Author,
+}
+
+impl Reader {
+    /// Both, the one first who can act at once.
+    const ALL: [Reader; 2] = [Reader::Operator, Reader::Author];
+
+    /// Names the reader.
+    pub fn words(self) -> &'static str {
+        match self {
+            Reader::Operator => "the operator",
+            Reader::Author => "the author",
+        }
+    }
+}
+
+/// What one reader can do.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advice {
+    /// Whom the advice is for.
+    pub to: Reader,
+    /// The advice; words in braces are replaced by what was counted.
+    pub text: String,
+    /// Names, one of which must occur in the list for the advice to be told.
+    #[serde(default)]
+    pub needs: Vec<String>,
+}
+
 /// Entry of the table: patterns, their cause, and what to do.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,8 +66,8 @@ pub struct Entry {
     pub text: String,
     /// Why the program needs so many mappings.
     pub cause: String,
-    /// What to do about it; words in braces are replaced like those of the text.
-    pub advice: String,
+    /// What to do about it.
+    pub advice: Vec<Advice>,
     /// What the advice was measured to do, on which program; or `not measured`.
     pub measured: String,
     /// Addresses of the documents on which cause and advice are based.
@@ -96,8 +132,9 @@ impl Entry {
         (!explained.0.is_empty()).then_some(explained)
     }
 
-    /// Returns the cause; its words are about the first pattern that was found.
-    pub fn cause(&self, explained: &Explained) -> Cause {
+    /// Returns the cause; its words are about the first pattern that was found. `has_one_of` tells
+    /// whether one of the names occurs in the list.
+    pub fn cause(&self, explained: &Explained, has_one_of: impl Fn(&[String]) -> bool) -> Cause {
         let (pattern, matches) = &explained.0[0];
         let fill = |text: &str| self.fill(text, matches, explained.mappings());
         Cause {
@@ -106,11 +143,24 @@ impl Entry {
             count: matches.starts.len() as u64,
             text: fill(&self.text),
             evidence: fill(&pattern.because),
-            advice: fill(&self.advice),
+            advice: fill(&self.advice(has_one_of)),
             measured: self.measured.clone(),
             references: self.references.clone(),
             versions: self.versions.clone(),
         }
+    }
+
+    /// Returns the advice for each reader, as far as the list has what it is about.
+    fn advice(&self, has_one_of: impl Fn(&[String]) -> bool) -> String {
+        let is_told = |advice: &&Advice| advice.needs.is_empty() || has_one_of(&advice.needs);
+        let told: Vec<_> = self.advice.iter().filter(is_told).collect();
+        let to = |reader: Reader| {
+            let texts = told.iter().filter(|advice| advice.to == reader);
+            let texts: Vec<_> = texts.map(|advice| advice.text.as_str()).collect();
+            (!texts.is_empty()).then(|| format!("For {}: {}", reader.words(), texts.join("; ")))
+        };
+        let said: Vec<_> = Reader::ALL.into_iter().filter_map(to).collect();
+        said.join(". ")
     }
 
     fn fill(&self, text: &str, matches: &Matches, mappings: u64) -> String {

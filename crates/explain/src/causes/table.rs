@@ -29,7 +29,7 @@ fn entries(text: &str) -> Result<Vec<Entry>, toml::de::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::Explained;
+    use super::super::entry::{Advice, Explained};
     use super::super::pattern::Matches;
     use super::*;
     use std::collections::HashSet;
@@ -45,25 +45,28 @@ mod tests {
                 assert!(address.starts_with("https://"), "{name}: {address}");
             }
             assert!(!entry.patterns.is_empty(), "{name}");
-            for text in [
-                &entry.text,
-                &entry.cause,
-                &entry.advice,
-                &entry.versions,
-                &entry.measured,
-            ] {
+            for text in [&entry.text, &entry.cause, &entry.versions, &entry.measured] {
                 assert!(!text.trim().is_empty(), "{name}");
                 assert!(!text.contains('\n'), "{name}: one line each");
             }
+            // Something is told whatever is loaded.
+            assert!(
+                entry.advice.iter().any(|one| one.needs.is_empty()),
+                "{name}"
+            );
+            for Advice { text, .. } in &entry.advice {
+                assert!(!text.trim().is_empty() && !text.contains('\n'), "{name}");
+            }
+            let asks_need = |one: &Advice| one.text.contains("{need}");
             assert_eq!(
                 entry.need.is_some(),
-                entry.text.contains("{need}") || entry.advice.contains("{need}"),
+                entry.text.contains("{need}") || entry.advice.iter().any(asks_need),
                 "{name}"
             );
             for pattern in &entry.patterns {
                 assert!(!pattern.sequence.is_empty(), "{name}");
                 let one = Explained::one(pattern, Matches::default());
-                let cause = entry.cause(&one);
+                let cause = entry.cause(&one, |_| true);
                 for text in [&cause.text, &cause.advice, &cause.evidence] {
                     assert!(!text.contains(['{', '}']), "{name}: {text}");
                 }
@@ -83,7 +86,7 @@ mod tests {
         };
         // The number that HotSpot itself prints for a heap of 49152 MiB.
         let one = Explained::one(&entry.patterns[0], matches);
-        let advice = entry.cause(&one).advice;
+        let advice = entry.cause(&one, |_| true).advice;
         assert!(advice.contains("88,474"), "{advice}");
     }
 
@@ -95,7 +98,7 @@ mod tests {
         };
         assert!(of("name = 1").contains("invalid type: integer `1`, expected a string"));
         assert!(of("text = \"\"").contains("missing field `name`"));
-        let all = "name = ''\nmeasured = ''\ntext = ''\ncause = ''\nadvice = ''\nreferences = []\nversions = ''\n";
+        let all = "name = ''\nmeasured = ''\ntext = ''\ncause = ''\nadvice = []\nreferences = []\nversions = ''\n";
         let of_pattern = |text: &str| {
             of(&format!(
                 "{all}[[cause.pattern]]\nbecause = ''\nat_least = 1\n{text}"

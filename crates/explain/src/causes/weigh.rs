@@ -52,7 +52,7 @@ fn weighed(
             return told;
         }
         let (entry, explained) = open.remove(0);
-        told.push(entry.cause(&explained));
+        told.push(entry.cause(&explained, |names| subject.named(names).is_some()));
         explained.claim(claimed);
         open = open
             .into_iter()
@@ -106,6 +106,34 @@ mod tests {
         };
         let text: String = (0..mappings).map(line).collect();
         names(&text, None, &Evidence::default())
+    }
+
+    #[test]
+    fn advice_about_a_library_is_told_only_if_it_is_loaded() {
+        let advice = |library: &str| {
+            let line = |n: u64| {
+                let at = 0x7000_0000_0000 + n * 0x2000;
+                format!(
+                    "{at:x}-{:x} rw-s 00000000 00:05 {n} /SYSV{n:08x}\n",
+                    at + 0x1000
+                )
+            };
+            let loaded = format!("7ff000000000-7ff000001000 r-xp 00000000 08:01 7 {library}\n");
+            let text = (1..=500).map(line).collect::<String>() + &loaded;
+            let process = Process::from_text("x".to_owned(), text.as_bytes()).unwrap();
+            let boundaries = process.boundaries();
+            let evidence = Evidence::default();
+            causes(&Subject::new(&process, &boundaries, &evidence))
+                .remove(0)
+                .advice
+        };
+        let without = advice("/usr/bin/Xvfb");
+        assert!(
+            without.starts_with("For the author: keep fewer, larger objects"),
+            "{without}"
+        );
+        assert!(!without.contains("PyTorch"), "{without}");
+        assert!(advice("/opt/torch/lib/libtorch_cpu.so").contains("PyTorch"));
     }
 
     #[test]

@@ -3,14 +3,16 @@
 //! A sample reads the `stat` of each process, and never walks page tables. The mappings are listed
 //! if the size of the address space has changed, and otherwise from time to time: after [`TRUST`]
 //! if the process has run since, and after [`TRUST_IDLE`] if it has only slept. Labels such as the
-//! command line are read together with the list. The number of joinable mappings is an estimate,
-//! because only [`explain`](crate), which examines a single process, reads the kernel view.
+//! command line are read together with the list. The number of joinable mappings is what
+//! [`explain`](crate) says. Where the kernel view cannot be read, a list hides what decides it: then
+//! it is known only if there is nothing to repair.
 //!
 //! [`Sampler::pause`] keeps the samples below a share of one core, however many processes there are.
 
 mod growth;
 pub mod openmetrics;
 
+use super::plan::Plan;
 use growth::{Growth, minutes_to_limit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -18,11 +20,12 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant};
 use vmarea::policy::Policy;
+use vmarea_process::Process;
 use vmarea_process::identity::{Identity, Users, identity};
 use vmarea_process::kernel::{self, RulesBasis};
 use vmarea_process::mappings::{Mappings, Smaps};
 use vmarea_process::processes::{self, Stat};
-use vmarea_process::{Boundary, Remedy, boundaries};
+use vmarea_process::view::KernelView;
 
 /// Age after which the mappings of a process that has run are listed again.
 ///
@@ -62,9 +65,9 @@ pub struct ProcessRow {
     pub per_minute: Option<f64>,
     /// Minutes until the limit is reached if the growth continues; `None` without growth.
     pub minutes_to_limit: Option<f64>,
-    /// Number of mappings that the safe repairs would probably save, as far as the list of mappings
-    /// shows it.
-    pub joinable: u64,
+    /// Number of mappings that all repairs together would save, as `explain` counts them; `None` if
+    /// the kernel's own data cannot be read and the list of mappings does not show it.
+    pub joinable: Option<u64>,
     /// Size of the address space in bytes.
     pub virtual_bytes: u64,
 }
@@ -97,7 +100,7 @@ struct Last {
     work: u64,
     listed: Instant,
     mappings: u64,
-    joinable: u64,
+    joinable: Option<u64>,
     growth: Growth,
     identity: Identity,
 }
@@ -118,6 +121,8 @@ impl Last {
 #[derive(Debug)]
 pub struct Sampler {
     policy: Policy,
+    /// `None` if it may not be read.
+    view: Option<KernelView>,
     users: Users,
     last: HashMap<i32, Last>,
     /// Processor time of the last sample; `None` before the second one.
@@ -129,6 +134,10 @@ impl Default for Sampler {
     fn default() -> Self {
         Sampler {
             policy: kernel::rules().policy,
+            // The iterator counts processes as this process's pid namespace does.
+            view: (processes::numbers_are_ours())
+                .then(KernelView::open)
+                .and_then(Result::ok),
             users: Users::read(),
             last: HashMap::new(),
             cost: None,
@@ -145,7 +154,7 @@ impl Sampler {
     pub fn look(&mut self) -> io::Result<Look> {
         let (began, cpu) = (Instant::now(), processor_time());
         let mut look = Look {
-            schema: 1,
+            schema: 2,
             limit: processes::max_map_count(),
             rules: RulesBasis::from(kernel::rules()),
             processes: 0,
@@ -209,16 +218,16 @@ impl Sampler {
             }
             known => known.map(|last| last.growth),
         };
-        let mappings = Mappings::read(pid, None, Smaps::Never)?.list;
-        if mappings.is_empty() {
+        let mappings = Mappings::read(pid, self.view.as_ref(), Smaps::Never)?;
+        if mappings.list.is_empty() {
             return Ok(None);
         }
-        let boundaries = boundaries(&self.policy, &mappings);
-        // Of guards and flags, a list does not show whether they can be repaired.
-        let is_safe =
-            |boundary: &&Boundary| matches!(boundary.remedy, Some(Remedy::Merge | Remedy::Empties));
-        let joinable = boundaries.iter().filter(is_safe).count();
-        let count = mappings.len() as u64;
+        let process = Process {
+            pid: Some(pid),
+            policy: self.policy,
+            ..Process::of(stat.name.clone(), mappings)
+        };
+        let count = process.total;
         let mut growth = growth.unwrap_or_else(|| Growth::begin(now, count));
         growth.continue_to(now, count);
         Ok(Some(Last {
@@ -227,7 +236,7 @@ impl Sampler {
             work: stat.work,
             listed: now,
             mappings: count,
-            joinable: joinable as u64,
+            joinable: joinable(&process),
             growth,
             identity: identity(pid)?,
         }))
@@ -250,6 +259,14 @@ impl Sampler {
             virtual_bytes: stat.virtual_bytes,
         }
     }
+}
+
+/// Returns how many mappings all repairs together would save, if that is known.
+fn joinable(process: &Process) -> Option<u64> {
+    let boundaries = process.boundaries();
+    let is_known = !process.source.hides_anon_vmas()
+        || boundaries.iter().all(|boundary| boundary.remedy.is_none());
+    is_known.then(|| Plan::of(process, &boundaries).saved())
 }
 
 /// Returns the processor time that this thread has used.
@@ -318,7 +335,7 @@ mod tests {
             work: 7,
             listed,
             mappings: 1,
-            joinable: 0,
+            joinable: None,
             growth: Growth::begin(listed, 1),
             identity: Identity::default(),
         };

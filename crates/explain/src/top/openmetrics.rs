@@ -38,12 +38,14 @@ pub fn write(look: &Look, out: &mut impl fmt::Write) -> fmt::Result {
     for row in &look.rows {
         let labels = [("pid", row.pid.to_string()), ("name", escaped(&row.name))];
         mappings.get_or_create(&labels).set(number(row.mappings));
-        joinable.get_or_create(&labels).set(number(row.joinable));
+        if let Some(known) = row.joinable {
+            joinable.get_or_create(&labels).set(number(known));
+        }
     }
     registry.register("process_mappings", "Mappings of a process", mappings);
     registry.register(
         "process_mappings_joinable",
-        "Mappings of a process that could probably be merged",
+        "Mappings of a process that could be merged, if known",
         joinable,
     );
     encode(out, &registry)
@@ -80,7 +82,7 @@ mod tests {
     fn names_are_escaped_and_the_end_is_marked() {
         let look = Look {
             rules: RulesBasis::from(&KernelRules::of("6.18.0", "")),
-            schema: 1,
+            schema: 2,
             limit: 65_530,
             processes: 1,
             unreadable: 0,
@@ -96,7 +98,7 @@ mod tests {
                 percent_of_limit: 0.1,
                 per_minute: None,
                 minutes_to_limit: None,
-                joinable: 3,
+                joinable: Some(3),
                 virtual_bytes: 4096,
             }],
         };

@@ -7,7 +7,7 @@ use super::{document, explorer};
 use crate::timeline::Timeline;
 use maud::{Markup, html};
 use std::collections::{BTreeMap, BTreeSet};
-use vmarea_replay::{PolicyReport, Report};
+use vmarea_replay::{FailedCalls, PolicyReport, Report};
 use vmarea_trace::event::{FaultSource, Header};
 
 /// What the page of a replayed recording shows.
@@ -55,6 +55,7 @@ impl Replayed<'_> {
                 (remarks("What is missing", &self.missing()))
                 p { "The recording contains no address space, so there is nothing to draw." }
             }
+            (failed(&self.report.failed_calls))
             (policies(self.report))
             (verified(self.report))
             (remarks("Remarks of the recorder and of the replay", &self.report.notes))
@@ -111,6 +112,42 @@ impl Replayed<'_> {
             ));
         }
         missing
+    }
+}
+
+/// Returns the memory calls that failed, in the order of the first of each kind; nothing without any.
+fn failed(calls: &[FailedCalls]) -> Markup {
+    let headings = [
+        ("call", Align::Left),
+        ("result", Align::Left),
+        ("times", Align::Right),
+        ("because", Align::Left),
+        ("remedy", Align::Left),
+        ("first", Align::Left),
+        ("in", Align::Left),
+        ("after", Align::Right),
+    ];
+    let row = |group: &FailedCalls| {
+        let text = |text: Option<&str>, other: &str| Cell::Text(text.unwrap_or(other).to_owned());
+        vec![
+            Cell::Code(group.call.clone()),
+            text(group.errno.as_deref(), "not moved"),
+            Cell::Count(group.count),
+            text(group.reason.as_deref(), "not known"),
+            text(group.remedy, ""),
+            Cell::Code(group.first.text.clone()),
+            text(group.first.function.as_deref(), ""),
+            Cell::Figure(format!("{:.3} s", group.first.ns as f64 * 1e-9)),
+        ]
+    };
+    let rows: Vec<_> = calls.iter().map(row).collect();
+    html! {
+        @if !rows.is_empty() {
+            section #failed {
+                h2 { "Memory calls that failed" }
+                (table("Memory calls that failed, by call, result and reason, with the first of each kind", &headings, &rows))
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Explains a recording at the moment when the program had the most mappings.
 //!
-//! The recording is made by the command, or is a trace that exists: then nothing is known of the calls' stacks.
+//! The recording is made by the command, or is a trace that exists: then nothing is known of the calls' stacks. A process
+//! that runs on after its recording shows what no recording has, such as where its stack pointers are.
 
 use super::{Explain, Explained};
 use crate::command::recording::{self, Attached, Started};
@@ -14,6 +15,8 @@ use vmarea_explain::profile::Profile;
 use vmarea_explain::recorded::{CallStacks, Recorded, RecordedError, at_peak};
 use vmarea_explain::stacks::{self, StackTable};
 use vmarea_explain::text::{count, plural};
+use vmarea_process::evidence::Evidence;
+use vmarea_process::processes;
 use vmarea_recorder::Stacks;
 use vmarea_terminal::console::Console;
 use vmarea_terminal::exit::{Failure, Result, Status};
@@ -43,8 +46,14 @@ impl Explain {
         let mut file = tempfile::tempfile().context("cannot create a temporary file")?;
         let folded = Output::open_if_given(self.folded.as_ref(), Kind::FOLDED)?;
         let pprof = Output::open_if_given(self.pprof.as_ref(), Kind::PPROF)?;
+        let begun = self.pid.and_then(start_time);
         let (calls, stacks) = self.record_into(console, &mut file)?;
-        let recorded = peak(console, &file, calls)?;
+        let evidence = evidence(
+            self.pid
+                .filter(|pid| begun.is_some() && start_time(*pid) == begun),
+        );
+        let mut recorded = peak(console, &file, calls)?;
+        recorded.evidence = evidence;
         let profile = Profile {
             recorded: &recorded,
             stacks: &stacks,
@@ -122,6 +131,18 @@ impl Explain {
         }
         Ok((calls, stacks))
     }
+}
+
+/// Returns what identifies a process together with its number.
+fn start_time(pid: i32) -> Option<u64> {
+    Some(processes::stat(pid).ok()?.started)
+}
+
+/// Prepares to read the facts of a process that still runs, and reads those that change soonest.
+fn evidence(pid: Option<i32>) -> Evidence {
+    let evidence = Evidence::of(pid);
+    evidence.stack_pointers();
+    evidence
 }
 
 /// Replays a trace up to the moment with the most mappings, and says what limits the result.

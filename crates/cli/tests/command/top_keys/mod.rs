@@ -116,7 +116,7 @@ fn the_screen_follows_a_resize() {
         }
     };
     let lines = top.wait_for("80 columns", fits(80));
-    assert!(lines[2].contains("TO LIMIT MERGEABLE? USER"), "{lines:?}");
+    assert!(lines[2].contains("TO LIMIT MERGEABLE USER"), "{lines:?}");
     top.resize(40, 12);
     top.wait_for("40 columns", |lines| lines[2].ends_with("LIMIT COMMAND"));
     let narrow = top.wait_for_line(&row);

@@ -112,6 +112,27 @@ fn between_two_anon_vmas_the_next_one_lends_its_own() {
     });
 }
 
+/// The next VMA may be the one that moves, which is unmapped only afterwards:
+///
+/// ```text
+/// A.B   mremap of B down by its own length   AB   B takes back its own anon_vma, and stays apart
+/// ```
+#[test]
+fn a_range_that_moves_beside_itself_takes_its_own_anon_vma() {
+    ends_with([2, 2], &[Relocation::Done], |w, mm| {
+        faulted(w, mm, 0, 1);
+        faulted(w, mm, 2, 1);
+        let own = anon_vma(w, mm, 2);
+        w.shift(mm, 2, 1, 1, HERE).unwrap();
+        assert_eq!(anon_vma(w, mm, 1), own);
+    });
+    ends_with([2, 1], &[Relocation::Done], |w, mm| {
+        faulted(w, mm, 0, 1);
+        faulted(w, mm, 3, 1);
+        w.shift(mm, 3, 1, 1, HERE).unwrap();
+    });
+}
+
 /// A range that finds no neighbour gets an anon_vma of its own, and what it leaves behind keeps
 /// its own. An `mprotect` merges the range later.
 #[test]

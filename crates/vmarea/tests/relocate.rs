@@ -264,12 +264,21 @@ fn swapped_out_pages_come_back_relocated() {
     let (mut w, mm) = World::of(Policy::RELOCATE, system);
     faulted(&mut w, mm, 0, 2);
     faulted(&mut w, mm, 6, 3);
-    w.machine.space().swap_out(mm, at(7)).unwrap();
-    w.check();
+    // The second page is swapped out and in the swap cache, because a child has used it.
+    let child = w.fork(mm);
+    let space = w.machine.space();
+    for page in [7, 8] {
+        space.swap_out(mm, at(page)).unwrap();
+    }
+    space.fault(child, at(8), Access::Read).unwrap();
+    w.exit(child);
     w.shift(mm, 6, 3, 2, HERE).unwrap();
     assert_eq!(w.lines(mm), [0]);
-    w.machine.space().fault(mm, at(3), Access::Read).unwrap();
-    w.check();
+    for page in [3, 4] {
+        let space = w.machine.space();
+        space.fault(mm, at(page), Access::Read).unwrap();
+        w.check();
+    }
 }
 
 /// A page that is being migrated belongs to its new VMA when the migration ends.

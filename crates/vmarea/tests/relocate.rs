@@ -209,6 +209,18 @@ fn a_living_relative_keeps_the_pages_as_they_are() {
     assert_eq!(w.vmas(child).len(), 2, "a parent that has exited counts");
 }
 
+/// Two parts of a mapping move to neighbouring places, the second after a fork. Linux merges them,
+/// because both have kept their page offsets and their anon_vma.
+#[test]
+fn a_relocation_that_a_fork_interrupts_leaves_more_mappings() {
+    ends_with([1, 2], &[Relocation::Done, Relocation::Family], |w, mm| {
+        faulted(w, mm, 0, 4);
+        w.shift(mm, 0, 2, 20, HERE).unwrap();
+        w.fork(mm);
+        w.shift(mm, 2, 2, 22, HERE).unwrap();
+    });
+}
+
 #[test]
 fn a_pinned_page_keeps_all_pages_as_they_are() {
     let (mut w, mm) = two(Policy::RELOCATE);

@@ -6,7 +6,7 @@
 # - kernel: the check of the memory fails after some programs in kernel/ under QEMU
 # - CRATE/TESTS [NAME]: a test of TESTS in the crate's folder `tests` fails, or in `src` if TESTS is `lib`, within five
 #   minutes; if there is a NAME, the test of that name. A test that never ends does not find the fault.
-# A patch with a NAME takes out a mechanism of the papers, which docs/thesis.md lists.
+# A patch with a NAME takes out a mechanism of the papers, which docs/thesis.md and docs/successors.md list.
 # The patches are applied to a copy of the tree, which has its own target directory.
 # usage: ci/run mutants -- [NAME...]    all faults, or those named
 #        ci/run mutants --check      check only that every patch applies
@@ -51,8 +51,8 @@ check() {
         if ! found_by "$by" "$test"; then
             echo "mutants: $name does not say in its second line what finds it" >&2
             status=1
-        elif [[ $test ]] && ! grep -qF "| \`$name\` | \`$test\` |" docs/thesis.md; then
-            echo "mutants: docs/thesis.md has no mechanism with the patch $name and the test $test" >&2
+        elif [[ $test ]] && ! grep -qF "| \`$name\` | \`$test\` |" docs/thesis.md docs/successors.md; then
+            echo "mutants: docs/thesis.md and docs/successors.md have no mechanism with the patch $name and the test $test" >&2
             status=1
         fi
     done

@@ -111,6 +111,22 @@ impl Decision<'_> {
         next: Option<&VmaView>,
         scope: MergeScope,
     ) -> Verdict {
+        let verdict = self.decide_as_it_is(p, prev, next, scope);
+        if verdict.plan.is_none() && self.policy.merging.relocate {
+            return self.relocated(p, [prev, next], scope, verdict);
+        }
+        verdict
+    }
+
+    /// Decides like [`decide`](Self::decide), without a relocation.
+    #[inline(always)]
+    pub(crate) fn decide_as_it_is(
+        &self,
+        p: &Proposal,
+        prev: Option<&VmaView>,
+        next: Option<&VmaView>,
+        scope: MergeScope,
+    ) -> Verdict {
         let mut case = self.case(p, scope);
         let offsets = case.offsets;
         let [prev, next] = p.adjacent(prev, next);
@@ -156,6 +172,7 @@ impl Decision<'_> {
             right: right.and_then(Result::err),
             apart,
             offsets,
+            relocation: None,
         }
     }
 
@@ -256,6 +273,7 @@ impl Case<'_> {
             right: None,
             apart: None,
             offsets: self.offsets,
+            relocation: None,
         })
     }
 

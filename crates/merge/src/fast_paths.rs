@@ -127,6 +127,7 @@ impl Random {
         for switch in [
             &mut m.update_pgoff,
             &mut m.different_anon_vmas,
+            &mut m.relocate,
             &mut m.either_survives,
             &mut m.renumber_in_place,
             &mut m.spread_charge,

@@ -56,6 +56,7 @@ pub mod partial_view;
 mod plan;
 pub mod policy;
 mod refusal;
+mod relocate;
 mod sides;
 mod survivor;
 pub mod types;
@@ -65,6 +66,7 @@ pub use decide::{Decision, why_apart};
 pub use outcome::{Attempt, CallKind, GivenUp, MergeOutcome, Observer, Outcomes};
 pub use plan::{MergeKind, Plan};
 pub use refusal::Refusal;
+pub use relocate::{Relocation, lent_anon_vma};
 
 use types::{AnonVmaId, PageOffsets, VmRange};
 use view::{VmaBody, VmaView};
@@ -160,6 +162,9 @@ pub struct Verdict {
     /// Page offsets of the range. After a move, they are those of the new address if the policy
     /// permits the change.
     pub offsets: PageOffsets,
+    /// Whether the pages of a moved range are relocated; `None` if they have no reason to be, or
+    /// the policy has no relocation.
+    pub relocation: Option<Relocation>,
 }
 
 /// Source of information about pages; queried only if a policy needs it, because it is expensive.

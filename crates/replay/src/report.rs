@@ -114,6 +114,8 @@ pub struct PolicyReport {
     pub pgoff_updates: u64,
     /// Number of moves in `pgoff_updates` that also merged (section 2.10.2 of the thesis).
     pub pgoff_merges: u64,
+    /// Number of moves that merged with no neighbour as they were, by what their relocation came to.
+    pub relocations: BTreeMap<String, u64>,
     /// Number of merges with the next VMA after growth in place (section 2.10.3 of the thesis).
     pub expand_merges: u64,
     /// Number of merges by the merge collector.

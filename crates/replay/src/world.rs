@@ -188,6 +188,10 @@ impl World {
                 .or_default();
             *by_outcome.entry(outcome.name().to_owned()).or_default() += n;
         }
+        for (what, n) in stats.relocations().filter(|(_, n)| *n > 0) {
+            let by_outcome = &mut self.report.relocations;
+            *by_outcome.entry(what.name().to_owned()).or_default() += n;
+        }
         self.report.pgoff_updates += stats.pgoff_updates;
         self.report.pgoff_merges += stats.pgoff_merges;
         self.report.expand_merges += stats.expand_merges;

@@ -6,7 +6,8 @@
 //! `VMAREA_RENEW=1 cargo test -p vmarea-replay --test corpus`.
 //!
 //! Replays are deterministic, so renewing twice changes nothing. What the table in
-//! `corpus/README.md` says is checked as well; `ci/run corpus --table` renews it.
+//! `corpus/README.md` says is checked as well; `ci/run corpus --table` renews it. The table in
+//! `docs/successors.md` is checked and renewed with the golden files.
 #![forbid(unsafe_code)]
 
 use serde_json::{Value, json};
@@ -24,6 +25,9 @@ use vmarea_trace::Reader;
 const TRACE_BYTES: u64 = 1_000_000;
 const ALL_BYTES: u64 = 8_000_000;
 const TRACES: std::ops::RangeInclusive<usize> = 15..=20;
+
+/// The rules of `relocate` without the relocation; the row `linux` has those of the recorded kernel.
+const NEWEST: &str = "linux-7.3";
 
 const RENEW: &str = "VMAREA_RENEW=1 cargo test -p vmarea-replay --test corpus";
 
@@ -47,13 +51,14 @@ fn files(folder: &Path, extension: &str) -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
-/// Replays a trace under every preset.
+/// Replays a trace under every preset and [`NEWEST`].
 fn replay(trace: &Path) -> Report {
     let name = trace.display();
     let reader = Reader::open(trace).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let presets = Policy::PRESETS.iter().map(|preset| preset.name.parse());
+    let names = Policy::PRESETS.iter().map(|preset| preset.name);
+    let policies = names.chain([NEWEST]).map(str::parse);
     let options = Options {
-        policies: presets.collect::<Result<_, _>>().unwrap(),
+        policies: policies.collect::<Result<_, _>>().unwrap(),
         ..Options::default()
     };
     let mut replayer = Replayer::new(reader.header(), &options).unwrap();
@@ -89,7 +94,7 @@ fn replay_all(traces: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Report> {
 /// Returns the counts that a golden file contains.
 fn counts(report: &Report) -> Value {
     let of_policy = |policy: &PolicyReport| {
-        json!({
+        let mut counts = json!({
             "vmas_peak": policy.vmas_peak,
             "vmas_exit": policy.vmas_exit,
             "merges": policy.merges,
@@ -97,9 +102,13 @@ fn counts(report: &Report) -> Value {
             "splits": policy.splits,
             "pgoff_updates": policy.pgoff_updates,
             "collected": policy.collected,
-        })
+        });
+        if !policy.relocations.is_empty() {
+            counts["relocations"] = json!(policy.relocations);
+        }
+        counts
     };
-    let policies = report.policies.iter();
+    let policies = report.policies.iter().filter(|(name, _)| *name != NEWEST);
     let policies: BTreeMap<_, _> = policies.map(|(name, p)| (name, of_policy(p))).collect();
     json!({
         "events": report.events,
@@ -181,6 +190,7 @@ fn every_trace_gives_the_kernels_results_and_the_golden_counts() {
         wrong.join("\n")
     );
     table_is_current(&traces, &reports);
+    successors_are_current(&reports);
 }
 
 /// Checks the rows of the table in the README against the replays.
@@ -210,6 +220,64 @@ fn table_is_current(traces: &BTreeMap<String, PathBuf>, reports: &BTreeMap<Strin
             row.ends_with(&expected),
             "{name}: the row must end with `{expected}`, but is `{row}`: {command}"
         );
+    }
+}
+
+/// Returns the table of `docs/successors.md`: the merges and VMAs of each policy, and what became of
+/// the relocations. A trace without a refused merge and without a relocation is only counted.
+fn successors(reports: &BTreeMap<String, Report>) -> String {
+    const POLICIES: [&str; 4] = [NEWEST, "thesis", "relocate", "vmarea"];
+    let mut text = "\n| trace | refused | `linux-7.3` makes | `thesis` | `relocate` | `vmarea` | \
+        VMAs at exit: `linux-7.3` | `thesis` | `relocate` | `vmarea` | relocations |\n\
+        |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        .to_owned();
+    let mut without = Vec::new();
+    for (name, report) in reports {
+        let relocations = &report.policies["relocate"].relocations;
+        let refused = report.counterfactual.refused_total();
+        if refused == 0 && relocations.is_empty() {
+            without.push(format!("`{name}`"));
+            continue;
+        }
+        let made = |policy: &&str| {
+            report
+                .counterfactual
+                .policies
+                .get(*policy)
+                .map(|p| p.merged)
+        };
+        let merges = POLICIES.iter().map(|policy| made(policy).unwrap_or(0));
+        let vmas = POLICIES.map(|policy| report.policies[policy].vmas_exit);
+        let counts = [refused].into_iter().chain(merges).chain(vmas);
+        let kinds = relocations
+            .iter()
+            .map(|(what, n)| format!("{} {what}", grouped(*n)));
+        let cells = counts
+            .map(grouped)
+            .chain([kinds.collect::<Vec<_>>().join(", ")]);
+        text += &format!("| `{name}` | {} |\n", cells.collect::<Vec<_>>().join(" | "));
+    }
+    text + &format!(
+        "\nNeither a refused merge nor a relocation: {}.\n",
+        without.join(", ")
+    )
+}
+
+/// Checks the table of `docs/successors.md`, or renews it.
+fn successors_are_current(reports: &BTreeMap<String, Report>) {
+    let page = corpus().join("../docs/successors.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (begin, end) = (
+        "<!-- corpus: written by its test, crates/replay/tests/corpus.rs -->\n",
+        "<!-- end of the corpus -->",
+    );
+    let (head, rest) = text.split_once(begin).expect("the table begins");
+    let (old, tail) = rest.split_once(end).expect("the table ends");
+    let new = successors(reports);
+    if std::env::var_os("VMAREA_RENEW").is_some_and(|value| value == "1") {
+        fs::write(page, [head, begin, &new, end, tail].concat()).unwrap();
+    } else {
+        assert_eq!(old, new, "docs/successors.md is not of now: {RENEW}");
     }
 }
 

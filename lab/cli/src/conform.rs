@@ -55,7 +55,7 @@ pub struct Conform {
     seed: Option<u64>,
 
     /// Rules that vmarea follows: `linux` for those of the running kernel (or of the nearest lower
-    /// known version), or `linux-7.3` and the like. With `vmarea`, `thesis` or a
+    /// known version), or `linux-7.3` and the like. With `vmarea`, `thesis`, `relocate` or a
     /// switch (`linux+collector`, see `vmarea replay --help`), vmarea can end up with fewer VMAs than the
     /// kernel; such cases are counted, and any other difference is an error. A policy file (`my.toml`,
     /// see docs/policies.md) without switches is compared exactly, with its own rules

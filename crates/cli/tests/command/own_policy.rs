@@ -68,7 +68,7 @@ fn an_unknown_policy_is_answered_with_the_rules_that_are_known() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("did you mean mine?"));
     let output = leash::output(Command::new(VMAREA).args(["replay", "a", "--policy", "mine"]));
-    assert!(!text(&output.unwrap().stderr).contains("thesis, vmarea, mine"));
+    assert!(!text(&output.unwrap().stderr).contains("relocate, vmarea, mine"));
 }
 
 #[test]

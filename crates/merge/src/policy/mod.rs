@@ -1,7 +1,7 @@
 //! Policies: the rules of one kernel version, and switches that go beyond that kernel.
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
-//! changes made by the thesis and by this project. A [`Policy`] combines rules and switches under a
+//! changes made by the thesis, by its successors and by this project. A [`Policy`] combines rules and switches under a
 //! name; [`Policy::parse`] parses such names. [`kernel`] has the rules of one particular kernel. What
 //! data cannot say is written in Rust: see [`MergePolicy`].
 //!
@@ -14,6 +14,7 @@
 //! | `linux-5.18` | 5.18       | only while unfaulted       | no                        |
 //! | `linux-5.10` | 5.10       | only while unfaulted       | no                        |
 //! | `thesis`     | 5.18       | also if unshared           | if unshared               |
+//! | `relocate`   | 7.3        | also if unshared           | no; moved pages take one  |
 //! | `vmarea`     | 7.3        | whenever possible          | whenever possible         |
 
 pub mod kernel;
@@ -36,6 +37,10 @@ pub struct Merging {
     /// Neighbours with different anon_vmas merge if no page that the merge would change is shared
     /// (thesis 2.8).
     pub different_anon_vmas: bool,
+    /// `mremap` gives the faulted, unshared pages of a range that merges with no neighbour as it is
+    /// the page offsets and the anon_vma of their new address, and the range may merge then
+    /// ([`Relocation`](crate::Relocation)).
+    pub relocate: bool,
     /// A merged VMA may get the anon_vma of either VMA, not only that of the VMA that grows.
     pub either_survives: bool,
     /// A range may merge with a neighbour even if their page offsets are not contiguous: the pages
@@ -65,6 +70,7 @@ impl Merging {
         sharing: SharingCheck::Thesis,
         update_pgoff: false,
         different_anon_vmas: false,
+        relocate: false,
         either_survives: false,
         renumber_in_place: false,
         copy_budget: 0,
@@ -81,11 +87,18 @@ impl Merging {
         splits_huge: true,
         ..Merging::MAINLINE
     };
+    /// The relocation of anonymous mappings, as if every `mremap` asked for it.
+    pub const RELOCATE: Merging = Merging {
+        sharing: SharingCheck::Truth,
+        relocate: true,
+        ..Merging::MAINLINE
+    };
     /// The changes of this project: every merge that is safe is allowed.
     pub const VMAREA: Merging = Merging {
         sharing: SharingCheck::Truth,
         update_pgoff: true,
         different_anon_vmas: true,
+        relocate: false,
         either_survives: true,
         renumber_in_place: true,
         copy_budget: 0,
@@ -184,6 +197,13 @@ impl Policy {
         adjust_lock: AdjustLock::Always,
         own: Own::NONE,
     };
+    /// The series "mm/mremap: introduce more mergeable mremap via MREMAP_RELOCATE_ANON", with the
+    /// newest rules.
+    pub const RELOCATE: Policy = Policy {
+        name: "relocate",
+        merging: Merging::RELOCATE,
+        ..Policy::LINUX
+    };
     /// The changes of this project, with the newest rules except those that keep more VMAs apart.
     pub const VMAREA: Policy = Policy {
         name: "vmarea",
@@ -202,7 +222,7 @@ impl Policy {
     };
 
     /// All presets.
-    pub const PRESETS: [Policy; 8] = [
+    pub const PRESETS: [Policy; 9] = [
         Policy::LINUX,
         Policy::LINUX_6_18,
         Policy::LINUX_6_12,
@@ -210,6 +230,7 @@ impl Policy {
         Policy::LINUX_5_18,
         Policy::LINUX_5_10,
         Policy::THESIS,
+        Policy::RELOCATE,
         Policy::VMAREA,
     ];
 

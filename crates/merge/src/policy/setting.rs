@@ -164,6 +164,7 @@ pub fn switches(policy: &mut Policy) -> Vec<Setting<'_>> {
         sharing,
         update_pgoff,
         different_anon_vmas,
+        relocate,
         either_survives,
         renumber_in_place,
         copy_budget,
@@ -175,7 +176,7 @@ pub fn switches(policy: &mut Policy) -> Vec<Setting<'_>> {
     } = merging;
     let mut all = Vec::new();
     settings! { all, "",
-        OnOff: update_pgoff different_anon_vmas either_survives renumber_in_place;
+        OnOff: update_pgoff different_anon_vmas relocate either_survives renumber_in_place;
         Pages: copy_budget;
         OnOff: remap_freely early_anon_vma spread_charge collector splits_huge;
         Word: sharing adjust_lock;

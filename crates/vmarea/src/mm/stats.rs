@@ -1,6 +1,6 @@
 //! Merge and split statistics of an address space.
 
-use crate::vma::merge::{CallKind, GivenUp, MergeKind, MergeOutcome, Refusal};
+use crate::vma::merge::{CallKind, GivenUp, MergeKind, MergeOutcome, Refusal, Relocation};
 
 /// Merge and split counts of an address space since its creation.
 ///
@@ -30,6 +30,7 @@ pub struct Stats {
     merges: [u64; MergeKind::ALL.len()],
     refusals: [u64; Refusal::ALL.len()],
     attempts: [[u64; MergeOutcome::ALL.len()]; CallKind::ALL.len()],
+    relocations: [u64; Relocation::ALL.len()],
     /// Number of moves that changed the page offset of faulted pages to that of their new address.
     pub pgoff_updates: u64,
     /// Number of merges by `mremap` in which pages got the page offset of their new address (thesis
@@ -59,6 +60,10 @@ impl Stats {
 
     pub(crate) fn refused(&mut self, reason: Refusal) {
         self.refusals[reason as usize] += 1;
+    }
+
+    pub(crate) fn relocated(&mut self, what: Relocation) {
+        self.relocations[what as usize] += 1;
     }
 
     pub(crate) fn attempted(&mut self, call: CallKind, outcome: MergeOutcome) {
@@ -103,6 +108,11 @@ impl Stats {
         Refusal::ALL.into_iter().zip(self.refusals)
     }
 
+    /// Returns the number of moves whose pages were to be relocated, by what became of it.
+    pub fn relocations(&self) -> impl Iterator<Item = (Relocation, u64)> + '_ {
+        Relocation::ALL.into_iter().zip(self.relocations)
+    }
+
     /// Adds the counts in `other` to these counts.
     pub fn add(&mut self, other: &Stats) {
         self.merges
@@ -112,6 +122,10 @@ impl Stats {
         self.refusals
             .iter_mut()
             .zip(other.refusals)
+            .for_each(|(a, b)| *a += b);
+        self.relocations
+            .iter_mut()
+            .zip(other.relocations)
             .for_each(|(a, b)| *a += b);
         let rows = self.attempts.iter_mut().zip(other.attempts);
         rows.for_each(|(a, b)| a.iter_mut().zip(b).for_each(|(a, b)| *a += b));

@@ -29,7 +29,7 @@ use vmarea::policy::Policy;
 /// Unless `VMAREA_ENUMERATION=all` is set, the test runs one in this many cases.
 const SHARE: usize = 41;
 
-fn policies() -> [Policy; 6] {
+fn policies() -> [Policy; 7] {
     let mut generous = Policy::VMAREA;
     generous.merging.copy_budget = 2;
     [
@@ -37,6 +37,7 @@ fn policies() -> [Policy; 6] {
         Policy::LINUX_6_12,
         Policy::LINUX_5_10,
         Policy::THESIS,
+        Policy::RELOCATE,
         Policy::VMAREA,
         generous,
     ]

@@ -10,7 +10,7 @@ use vmarea::policy::Policy;
 use vmarea::types::{AnonVmaId, VmaId};
 use vmarea::vma::VmaView;
 use vmarea::vma::merge::{
-    Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Verdict,
+    Attempt, Decision, Evidence, MergeScope, Observer, Proposal, Refusal, Relocation, Verdict,
 };
 
 /// The defects found, as text.
@@ -126,18 +126,21 @@ impl<'a> Peel<'a> {
         let joined = self.verdict.plan.filter(|plan| plan.anon_from.is_some());
         let survives = joined.and_then(|plan| self.anon_vma_of(plan.anon_from));
         let p = &mut self.proposal;
-        let side = if self.left {
-            self.prev.as_mut()
+        let (side, opposite) = if self.left {
+            (self.prev.as_mut(), self.next)
         } else {
-            self.next.as_mut()
+            (self.next.as_mut(), self.prev)
         };
+        // Pages that are relocated have the anon_vma that the opposite neighbour lends.
+        let relocated = self.verdict.relocation == Some(Relocation::Done);
+        let lent = opposite.and_then(|v| v.anon_vma.filter(|_| relocated));
         let Some(other) = side else { return };
         match refusal {
             Refusal::Policy => other.body.policy = p.body.policy,
             Refusal::Protection | Refusal::Flags => other.body.flags = p.body.flags,
             Refusal::AnonVma => {
                 // Both sides have the same anon_vma, and no other in their chains.
-                other.anon_vma = survives.or(p.anon_vma);
+                other.anon_vma = survives.or(lent).or(p.anon_vma);
                 other.chain_singular = true;
                 for own in p.middle.iter_mut().chain(&mut p.copied_from) {
                     own.chain_singular = true;

@@ -9,12 +9,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use vmarea::fault::{Access, Faulted};
 use vmarea::mm::{Layout, Limits};
-use vmarea::policy::Policy;
+use vmarea::policy::{Policy, SharingCheck};
 use vmarea::syscall::mmap::MmapRequest;
 use vmarea::syscall::mremap::MremapRequest;
 use vmarea::types::call_flags::{MapFlags, MremapFlags, Prot};
 use vmarea::types::{FrameId, MmId};
-use vmarea::vma::merge::{Attempt, CallKind, MergeOutcome, Observer};
+use vmarea::vma::merge::{Attempt, CallKind, MergeOutcome, Observer, Relocation};
 use vmarea::{Space, System};
 
 const RW: Prot = Prot::READ.union(Prot::WRITE);
@@ -74,8 +74,12 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::under(Policy::THESIS)
+    }
+
+    fn under(policy: Policy) -> Scene {
         let gate = Gate::default();
-        let mut space = Space::new(Policy::THESIS, System::default());
+        let mut space = Space::new(policy, System::default());
         space.set_observer(Box::new(gate.clone()));
         let mm = space.mm_create(Layout::default(), Limits::default());
         let mm = mm.unwrap();
@@ -157,8 +161,20 @@ impl Scene {
 /// The pages at page 600 move directly behind those at page 506, across a page-table boundary.
 #[test]
 fn t2_7_pages_that_have_moved_move_back() {
+    moved_back(Policy::THESIS);
+}
+
+/// The same under the successor of the thesis, with the thesis's check of the pages.
+#[test]
+fn pages_that_have_been_relocated_move_back() {
+    let mut policy = Policy::RELOCATE;
+    policy.merging.sharing = SharingCheck::Thesis;
+    moved_back(policy);
+}
+
+fn moved_back(policy: Policy) {
     let scene = || {
-        let scene = Scene::new();
+        let scene = Scene::under(policy);
         scene.map(506, 3);
         scene.write(506, 3);
         scene.map(600, PAGES);
@@ -189,6 +205,9 @@ fn t2_7_pages_that_have_moved_move_back() {
         assert_ne!(first.anon_vma, moved.anon_vma);
         assert_eq!(moved.pgoff().0, at(600) / PAGE, "page {page}");
         assert_eq!(r.pages().len(), 3 + PAGES);
+        let given_up = |(what, n)| what == Relocation::GivenUp && n == 1;
+        let relocations = &mut r.state().stats.relocations();
+        assert_eq!(relocations.any(given_up), policy.merging.relocate);
     }
     let scene = scene();
     let (before, _) = scene.merges(call, different);

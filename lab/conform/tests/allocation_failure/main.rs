@@ -38,8 +38,8 @@ struct Run {
     seeds: u64,
 }
 
-/// Under `vmarea` and `thesis`, more VMAs merge and pages change their owner.
-const RUNS: [Run; 3] = [
+/// Under `vmarea`, `thesis` and `relocate`, more VMAs merge and pages change their owner.
+const RUNS: [Run; 4] = [
     Run {
         policy: Policy::LINUX,
         swap: false,
@@ -54,6 +54,12 @@ const RUNS: [Run; 3] = [
     },
     Run {
         policy: Policy::THESIS,
+        swap: true,
+        huge_pages: HugePages::Always,
+        seeds: 60,
+    },
+    Run {
+        policy: Policy::RELOCATE,
         swap: true,
         huge_pages: HugePages::Always,
         seeds: 60,

@@ -10,7 +10,7 @@
 //!              AAVVVVBB  NN......
 //! copy_vma     AAVVVVBB  NN____..    a VMA without pages, or NN that grows
 //! move pages   AA____BB  NNVVVV..    an unfaulted VMA takes the page offset of its new address,
-//!                                    a faulted VMA keeps its page offset
+//!                                    a faulted VMA keeps its page offset, unless it is relocated
 //! unmap        AA....BB  NNVVVV..    the source is removed; with DONTUNMAP it remains, empty and
 //!                                    unlocked
 //! ```
@@ -34,7 +34,7 @@ use crate::syscall::userfaultfd::unwatched;
 use crate::types::call_flags::MremapFlags;
 use crate::types::platform::Environment;
 use crate::types::{Errno, PAGE_SHIFT, PageOffsets, VmFlags, VmRange, VmaId};
-use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal};
+use crate::vma::merge::{CallKind, MergeScope, Plan, Proposal, Relocation};
 use crate::vma::{VmaBody, VmaView};
 
 impl<E: Environment> MmapWriteGuard<'_, E> {
@@ -147,6 +147,7 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         self.unmerge_range(vma, from)?;
         let decided = self.decide_copy(r, vma, &proposal);
         let verdict = decided.verdict;
+        let relocated = verdict.relocation == Some(Relocation::Done);
         let copies = |plan| self.needs_copies(&plan, &proposal);
         if verdict.plan.is_some_and(copies) {
             self.unshare(&source)?;
@@ -164,11 +165,17 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
                 (id, self.space.vma(id).offsets())
             }
             None => {
+                let anon_vma = vma.anon_vma.filter(|_| !relocated);
+                let copied = VmaView { anon_vma, ..*vma };
                 let offsets = verdict.offsets;
-                (self.copy_vma_new(vma, to, offsets)?, offsets)
+                (self.copy_vma_new(&copied, to, offsets)?, offsets)
             }
         };
-        let id = match self.move_pages(&source, to, (id, offsets)) {
+        let moved = self
+            .prepare_relocated(id, relocated)
+            .and_then(|()| self.move_pages(&source, to, (id, offsets)));
+        self.count_relocation(verdict.relocation, moved.is_ok());
+        let id = match moved {
             Ok(()) => {
                 if offsets != proposal.offsets && vma.anon_vma.is_some() {
                     self.state_mut().stats.pgoff_updated(merged.is_some());
@@ -189,6 +196,23 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
         let added = VmRange::new(to.start + from.len_bytes(), to.end);
         self.mapped(added, proposal.offsets, &vma.body);
         Ok(id)
+    }
+
+    /// Gives the VMA at the destination the anon_vma that a first fault would give it.
+    fn prepare_relocated(&self, id: VmaId, relocated: bool) -> Result<(), Kept> {
+        if relocated {
+            let prepared = self.anon_vma_prepare(&self.view(id));
+            prepared.map_err(|_| Kept::NoMemory)?;
+        }
+        Ok(())
+    }
+
+    fn count_relocation(&mut self, relocation: Option<Relocation>, moved: bool) {
+        let failed = relocation == Some(Relocation::Done) && !moved;
+        if let Some(what) = relocation {
+            let what = if failed { Relocation::GivenUp } else { what };
+            self.state_mut().stats.relocated(what);
+        }
     }
 
     /// Removes the userfaultfd context from the moved mapping, because the context is not notified
@@ -268,7 +292,8 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
     /// that merges more VMAs, neighbours that Linux keeps watching would also lose their context.
     /// Such a policy therefore removes the copy's context before it decides on the merge.
     fn copied_body(&self, vma: &VmaView) -> VmaBody {
-        match self.space.policy.merging.update_pgoff {
+        let merging = &self.space.policy.merging;
+        match merging.update_pgoff || merging.relocate {
             true => unwatched(vma.body),
             false => vma.body,
         }
@@ -284,7 +309,9 @@ impl<E: Environment> MmapWriteGuard<'_, E> {
             self.decide(proposal, MergeScope::Both)
         };
         if self.must_stay_apart(r, vma, decided.verdict.plan) {
-            (decided.verdict.plan, decided.verdict.offsets) = (None, proposal.offsets);
+            decided.verdict.plan = None;
+            decided.verdict.offsets = proposal.offsets;
+            decided.verdict.relocation = None;
         }
         decided
     }

@@ -11,10 +11,10 @@ use crate::cpu::clock;
 use crate::failure::Failure;
 use crate::files::open::Generated;
 use crate::files::{Inode, OpenFile};
-use crate::memory::{frame_numbers, frames, mmu, swap};
+use crate::memory::{frame_numbers, frames, heap, mmu, swap};
 use crate::process::{self, Process};
 use crate::space::mm::Usage;
-use crate::space::{Mm, background, space};
+use crate::space::{Mm, background, shrinker, space};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -41,6 +41,8 @@ pub enum ProcFile {
 pub enum Control {
     /// Moves every anonymous page to another frame.
     Compact,
+    /// Gives back memory that the kernel keeps for later.
+    DropCaches,
     /// Merges equal pages.
     Ksm,
     /// A one-letter command: `c` causes a panic.
@@ -51,6 +53,7 @@ impl Control {
     fn at(path: &str) -> Option<Control> {
         Some(match path {
             "/proc/sys/vm/compact_memory" => Control::Compact,
+            "/proc/sys/vm/drop_caches" => Control::DropCaches,
             "/sys/kernel/mm/ksm/run" => Control::Ksm,
             "/proc/sysrq-trigger" => Control::SysRq,
             _ => return None,
@@ -60,6 +63,7 @@ impl Control {
     fn write(self, bytes: &[u8]) {
         match (self, bytes.first()) {
             (Control::Compact, Some(b'1')) => drop(background::migrate_all()),
+            (Control::DropCaches, Some(b'2' | b'3')) => shrinker::drop_caches(),
             (Control::Ksm, Some(b'1')) => drop(background::merge_equal()),
             (Control::SysRq, Some(b'c')) => panic!("a program asked for a panic"),
             _ => {}
@@ -211,12 +215,13 @@ fn of_machine(path: &str) -> Result<String, Failure> {
     Ok(match path {
         "meminfo" => format!(
             "MemTotal:       {:8} kB\nMemFree:        {:8} kB\nMemAvailable:   {:8} kB\n\
-             SwapTotal:      {:8} kB\nSwapFree:       {:8} kB\n",
+             SwapTotal:      {:8} kB\nSwapFree:       {:8} kB\nSlab:           {:8} kB\n",
             kib(frames::total_frames()),
             kib(frames::free_frames()),
             kib(frames::free_frames()),
             kib(swap::slots()),
             kib(swap::slots() - space().swap_slots_in_use()),
+            heap::bytes_in_use() >> 10,
         ),
         "vmstat" => {
             let (reads, writes) = swap::traffic();

@@ -1,8 +1,8 @@
 //! `/proc`: information about the processes and about the kernel.
 //!
 //! A file's text is generated when the file is opened, and again whenever the file is read from its
-//! start. `pagemap` and `mem` are read page by page from the address space that the process had
-//! when the file was opened.
+//! start. `maps`, `smaps`, `pagemap` and `mem` are read part by part from the address space that the
+//! process had when the file was opened.
 
 pub mod check;
 mod maps;
@@ -20,6 +20,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ESRCH};
+use maps::{Detail, Listing};
 use spin::Mutex;
 use vmarea::page::Pte;
 
@@ -30,6 +31,8 @@ pub enum ProcFile {
     Report(Report),
     /// A file that triggers a kernel action when it is written to.
     Control(Control),
+    /// `maps` or `smaps`.
+    Listing(Listing),
     /// `pagemap`.
     PageMap(Arc<Mm>),
     /// `mem`.
@@ -166,6 +169,8 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
     };
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
     Ok(match name {
+        "maps" => Found::File(ProcFile::Listing(Listing::new(mm()?, Detail::Line))),
+        "smaps" => Found::File(ProcFile::Listing(Listing::new(mm()?, Detail::Sizes))),
         "pagemap" => Found::File(ProcFile::PageMap(mm()?)),
         "mem" => Found::File(ProcFile::Memory(mm()?)),
         "exe" => Found::Link(process.inherited.lock().program.clone()),
@@ -196,8 +201,6 @@ fn text_of(pid: Option<u32>, name: &str) -> Result<Vec<u8>, Failure> {
 fn text_of_process(process: &Process, name: &str) -> Result<String, Failure> {
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
     Ok(match name {
-        "maps" => maps::maps(&*mm()?),
-        "smaps" => maps::smaps(&*mm()?),
         "status" => status(process),
         "stat" => stat(process),
         "statm" => statm(process),
@@ -385,6 +388,7 @@ impl Generated for ProcFile {
         match self {
             ProcFile::Report(report) => report.read(offset, to),
             ProcFile::Control(_) => Err(EINVAL.into()),
+            ProcFile::Listing(listing) => Ok(listing.read(offset, to)),
             ProcFile::PageMap(mm) => {
                 if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
                     return Err(EINVAL.into());
@@ -417,7 +421,7 @@ impl Generated for ProcFile {
                 control.write(from);
                 Ok(from.len())
             }
-            ProcFile::PageMap(_) => Err(EACCES.into()),
+            ProcFile::PageMap(_) | ProcFile::Listing(_) => Err(EACCES.into()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Trap handling: page faults, exceptions and interrupts.
 
-use crate::cpu::{self, Registers, apic};
+use crate::cpu::{self, Registers, apic, stop};
 use crate::files::terminal;
 use crate::process::signal::SigInfo;
 use crate::process::{self, Thread, alarm, delivery, send};
@@ -46,6 +46,7 @@ extern "C" fn trap(registers: &mut Registers) {
             scheduler::schedule();
         }
         apic::WAKE => apic::end_of_interrupt(),
+        apic::STOP => stop_here(),
         vector => send::force(exception(vector, registers.rip)),
     }
     leave_kernel(registers);
@@ -59,6 +60,7 @@ fn trap_in_kernel(registers: &Registers) {
             tick();
         }
         apic::WAKE => apic::end_of_interrupt(),
+        apic::STOP => stop_here(),
         vector => panic!(
             "exception {vector} in the kernel: error {:#x}, rip {:#x}, rsp {:#x}, address {:#x}",
             registers.error_or_call,
@@ -67,6 +69,11 @@ fn trap_in_kernel(registers: &Registers) {
             Cr2::read_raw(),
         ),
     }
+}
+
+fn stop_here() {
+    apic::end_of_interrupt();
+    stop::wait();
 }
 
 /// Sends due alarms, receives typed bytes and ends sleeps whose deadline has passed.

@@ -9,6 +9,7 @@
 #        ci/run kernel --isolation FORKS    each kind of isolation with so many forks on 2 and on 4 CPUs
 #        ci/run kernel --stress SECONDS     threads and forks on 4 CPUs
 #        ci/run kernel --reclaim FORKS      reclaim and swap on 1, 2 and 4 CPUs
+#        ci/run kernel --give-back PROCESSES  more memory of each kind taken and given back than there is, beside Linux
 #        ci/run kernel --bad                each kind of memory used up a hundred times, a panic
 #        ci/run kernel --share              without Linux and its selftests: programs whose output is known, at most
 #                                          two minutes
@@ -19,7 +20,7 @@
 case ${1-} in
 '' | --compare | --ltp) ;;
 --share | --bad) (($# == 1)) || fail "$1 takes no argument" 2 ;;
---isolation | --stress | --reclaim) (($# == 2)) || fail "$1 takes a number" 2 ;;
+--isolation | --stress | --reclaim | --give-back) (($# == 2)) || fail "$1 takes a number" 2 ;;
 *) fail "no option $1" 2 ;;
 esac
 [[ $(uname -m) == x86_64 ]] || skip "the kernel is for x86-64"
@@ -169,6 +170,7 @@ full_memory() {
 }
 
 . ci/checks/kernel/reclaim.sh
+. ci/checks/kernel/give-back.sh
 
 # Leaves only the named programs.
 keep_only() {
@@ -210,6 +212,12 @@ ltp() {
     compare_with_linux
 }
 
+give_back_beside_linux() {
+    . ci/lib/linux.sh
+    fetch_kernel 6.12
+    give_back "$1" 40000 "$cache/6.12/vmlinuz"
+}
+
 # What needs neither Linux nor its selftests.
 share() {
     local name
@@ -227,6 +235,7 @@ share() {
     isolation 10 ''
     full_memory 3
     reclaim 2 3 10
+    give_back 100 100
     panic
 }
 
@@ -239,6 +248,7 @@ case ${1-} in
 --isolation) isolation "$2" '' busy ;;
 --stress) stress "$2" ;;
 --reclaim) reclaim "1 2 4" 20 "$2" ;;
+--give-back) give_back_beside_linux "$2" ;;
 --bad)
     full_memory 100
     panic
@@ -249,6 +259,7 @@ case ${1-} in
     stress 60
     isolation 1000 '' busy
     reclaim "1 2 4" 20 1000
+    give_back_beside_linux 10000
     full_memory 20
     panic
     ;;

@@ -81,7 +81,7 @@ pub use lock::{
 };
 pub use once_box::OnceBox;
 pub use parted::{AllGuard, AllReadGuard, Nesting, PartedLock};
-pub use rank::{Rank, Subclass};
+pub use rank::{Callback, Rank, Subclass};
 pub use slots::{Found, Key, Slots};
 pub use spin::{Held, HeldAndNumber, SpinFlag, SpinGuard, SpinLock};
 pub use vma::{

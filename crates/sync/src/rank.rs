@@ -5,6 +5,8 @@
 //! enable) and costs nothing otherwise. A lock taken without waiting is recorded but not checked,
 //! because it cannot complete a deadlock cycle.
 
+use core::marker::PhantomData;
+
 /// Position of a lock in the lock order. The embedder chooses all ranks except that of VMAs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Rank(pub u8);
@@ -29,16 +31,72 @@ impl Subclass {
     pub const SINGLE_DEPTH: Subclass = Subclass(1);
 }
 
+/// A call of code that must not take a ranked lock, for as long as this value lives.
+///
+/// Such a call could wait for a lock that its caller holds. Where the order is checked, it panics
+/// instead.
+///
+/// ```
+/// use vmarea_sync::Callback;
+///
+/// let notify = || 42;
+/// let inside = Callback::enter("notify");
+/// assert_eq!(notify(), 42);
+/// drop(inside);
+/// ```
+#[derive(Debug)]
+#[must_use = "the call ends when this value is dropped"]
+pub struct Callback {
+    /// The call that goes on when this one ends.
+    outer: Option<&'static str>,
+    /// The call is one of this thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Callback {
+    /// Begins the call of the function `name`, on this thread.
+    #[inline(always)]
+    pub fn enter(name: &'static str) -> Callback {
+        Callback {
+            outer: check::set_callback(Some(name)),
+            thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Callback {
+    #[inline(always)]
+    fn drop(&mut self) {
+        check::set_callback(self.outer);
+    }
+}
+
 #[cfg(all(debug_assertions, feature = "std", not(loom)))]
 mod check {
     use super::{Rank, Subclass};
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::vec::Vec;
 
     std::thread_local! {
         /// Ranks and subclasses of the locks that this thread holds, with the number of locks of
         /// each.
         static HELD: RefCell<Vec<(Rank, Subclass, u64)>> = const { RefCell::new(Vec::new()) };
+        /// The function of the innermost [`Callback`](super::Callback).
+        static CALLBACK: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    pub fn set_callback(name: Option<&'static str>) -> Option<&'static str> {
+        CALLBACK.replace(name)
+    }
+
+    /// Panics if the lock is taken in a callback; not while another panic unwinds.
+    #[track_caller]
+    fn check_callback() {
+        if let Some(name) = CALLBACK.get()
+            && !std::thread::panicking()
+        {
+            panic!("`{name}`, which the core calls, must not call the core");
+        }
     }
 
     fn push(rank: Rank, subclass: Subclass) {
@@ -57,6 +115,7 @@ mod check {
     #[track_caller]
     pub fn acquire(rank: Rank) {
         if rank != Rank::NONE {
+            check_callback();
             let highest = HELD.with_borrow(|held| held.iter().copied().max());
             if let Some((highest, ..)) = highest.filter(|&(h, ..)| h >= rank) {
                 panic!(
@@ -72,6 +131,9 @@ mod check {
     /// order.
     #[track_caller]
     pub fn acquire_more(rank: Rank) {
+        if rank != Rank::NONE {
+            check_callback();
+        }
         let above = HELD.with_borrow(|held| held.iter().copied().find(|&(h, ..)| h > rank));
         if let Some((above, ..)) = above.filter(|_| rank != Rank::NONE) {
             panic!(
@@ -95,6 +157,7 @@ mod check {
     /// since `start_read` never waits.
     #[track_caller]
     pub fn nested(rank: Rank, subclass: Subclass) {
+        check_callback();
         HELD.with_borrow(|held| {
             let out_of_order = held.iter().any(|&(h, s, _)| h == rank && s > subclass);
             assert!(
@@ -127,6 +190,10 @@ mod check {
 mod check {
     use super::{Rank, Subclass};
 
+    #[inline(always)]
+    pub fn set_callback(_name: Option<&'static str>) -> Option<&'static str> {
+        None
+    }
     #[inline(always)]
     pub fn acquire(_rank: Rank) {}
     #[inline(always)]

@@ -24,7 +24,8 @@
 //! # Locking
 //! The table lists the locks in order, outermost first. A lock may be taken only while no lock
 //! below it in the table is held. Debug builds check the order of the first three locks if
-//! `vmarea-sync` is built with its feature `std`, as it is in tests.
+//! `vmarea-sync` is built with its feature `std`, as it is in tests. They also panic if a method of the
+//! embedder that must not call back into the [`Space`] takes one of these locks.
 //!
 //! | lock | guards |
 //! |------|--------|
@@ -65,6 +66,7 @@ use page::swap::Swap;
 use page::thp::HugeState;
 use policy::Policy;
 use rmap::AnonVma;
+use types::callee::Callee;
 use types::mempolicy::MemPolicy;
 use types::platform::{Environment, Standard};
 use types::{NoBytes, Platform};
@@ -87,8 +89,8 @@ pub struct Space<E: Environment = Standard> {
     pub(crate) files: Files,
     /// Number of page pins held.
     pub(crate) pins: AtomicU64,
-    pub(crate) platform: E::Platform,
-    pub(crate) mmu: E::Mmu,
+    pub(crate) platform: Callee<E::Platform>,
+    pub(crate) mmu: Callee<E::Mmu>,
     pub(crate) policy: Policy,
     pub(crate) system: System,
     pub(crate) observer: Option<Box<dyn Observer>>,
@@ -141,8 +143,8 @@ impl<E: Environment> Space<E> {
             huge: HugeState::default(),
             files: Files::default(),
             pins: AtomicU64::new(0),
-            platform,
-            mmu,
+            platform: Callee(platform),
+            mmu: Callee(mmu),
             policy,
             system,
             observer: None,
@@ -215,12 +217,12 @@ impl<E: Environment> Space<E> {
 
     /// Returns the hardware page tables.
     pub fn mmu(&self) -> &E::Mmu {
-        &self.mmu
+        &self.mmu.0
     }
 
     /// Returns the platform that the machine was created with.
     pub fn platform(&self) -> &E::Platform {
-        &self.platform
+        &self.platform.0
     }
 
     /// Returns an upper bound for [`FrameId::index`](types::FrameId::index): the index of every

@@ -10,6 +10,8 @@ use x86_64::instructions::port::Port;
 pub const TIMER: u64 = 32;
 /// Vector of the interrupt that wakes an idle CPU.
 pub const WAKE: u64 = 33;
+/// Vector of the interrupt that stops a CPU.
+pub const STOP: u64 = 34;
 const SPURIOUS: u32 = 0x2f;
 
 const REGISTERS: u64 = 0xfee0_0000;
@@ -78,6 +80,11 @@ pub fn send_nmi(cpu: usize) {
 /// Wakes a CPU that is idle, waiting for an interrupt.
 pub fn send_wake(cpu: usize) {
     send(cpu, DELIVER_FIXED | WAKE as u32);
+}
+
+/// Stops a CPU; see [`stop`](super::stop).
+pub fn send_stop(cpu: usize) {
+    send(cpu, DELIVER_FIXED | STOP as u32);
 }
 
 /// Returns the machine's number of CPUs, read from QEMU's configuration device.

@@ -11,6 +11,7 @@ pub mod apic;
 pub mod clock;
 pub mod direct_map;
 pub mod registers;
+pub mod stop;
 
 pub use registers::Registers;
 

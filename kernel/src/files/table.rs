@@ -2,7 +2,7 @@
 
 use super::{Inode, OpenFile};
 use crate::failure::Failure;
-use crate::memory::heap;
+use crate::space::shrinker;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -95,7 +95,7 @@ impl FileTable {
         first: u32,
         close_on_exec: bool,
     ) -> Result<u32, Failure> {
-        if heap::is_low() {
+        if !shrinker::has_heap() {
             return Err(ENFILE.into());
         }
         let mut descriptors = self.descriptors.lock();

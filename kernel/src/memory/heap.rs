@@ -69,9 +69,20 @@ pub unsafe fn start(start: *mut u8, size: usize) {
 
 /// True if less than `1 / parts` of the heap is free.
 fn has_less_than(parts: usize) -> bool {
-    // ORDERING: Relaxed; the size does not change any more, and the other is a statistic.
-    let size = SIZE.load(Ordering::Relaxed);
-    HEAP.free.load(Ordering::Relaxed) < size / parts
+    // ORDERING: Relaxed; a statistic.
+    HEAP.free.load(Ordering::Relaxed) < size() / parts
+}
+
+/// Returns the number of bytes of the heap.
+pub fn size() -> usize {
+    // ORDERING: Relaxed; does not change any more.
+    SIZE.load(Ordering::Relaxed)
+}
+
+/// Returns the number of bytes of the heap that are in use.
+pub fn bytes_in_use() -> usize {
+    // ORDERING: Relaxed; a statistic.
+    size() - HEAP.free.load(Ordering::Relaxed)
 }
 
 /// True if so little of the heap is free that calls that need kernel memory are refused.

@@ -14,6 +14,7 @@ use super::frame_numbers::address_of;
 use super::tables::{
     ACCESSED, ADDRESS, DIRTY, NO_EXECUTE, PRESENT, Tables, USER, WRITABLE, kernel_root,
 };
+use crate::cpu::stop::Alone;
 use crate::cpu::{self, MAX_CPUS, PerCpu, apic};
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -281,6 +282,21 @@ pub fn switch(to: Option<MmId>) {
         // ORDERING: SeqCst; after the TLB was flushed (M2).
         SLOTS[mm.index()].active.fetch_and(!bit, Ordering::SeqCst);
     }
+}
+
+/// Frees the page tables without entries of all address spaces. Other CPUs flush their TLBs before they
+/// go on.
+pub fn free_empty_tables(_: &Alone) {
+    for slot in &SLOTS {
+        // ORDERING: Relaxed; no other CPU runs.
+        let tables = slot.tables.load(Ordering::Relaxed);
+        // SAFETY: `mm_created` stored a box, and `mm_gone`, which frees it, does not run.
+        if let Some(tables) = unsafe { tables.as_ref() } {
+            // SAFETY: no other CPU runs in the kernel, and this one uses no entry here.
+            unsafe { tables.free_empty() };
+        }
+    }
+    x86_64::instructions::tlb::flush_all();
 }
 
 /// Returns the number of frames that an address space's page tables use.

@@ -2,8 +2,9 @@
 //!
 //! The core's page table is authoritative, and the hardware page tables mirror it: a missing
 //! hardware entry costs a page fault, and a hardware entry that is too permissive breaks isolation.
-//! A table is created when one of its entries is first set, and lives as long as the address space,
-//! so the address of an entry is stable.
+//! A table is created when one of its entries is first set. It lives until all CPUs are stopped in
+//! order to free empty tables ([`Tables::free_empty`]), or until its address space ends, so the address
+//! of an entry is stable while a CPU uses it.
 
 use super::frames::Frame;
 use crate::cpu::direct_map::pointer_to;
@@ -163,6 +164,18 @@ impl Tables {
         }
     }
 
+    /// Frees the tables below the root that have no entry.
+    ///
+    /// # Safety
+    /// Nobody uses the tables or a reference to an entry, but for processors, which flush their TLBs
+    /// before they access memory of the address space.
+    pub unsafe fn free_empty(&self) {
+        // SAFETY: as the caller promises.
+        let freed = unsafe { free_empty_below(self.root(), 0, 256) };
+        // ORDERING: Relaxed; a statistic.
+        self.count.fetch_sub(freed, Ordering::Relaxed);
+    }
+
     /// Returns the entry for `addr`, or `None` if there is no table for it.
     fn entry(&self, addr: u64) -> Option<&AtomicU64> {
         let mut table = self.root();
@@ -220,6 +233,41 @@ fn count_below(table: u64, depth: usize, entries: u64) -> usize {
     present
         .map(|entry| 1 + count_below(entry & ADDRESS, depth + 1, 512))
         .sum()
+}
+
+/// Frees the tables without entries below the first `entries` entries of the table `table` at the
+/// level `depth`; returns their number.
+///
+/// # Safety
+/// As for [`Tables::free_empty`].
+unsafe fn free_empty_below(table: u64, depth: usize, entries: u64) -> usize {
+    let Some(&shift) = LEVELS.get(depth) else {
+        return 0;
+    };
+    let mut freed = 0;
+    for index in 0..entries {
+        let entry = slot(table, index << shift, shift);
+        // ORDERING: Relaxed; nobody else uses the tables.
+        let below = entry.load(Ordering::Relaxed);
+        if below & PRESENT == 0 {
+            continue;
+        }
+        // SAFETY: as the caller promises.
+        freed += unsafe { free_empty_below(below & ADDRESS, depth + 1, 512) };
+        // SAFETY: a table has 512 entries.
+        let entries = unsafe { entries_from(slot(below & ADDRESS, 0, 12), 512) };
+        // ORDERING: Relaxed, as above.
+        if entries
+            .iter()
+            .all(|entry| entry.load(Ordering::Relaxed) & PRESENT == 0)
+        {
+            entry.store(0, Ordering::Relaxed);
+            // SAFETY: `new_table` gave up the ownership of this frame, and nothing refers to it.
+            drop(unsafe { Frame::from_address(below & ADDRESS) });
+            freed += 1;
+        }
+    }
+    freed
 }
 
 /// Frees the tables below the first `entries` entries of the table `table` at the level `depth`.

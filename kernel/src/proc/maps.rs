@@ -4,11 +4,12 @@ use crate::memory::mapped;
 use crate::space::{Mm, space};
 use alloc::format;
 use alloc::string::String;
-use core::fmt::Write;
+use alloc::sync::Arc;
 use core::ops::ControlFlow;
+use spin::Mutex;
 use vmarea::mm::Layout;
 use vmarea::page::{Pte, SwapMap};
-use vmarea::types::VmFlags;
+use vmarea::types::{PAGE_SIZE, VmFlags, VmRange};
 use vmarea::vma::VmaView;
 
 /// Column at which a mapping's name starts.
@@ -64,13 +65,95 @@ fn special_name(vma: &VmaView, layout: &Layout) -> &'static str {
     }
 }
 
-/// Returns the contents of `maps`.
-pub fn maps(mm: &Mm) -> String {
-    let Some(r) = space().mmap_read_lock(mm.id()) else {
-        return String::new();
-    };
-    let layout = r.state().layout;
-    r.vmas().map(|vma| line(&vma, &layout)).collect()
+/// How much a listing says about each mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// `maps`: a line.
+    Line,
+    /// `smaps`: also sizes and flags.
+    Sizes,
+}
+
+/// An open `maps` or `smaps`, whose text is made as far as it is read.
+#[derive(Debug)]
+pub struct Listing {
+    mm: Arc<Mm>,
+    detail: Detail,
+    place: Mutex<Place>,
+}
+
+/// The place up to which a listing was read.
+#[derive(Debug, Default)]
+struct Place {
+    offset: u64,
+    /// Text at `offset`.
+    text: String,
+    /// Address from which mappings follow the text.
+    next: u64,
+}
+
+impl Listing {
+    /// Opens the listing of an address space.
+    pub fn new(mm: Arc<Mm>, detail: Detail) -> Listing {
+        Listing {
+            mm,
+            detail,
+            place: Mutex::default(),
+        }
+    }
+
+    /// Reads from `offset`. As in Linux, a read returns at most a page, and whole mappings if they
+    /// fit, so that a program that looks for one of the first mappings does not pay for all.
+    #[doc(alias = "seq_read_iter")]
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
+        let mut place = self.place.lock();
+        if offset < place.offset {
+            *place = Place::default();
+        }
+        while place.offset < offset {
+            self.extend(&mut place);
+            let skipped = (offset - place.offset).min(place.text.len() as u64);
+            if skipped == 0 {
+                return 0;
+            }
+            place.take(skipped as usize);
+        }
+        self.extend(&mut place);
+        let len = place.text.len().min(to.len());
+        to[..len].copy_from_slice(&place.text.as_bytes()[..len]);
+        place.take(len);
+        len
+    }
+
+    /// Adds the text of the next mappings, as many as a page holds but at least one, unless some text
+    /// is left.
+    fn extend(&self, place: &mut Place) {
+        if !place.text.is_empty() {
+            return;
+        }
+        let Some(r) = space().mmap_read_lock(self.mm.id()) else {
+            return;
+        };
+        let layout = r.state().layout;
+        for vma in r.vmas_in(VmRange::new(place.next, u64::MAX)) {
+            let mut text = line(&vma, &layout);
+            if self.detail == Detail::Sizes {
+                push_sizes(&mut text, &vma, &count(&r, &vma));
+            }
+            if !place.text.is_empty() && place.text.len() + text.len() > PAGE_SIZE as usize {
+                break;
+            }
+            place.text += &text;
+            place.next = vma.range.end;
+        }
+    }
+}
+
+impl Place {
+    fn take(&mut self, len: usize) {
+        self.text.drain(..len);
+        self.offset += len as u64;
+    }
 }
 
 /// The two-letter abbreviation of each flag, in the order of the flags' bits.
@@ -145,53 +228,59 @@ fn count(
     counts
 }
 
-/// Returns the contents of `smaps`.
-pub fn smaps(mm: &Mm) -> String {
-    let Some(r) = space().mmap_read_lock(mm.id()) else {
-        return String::new();
-    };
-    let layout = r.state().layout;
-    let mut text = String::new();
-    for vma in r.vmas() {
-        let counts = count(&r, &vma);
-        let locked = vma.body.flags.contains(VmFlags::LOCKED);
-        let private = counts.resident - counts.shared;
-        text += &line(&vma, &layout);
-        let kib = counts.share_of / 1024;
-        for (name, kib) in [
-            ("Size", vma.range.pages() * 4),
-            ("KernelPageSize", 4),
-            ("MMUPageSize", 4),
-            ("Rss", counts.resident * 4),
-            ("Pss", kib),
-            ("Pss_Dirty", kib),
-            ("Shared_Clean", 0),
-            ("Shared_Dirty", counts.shared * 4),
-            ("Private_Clean", 0),
-            ("Private_Dirty", private * 4),
-            ("Referenced", counts.resident * 4),
-            ("Anonymous", counts.anonymous * 4),
-            ("KSM", 0),
-            ("LazyFree", 0),
-            ("AnonHugePages", 0),
-            ("ShmemPmdMapped", 0),
-            ("FilePmdMapped", 0),
-            ("Shared_Hugetlb", 0),
-            ("Private_Hugetlb", 0),
-            ("Swap", counts.swapped * 4),
-            ("SwapPss", counts.share_of_swapped / 1024),
-            ("Locked", if locked { kib } else { 0 }),
-        ] {
-            let _ = writeln!(text, "{:16}{kib:8} kB", format!("{name}:"));
-        }
-        text += "THPeligible:           0\nVmFlags: ";
-        for (flag, letters) in LETTERS {
-            if vma.body.flags.contains(flag) {
-                text += letters;
-                text.push(' ');
-            }
-        }
-        text.push('\n');
+/// Appends a line of `smaps`: a name and a number in columns.
+///
+/// Each mapping has two dozen of them, for which `write!` takes most of the time.
+fn push_size(text: &mut String, name: &str, kib: u64) {
+    const SPACES: &str = "                       ";
+    let digits = kib.checked_ilog10().unwrap_or(0) as usize + 1;
+    let spaces = 15usize.saturating_sub(name.len()) + 8usize.saturating_sub(digits);
+    text.push_str(name);
+    text.push(':');
+    text.push_str(&SPACES[..spaces]);
+    for digit in (0..digits as u32).rev() {
+        text.push(char::from(b'0' + (kib / 10u64.pow(digit) % 10) as u8));
     }
-    text
+    text.push_str(" kB\n");
+}
+
+/// Appends what `smaps` says about a mapping after its line.
+fn push_sizes(text: &mut String, vma: &VmaView, counts: &Counts) {
+    let locked = vma.body.flags.contains(VmFlags::LOCKED);
+    let private = counts.resident - counts.shared;
+    let kib = counts.share_of / 1024;
+    for (name, kib) in [
+        ("Size", vma.range.pages() * 4),
+        ("KernelPageSize", 4),
+        ("MMUPageSize", 4),
+        ("Rss", counts.resident * 4),
+        ("Pss", kib),
+        ("Pss_Dirty", kib),
+        ("Shared_Clean", 0),
+        ("Shared_Dirty", counts.shared * 4),
+        ("Private_Clean", 0),
+        ("Private_Dirty", private * 4),
+        ("Referenced", counts.resident * 4),
+        ("Anonymous", counts.anonymous * 4),
+        ("KSM", 0),
+        ("LazyFree", 0),
+        ("AnonHugePages", 0),
+        ("ShmemPmdMapped", 0),
+        ("FilePmdMapped", 0),
+        ("Shared_Hugetlb", 0),
+        ("Private_Hugetlb", 0),
+        ("Swap", counts.swapped * 4),
+        ("SwapPss", counts.share_of_swapped / 1024),
+        ("Locked", if locked { kib } else { 0 }),
+    ] {
+        push_size(text, name, kib);
+    }
+    text.push_str("THPeligible:           0\nVmFlags: ");
+    for (flag, letters) in LETTERS {
+        if vma.body.flags.contains(flag) {
+            text.push_str(letters);
+            text.push(' ');
+        }
+    }
+    text.push('\n');
 }

@@ -1,8 +1,8 @@
 //! `/proc`: information about the processes and about the kernel.
 //!
 //! A file's text is generated when the file is opened, and again whenever the file is read from its
-//! start. `pagemap` and `mem` are read page by page from the address space that the process had
-//! when the file was opened.
+//! start. `maps`, `smaps`, `pagemap` and `mem` are read part by part from the address space that the
+//! process had when the file was opened.
 
 pub mod check;
 mod maps;
@@ -11,15 +11,16 @@ use crate::cpu::clock;
 use crate::failure::Failure;
 use crate::files::open::Generated;
 use crate::files::{Inode, OpenFile};
-use crate::memory::{frame_numbers, frames, mmu, swap};
+use crate::memory::{frame_numbers, frames, heap, mmu, swap};
 use crate::process::{self, Process};
 use crate::space::mm::Usage;
-use crate::space::{Mm, background, space};
+use crate::space::{Mm, background, shrinker, space};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::errno::{EACCES, EINVAL, EIO, ENOENT, ESRCH};
+use maps::{Detail, Listing};
 use spin::Mutex;
 use vmarea::page::Pte;
 
@@ -30,6 +31,8 @@ pub enum ProcFile {
     Report(Report),
     /// A file that triggers a kernel action when it is written to.
     Control(Control),
+    /// `maps` or `smaps`.
+    Listing(Listing),
     /// `pagemap`.
     PageMap(Arc<Mm>),
     /// `mem`.
@@ -41,6 +44,8 @@ pub enum ProcFile {
 pub enum Control {
     /// Moves every anonymous page to another frame.
     Compact,
+    /// Gives back memory that the kernel keeps for later.
+    DropCaches,
     /// Merges equal pages.
     Ksm,
     /// A one-letter command: `c` causes a panic.
@@ -51,6 +56,7 @@ impl Control {
     fn at(path: &str) -> Option<Control> {
         Some(match path {
             "/proc/sys/vm/compact_memory" => Control::Compact,
+            "/proc/sys/vm/drop_caches" => Control::DropCaches,
             "/sys/kernel/mm/ksm/run" => Control::Ksm,
             "/proc/sysrq-trigger" => Control::SysRq,
             _ => return None,
@@ -60,6 +66,7 @@ impl Control {
     fn write(self, bytes: &[u8]) {
         match (self, bytes.first()) {
             (Control::Compact, Some(b'1')) => drop(background::migrate_all()),
+            (Control::DropCaches, Some(b'2' | b'3')) => shrinker::drop_caches(),
             (Control::Ksm, Some(b'1')) => drop(background::merge_equal()),
             (Control::SysRq, Some(b'c')) => panic!("a program asked for a panic"),
             _ => {}
@@ -162,6 +169,8 @@ fn of_process(process: &Arc<Process>, name: &str) -> Result<Found, Failure> {
     };
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
     Ok(match name {
+        "maps" => Found::File(ProcFile::Listing(Listing::new(mm()?, Detail::Line))),
+        "smaps" => Found::File(ProcFile::Listing(Listing::new(mm()?, Detail::Sizes))),
         "pagemap" => Found::File(ProcFile::PageMap(mm()?)),
         "mem" => Found::File(ProcFile::Memory(mm()?)),
         "exe" => Found::Link(process.inherited.lock().program.clone()),
@@ -192,8 +201,6 @@ fn text_of(pid: Option<u32>, name: &str) -> Result<Vec<u8>, Failure> {
 fn text_of_process(process: &Process, name: &str) -> Result<String, Failure> {
     let mm = || process.mm().ok_or(Failure::from(ESRCH));
     Ok(match name {
-        "maps" => maps::maps(&*mm()?),
-        "smaps" => maps::smaps(&*mm()?),
         "status" => status(process),
         "stat" => stat(process),
         "statm" => statm(process),
@@ -211,12 +218,13 @@ fn of_machine(path: &str) -> Result<String, Failure> {
     Ok(match path {
         "meminfo" => format!(
             "MemTotal:       {:8} kB\nMemFree:        {:8} kB\nMemAvailable:   {:8} kB\n\
-             SwapTotal:      {:8} kB\nSwapFree:       {:8} kB\n",
+             SwapTotal:      {:8} kB\nSwapFree:       {:8} kB\nSlab:           {:8} kB\n",
             kib(frames::total_frames()),
             kib(frames::free_frames()),
             kib(frames::free_frames()),
             kib(swap::slots()),
             kib(swap::slots() - space().swap_slots_in_use()),
+            heap::bytes_in_use() >> 10,
         ),
         "vmstat" => {
             let (reads, writes) = swap::traffic();
@@ -380,6 +388,7 @@ impl Generated for ProcFile {
         match self {
             ProcFile::Report(report) => report.read(offset, to),
             ProcFile::Control(_) => Err(EINVAL.into()),
+            ProcFile::Listing(listing) => Ok(listing.read(offset, to)),
             ProcFile::PageMap(mm) => {
                 if !offset.is_multiple_of(8) || !to.len().is_multiple_of(8) {
                     return Err(EINVAL.into());
@@ -412,7 +421,7 @@ impl Generated for ProcFile {
                 control.write(from);
                 Ok(from.len())
             }
-            ProcFile::PageMap(_) => Err(EACCES.into()),
+            ProcFile::PageMap(_) | ProcFile::Listing(_) => Err(EACCES.into()),
         }
     }
 }

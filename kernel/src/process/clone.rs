@@ -3,10 +3,10 @@
 use super::{Process, Thread, current_thread, is_full, new_number, oom};
 use crate::cpu::Registers;
 use crate::failure::{Failure, Value};
-use crate::memory::heap;
 use crate::scheduler::task::new_stack;
 use crate::scheduler::{self, Event};
 use crate::space::mm::check_memory;
+use crate::space::shrinker;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use linux_raw_sys::errno::{EAGAIN, EINVAL, ENOMEM};
@@ -53,7 +53,7 @@ impl Request {
         if check_memory().is_err() {
             oom::wait_for_killed();
         }
-        if heap::is_low() {
+        if !shrinker::has_heap() {
             return Err(ENOMEM.into());
         }
         match is_full() {

@@ -1,7 +1,7 @@
 //! `Mm`: an address space in the core, shared by the threads of a process.
 
 use super::shortage::{self, Short};
-use super::{ALL, TASK_SIZE, reclaim, space};
+use super::{ALL, TASK_SIZE, reclaim, shrinker, space};
 use crate::memory::{frame_numbers, heap, mmu};
 use alloc::sync::Arc;
 use core::ops::ControlFlow;
@@ -80,7 +80,15 @@ impl Mm {
     /// Those of the core's `fork`; ENOMEM.
     pub fn fork(&self) -> Result<Arc<Mm>, Errno> {
         check_memory()?;
-        space().fork(self.0).map(Mm::of)
+        let fork = || space().fork(self.0);
+        let child = fork().or_else(|why| match why {
+            Errno::ENOMEM => {
+                shrinker::shrink();
+                fork()
+            }
+            why => Err(why),
+        });
+        child.map(Mm::of)
     }
 
     /// Returns the core's id of the address space.
@@ -96,7 +104,7 @@ impl Mm {
         // The core cannot wait for reclaim while it faults in the pages of a call.
         if !reclaim::free_frames(reclaim::MIN + pages_brought(call)) {
             check_memory()?;
-        } else if heap::is_low() {
+        } else if !shrinker::has_heap() {
             return Err(Errno::ENOMEM);
         }
         space().syscall(self.0, call)
@@ -163,6 +171,7 @@ pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, 
             // Other CPUs took the frames that were free, or the core has no heap.
             Err(Faulted::OutOfMemory) if shortages < MAX_SHORTAGES => {
                 shortages += 1;
+                shrinker::shrink();
                 continue;
             }
             Err(Faulted::OutOfMemory) => {
@@ -181,7 +190,10 @@ pub fn complete<T>(mut access: impl FnMut() -> Result<T, Faulted>) -> Result<T, 
 impl Drop for Mm {
     fn drop(&mut self) {
         ALL.lock().remove(&self.0);
+        let state = space().mmap_read_lock(self.0);
+        let vmas = state.map_or(0, |r| r.state().peak_map_count);
         let _ = space().mm_exit(self.0);
+        shrinker::process_ended(vmas);
     }
 }
 
@@ -200,15 +212,18 @@ fn pages_brought(call: &Syscall) -> usize {
     (len.min(TASK_SIZE) / PAGE_SIZE) as usize
 }
 
-/// Checks that neither the kernel's heap nor the page frames are nearly used up.
+/// Checks that neither the kernel's heap nor the page frames are nearly used up, if necessary after
+/// shrinking.
 ///
 /// # Errors
 /// ENOMEM.
 pub fn check_memory() -> Result<(), Errno> {
-    match heap::is_low() || !reclaim::free_frames(reclaim::MIN) {
-        true => Err(Errno::ENOMEM),
-        false => Ok(()),
+    let has_memory = || !heap::is_low() && reclaim::free_frames(reclaim::MIN);
+    if has_memory() {
+        return Ok(());
     }
+    shrinker::shrink();
+    has_memory().then_some(()).ok_or(Errno::ENOMEM)
 }
 
 /// Returns the physical address of the page that an entry maps, or 0 if the entry maps no page.

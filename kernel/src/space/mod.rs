@@ -4,8 +4,9 @@
 //! user      copies between the kernel and programs, checked by faults
 //! mm        one address space of the core, and what a fault means for a thread
 //! file      a file that a call is about to map            background  compaction and KSM
-//! shortage  ends a process if reclaim does not help
+//! shortage  ends a process if neither reclaim nor the shrinker helps
 //! reclaim   swaps out unused pages when frames are short
+//! shrinker  gives back memory that the core keeps for later
 //! ```
 
 pub mod background;
@@ -13,10 +14,12 @@ pub mod file;
 pub mod mm;
 pub mod reclaim;
 pub mod shortage;
+pub mod shrinker;
 pub mod user;
 
 pub use mm::Mm;
 
+use crate::cpu::stop::Shared;
 use crate::memory::platform::{Machine, Memory};
 use crate::memory::{frame_numbers, frames, mapped, swap};
 use alloc::collections::BTreeSet;
@@ -26,7 +29,7 @@ use vmarea::policy::Policy;
 use vmarea::types::MmId;
 use vmarea::{HugePages, Overcommit, Space, System};
 
-static SPACE: Once<Space<Machine>> = Once::new();
+static SPACE: Once<Shared<Space<Machine>>> = Once::new();
 
 /// Ids of all address spaces.
 static ALL: Mutex<BTreeSet<MmId>> = Mutex::new(BTreeSet::new());
@@ -45,13 +48,17 @@ pub fn start(policy: Policy) {
         swap_slots: swap::slots() as u32,
         ..System::default()
     };
-    SPACE.call_once(|| Space::in_environment(policy, system, Memory));
+    SPACE.call_once(|| Shared::new(Space::in_environment(policy, system, Memory)));
     mapped::set_is_used(|inode| space().file_is_used(inode));
 }
 
-/// Returns the core's `Space`.
-pub fn space() -> &'static Space<Machine> {
+fn shared() -> &'static Shared<Space<Machine>> {
     SPACE.get().expect("the core has started")
+}
+
+/// Returns the core's `Space`. The caller must not call the scheduler while it uses the reference.
+pub fn space() -> &'static Space<Machine> {
+    shared().get()
 }
 
 /// Returns the ids of all address spaces.

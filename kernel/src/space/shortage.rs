@@ -1,10 +1,11 @@
-//! Behaviour when memory is full and reclaim cannot free any: a process is killed.
+//! Behaviour when memory is full and neither reclaim nor the shrinker can free any: a process is
+//! killed.
 //!
 //! The layer of processes, which is above this one, chooses and kills the process: it registers a
 //! function for this at boot ([`set_killer`]).
 
-use super::{reclaim, space};
-use crate::memory::{frames, swap};
+use super::{reclaim, shrinker, space};
+use crate::memory::{frames, heap, swap};
 use crate::scheduler;
 use core::fmt;
 use spin::Once;
@@ -46,6 +47,16 @@ pub enum Short {
     Frames,
 }
 
+impl Short {
+    /// True if a page fault can go on.
+    fn is_over(self) -> bool {
+        match self {
+            Short::Heap => !heap::is_exhausted(),
+            Short::Frames => reclaim::free_frames(reclaim::MIN),
+        }
+    }
+}
+
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (free, total) = (frames::free_frames(), frames::total_frames());
@@ -63,21 +74,27 @@ impl fmt::Display for Short {
     }
 }
 
-/// Makes room for a page: kills the largest process and waits until memory is free.
+/// Makes room for a page: if shrinking does not suffice, kills the largest process and waits until
+/// memory is free.
 ///
 /// Returns false if there is no process to kill, if the caller's own process is killed (it ends
 /// before it returns to user mode), or if no memory becomes free in time.
 pub fn make_room(short: Short) -> bool {
+    shrinker::shrink();
+    if short.is_over() {
+        return true;
+    }
     let before = frames::free_frames();
     if !kill(Victim::Largest, &short) {
         return false;
     }
     (0..PATIENCE).any(|_| {
         scheduler::pause();
-        match short {
-            Short::Heap => frames::free_frames() > before,
-            Short::Frames => reclaim::free_frames(reclaim::MIN),
+        // What the killed process had in the heap is the core's until the core shrinks.
+        if short == Short::Heap && frames::free_frames() > before {
+            shrinker::shrink();
         }
+        short.is_over()
     })
 }
 

@@ -5,8 +5,8 @@ use crate::failure::{Failure, Value};
 use crate::files::open::{Object, OpenFile};
 use crate::files::path::{self, Last};
 use crate::files::{Inode, inode};
-use crate::memory::heap;
 use crate::proc::{self, Found};
+use crate::space::shrinker;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -317,7 +317,7 @@ fn enter(
 /// # Errors
 /// ENOSPC if the kernel's heap is nearly used up.
 fn insert_new(parent: &Inode, name: &str, inode: Arc<Inode>) -> Result<(), Failure> {
-    if heap::is_low() {
+    if !shrinker::has_heap() {
         return Err(ENOSPC.into());
     }
     parent.insert(name, inode);

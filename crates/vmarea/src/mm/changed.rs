@@ -6,12 +6,14 @@ use crate::types::platform::Environment;
 use crate::types::writers::WriteToken;
 use crate::types::{PageOffsets, VmFlags, VmRange};
 use crate::vma::VmaBody;
+use vmarea_sync::Callback;
 
 impl<'s, E: Environment, T: WriteToken<'s, E::Wait>> MmapGuard<'s, E, T> {
     /// Tells the observer of a change.
     #[inline]
     pub(crate) fn changed(&self, change: impl FnOnce() -> Change) {
         if let Some(observer) = &self.space.change_observer {
+            let _inside = Callback::enter("changed");
             observer.changed(self.id, change());
         }
     }

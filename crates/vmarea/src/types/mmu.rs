@@ -56,7 +56,19 @@ pub struct Translation {
 /// An embedder's hardware page tables and TLBs.
 ///
 /// Address ranges are in bytes and page-aligned. A range may contain pages that the hardware does
-/// not map. No method may call back into the [`Space`](crate::Space).
+/// not map. No method may call back into the [`Space`](crate::Space); in debug builds whose locks check
+/// their order, one that does panics with the method's name.
+///
+/// # Failures
+/// A method that adds something to the hardware can fail, because the core can do without it: a call
+/// or a fault then ends with the error. One that takes something away cannot. A frame is freed or
+/// given to another process after it, so an entry that stays would let a program read and write what is
+/// no longer its own, and no error number would prevent that. Such a method needs no memory, however,
+/// because it may always take away more than it is asked for: an access to what is missing faults,
+/// and the fault maps it again. If an entry covers more than the range and cannot be split, the method
+/// removes the whole entry; if it cannot find out what a TLB holds, it flushes all of it. An embedder
+/// whose host refuses even that must stop, for the same reason as in Linux, where `ptep_clear_flush`
+/// returns no error.
 ///
 /// [`flush`](Mmu::flush) may be called while a page-table lock is held. If `flush` sends interrupts
 /// to other CPUs and waits for them, those CPUs must handle such interrupts even while they wait
@@ -165,12 +177,13 @@ pub trait Mmu: fmt::Debug + Send + Sync + 'static {
     fn set_entry(&self, mm: MmId, addr: u64, to: Translation) -> Result<(), Errno>;
     /// Removes the hardware's entries in `range`. Called with the page-table locks for the entries
     /// held, or while no fault can map a page in `range`. TLBs may contain the translations until
-    /// the next `flush`.
+    /// the next `flush`. Cannot fail, but may remove more.
     fn clear(&self, mm: MmId, range: VmRange);
     /// Removes permissions from the hardware's entries in `range`: each of [`READ`](VmFlags::READ),
     /// [`WRITE`](VmFlags::WRITE) and [`EXEC`](VmFlags::EXEC) that is not in `allowed`. Called with
     /// the page-table locks for the entries held, or while no fault can map a page in `range`. TLBs
-    /// may contain the removed permissions until the next `flush`.
+    /// may contain the removed permissions until the next `flush`. Cannot fail, but may remove more
+    /// permissions, or whole entries.
     fn restrict(&self, mm: MmId, range: VmRange, allowed: VmFlags);
     /// Adds write permission to the hardware's entries in `range`, after `mprotect`. The core's
     /// entries for all pages in `range` allow writes. Called with the page-table locks for the

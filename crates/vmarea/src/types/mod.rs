@@ -1,5 +1,6 @@
 //! Basic types for the merge decision and for the embedder's interface.
 
+pub(crate) mod callee;
 pub mod mempolicy;
 pub mod mmu;
 pub mod page_bytes;

@@ -83,7 +83,8 @@ impl<L: VmaLockKind, K: Writers> Environment for WithVmaLock<L, K> {
 
 /// Storage for the contents of pages.
 ///
-/// No method may call back into the [`Space`](crate::Space), unless its documentation says so.
+/// No method may call back into the [`Space`](crate::Space), unless its documentation says so; in debug
+/// builds whose locks check their order, one that does panics with the method's name.
 /// "Under spin locks" means that the
 /// caller holds a page-table lock, for which other CPUs may be spinning, so that the method must
 /// not sleep. The other methods may sleep if the environment's [`Wait`] sleeps.

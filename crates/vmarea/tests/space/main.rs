@@ -9,6 +9,7 @@ mod rng;
 mod world;
 
 mod async_pages;
+mod bad_embedder;
 mod changes;
 mod edges;
 mod environment;

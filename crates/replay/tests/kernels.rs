@@ -11,7 +11,7 @@ use vmarea_trace::Reader;
 #[test]
 fn programs_on_linux_7_3_give_its_results() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
-    let reader = Reader::open(&folder.join("linux-7.3.vmtrace")).expect("a trace");
+    let reader = Reader::open(folder.join("linux-7.3.vmtrace")).expect("a trace");
     let mut replayer = Replayer::new(reader.header(), &Options::default()).expect("its rules");
     for event in reader {
         replayer.event(&event.expect("an event")).expect("a step");

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,15 @@ void broken(const char *what, ...)
     if (board)
         board->failed = 1;
     _exit(77);
+}
+
+bool is_before(unsigned major, unsigned minor)
+{
+    struct utsname kernel;
+    unsigned this_major = 0, this_minor = 0;
+    uname(&kernel);
+    sscanf(kernel.release, "%u.%u", &this_major, &this_minor);
+    return this_major < major || (this_major == major && this_minor < minor);
 }
 
 void note_interruption(const char *call)

@@ -89,6 +89,8 @@ uint64_t below(struct worker *worker, uint64_t limit);
 double now(void);
 void nap(double seconds);
 void broken(const char *what, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* True on a kernel before a version of Linux. */
+bool is_before(unsigned major, unsigned minor);
 /* Notes that a call failed with EINTR although no handler ran and a merge makes the kernel repeat it. */
 void note_interruption(const char *call);
 void fill_page(uint64_t *page, uint64_t tag);

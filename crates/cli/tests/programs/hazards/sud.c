@@ -3,11 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/utsname.h>
 #include <ucontext.h>
 
 #include "hazards.h"
@@ -56,19 +54,10 @@ static long call_directly(long number)
     return result;
 }
 
-/* Before Linux 6.4, a tracer is not told that a thread uses the dispatch, and must not run code in it (docs/live.md). */
-static bool is_shown_to_tracers(void)
-{
-    struct utsname kernel;
-    unsigned major = 0, minor = 0;
-    uname(&kernel);
-    sscanf(kernel.release, "%u.%u", &major, &minor);
-    return major > 6 || (major == 6 && minor >= 4);
-}
-
 static bool begin(struct worker *worker)
 {
-    if (!is_shown_to_tracers())
+    /* A tracer is not told that a thread uses the dispatch, and must not run code in it (docs/live.md). */
+    if (is_before(6, 4))
         return false;
     struct text text = {0};
     dl_iterate_phdr(find_library, &text);

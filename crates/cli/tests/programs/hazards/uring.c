@@ -128,8 +128,12 @@ static void read_file(struct worker *worker)
         .addr = (uintptr_t)page_of(&region, to),
         .len = (uint32_t)(count * PAGE),
     };
-    submit(&entry);
-    int32_t result = complete(1);
+    int32_t result;
+    do {
+        submit(&entry);
+        result = complete(1);
+        /* Linux 6.1 cancels requests if signals or stops interrupt the creation of a worker four times. */
+    } while (result == -ECANCELED && is_before(6, 18));
     if (result != (int32_t)(count * PAGE))
         broken("uring: a read returned %d", result);
     for (size_t i = 0; i < count; i++) {

@@ -102,6 +102,8 @@ struct Lock {
 
 #[derive(Debug)]
 struct Unplaced {
+    /// The position among the events of the time of the call's exit.
+    sequence: u64,
     entry: Nanos,
     lock: Option<Lock>,
     not_after: Nanos,
@@ -200,7 +202,9 @@ impl Timeline {
         if let Some(child) = call.child {
             self.parents.insert(child, tid);
         }
+        self.sequence += 1;
         let unplaced = Unplaced {
+            sequence: self.sequence,
             entry: begun.since.max(self.emitted_until),
             lock: begun.lock,
             not_after: call.exit,
@@ -250,9 +254,14 @@ impl Timeline {
         self.items.len() * ITEM + self.samples.len() * size_of::<Sample>()
     }
 
-    fn place(&mut self, t: Nanos, mut item: Item) -> Key {
+    /// Places an item at `t`, after those of the same time that have come before it.
+    fn place(&mut self, t: Nanos, item: Item) -> Key {
         self.sequence += 1;
-        let key = (t.max(self.emitted_until), self.sequence);
+        self.place_as(self.sequence, t, item)
+    }
+
+    fn place_as(&mut self, sequence: u64, t: Nanos, mut item: Item) -> Key {
+        let key = (t.max(self.emitted_until), sequence);
         if key.0 > t {
             // The item arrives too late and is placed at the stream's current position.
             match &mut item {
@@ -400,6 +409,7 @@ impl Timeline {
 
     fn place_call(&mut self, tid: i32, unplaced: Unplaced) {
         let Unplaced {
+            sequence,
             entry,
             lock,
             not_after,
@@ -428,7 +438,7 @@ impl Timeline {
             Some(Event::Call(call)) => CallRange::of(call),
             _ => CallRange::Anywhere,
         };
-        let (_, sequence) = self.place(t, Item::Events(call.events));
+        let (_, sequence) = self.place_as(sequence, t, Item::Events(call.events));
         if self.shared.contains_key(&mm) {
             let from = if evidence { t } else { entry };
             let hit = false;

@@ -195,6 +195,19 @@ fn a_call_that_blocks_does_not_hold_the_stream_for_ever() {
 }
 
 #[test]
+fn a_call_in_which_a_thread_is_killed_comes_before_the_end_of_its_memory() {
+    let mut timeline = shared();
+    timeline.call_begins(1, 100, SHAPES);
+    timeline.call_ends(1, ended(200, vec![unmap(1)]));
+    timeline.push(200, vec![Event::MmEnd { mm: MM, t: 200 }]);
+    let events = all(timeline);
+    assert!(
+        matches!(events[..], [Event::Call(_), Event::MmEnd { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
 fn a_lock_from_before_the_stream_is_no_evidence() {
     let mut timeline = shared();
     timeline.call_begins(1, 100, SHAPES);

@@ -2,10 +2,11 @@
 //!
 //! This crate, `capi` and `repair-capi` contain all `unsafe` code of the product above the core.
 //! Each module wraps one kernel interface: `bpf` loads and runs an iterator program, `btf` reads
-//! the kernel's type information, `arch` has what differs between architectures, `perf` opens events, `ring` reads event samples, `procmap`
+//! the kernel's type information, `perf` opens events, `ring` reads event samples, `procmap`
 //! queries one mapping, `probe` finds out the kernel's rules in a child, `inject` accesses stopped
-//! threads, and `agent` is code that runs in another process. The modules define the constants and
-//! data layouts of the kernel's ABI; higher-level crates interpret the results.
+//! threads, and `agent` is code that runs in another process. `arch` has what differs between
+//! architectures. The modules define the constants and data layouts of the kernel's ABI;
+//! higher-level crates interpret the results.
 
 /// Page size in bytes. Addresses and lengths passed to this crate's system calls are multiples of
 /// the page size.

@@ -1,8 +1,8 @@
 //! Policies: the rules of one kernel version, and switches that go beyond that kernel.
 //!
 //! [`Rules`] describe one kernel version as data. [`Merging`] contains independent switches for the
-//! changes made by the thesis, by its successors and by this project. A [`Policy`] combines rules and switches under a
-//! name; [`Policy::parse`] parses such names. [`kernel`] has the rules of one particular kernel. What
+//! changes made by the thesis, by its successors and by this project. A [`Policy`] combines rules and
+//! switches under a name; [`Policy::parse`] parses such names. [`kernel`] has the rules of one particular kernel. What
 //! data cannot say is written in Rust: see [`MergePolicy`].
 //!
 //! | preset       | rules of   | page offset follows mremap | different anon_vmas merge |

@@ -438,7 +438,12 @@ impl Timeline {
             Some(Event::Call(call)) => CallRange::of(call),
             _ => CallRange::Anywhere,
         };
-        let (_, sequence) = self.place_as(sequence, t, Item::Events(call.events));
+        let item = Item::Events(call.events);
+        // Before a time up to which the stream was emitted, its own position has passed (T1).
+        let (_, sequence) = match t > self.emitted_until {
+            true => self.place_as(sequence, t, item),
+            false => self.place(t, item),
+        };
         if self.shared.contains_key(&mm) {
             let from = if evidence { t } else { entry };
             let hit = false;

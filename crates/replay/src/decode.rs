@@ -21,6 +21,8 @@ use vmarea_trace::sysno;
 /// The open flag `O_PATH`: the descriptor identifies a file, but cannot be used to access it.
 const O_PATH: u32 = 0o10_000_000;
 const PAGE_OFFSET: u64 = 4095;
+/// The result of a call that a signal has interrupted.
+pub(crate) const EINTR: i64 = -4;
 /// `_IOC_TYPE` of all userfaultfd commands.
 const UFFD_TYPE: u64 = 0xaa;
 
@@ -29,6 +31,17 @@ impl Files {
     pub fn action(&mut self, call: &Call) -> Action {
         let [a, b, ..] = call.args;
         match call.nr {
+            // The thread was killed while it waited for `mmap_lock`, before any change.
+            sysno::MMAP
+            | sysno::MUNMAP
+            | sysno::MPROTECT
+            | sysno::PKEY_MPROTECT
+            | sysno::MREMAP
+            | sysno::BRK
+                if call.ret == EINTR =>
+            {
+                Action::Nothing
+            }
             sysno::MMAP => self.mmap(call),
             sysno::MREMAP => mremap(call),
             sysno::SHMAT => self.shmat(call),
@@ -359,20 +372,33 @@ mod tests {
     use super::*;
     use vmarea_trace::event::{MmId, Order};
 
-    #[test]
-    fn the_offset_of_an_anonymous_mapping_is_kept_because_it_is_checked() {
-        let call = Call {
+    fn action(nr: u32, args: [u64; 6], ret: i64) -> Action {
+        Files::default().action(&Call {
             tid: Tid(1),
             mm: MmId(1),
-            nr: sysno::MMAP,
-            args: [0, u64::MAX, 3, 0x22, u64::MAX, 1],
-            ret: -22,
+            nr,
+            args,
+            ret,
             t: 0,
             order: Order::Exact,
             file: None,
             data: Vec::new(),
-        };
-        let action = Files::default().action(&call);
+        })
+    }
+
+    #[test]
+    fn a_call_in_which_a_thread_was_killed_before_it_had_the_lock_does_nothing() {
+        let unmap = |ret| action(sysno::MUNMAP, [0x1000, 0x1000, 0, 0, 0, 0], ret);
+        assert!(matches!(unmap(EINTR), Action::Nothing));
+        assert!(matches!(unmap(0), Action::Call(_)));
+        // `mlock` changes the mappings first, and is interrupted while it brings the pages.
+        let lock = action(sysno::MLOCK, [0x1000, 0x1000, 0, 0, 0, 0], EINTR);
+        assert!(matches!(lock, Action::Call(_)));
+    }
+
+    #[test]
+    fn the_offset_of_an_anonymous_mapping_is_kept_because_it_is_checked() {
+        let action = action(sysno::MMAP, [0, u64::MAX, 3, 0x22, u64::MAX, 1], -22);
         assert!(
             matches!(
                 action,

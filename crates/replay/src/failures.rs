@@ -5,6 +5,7 @@
 //! would have failed it in another way, the reason is not known.
 
 use super::action::Action;
+use super::decode::EINTR;
 use super::failed::{FailedCall, FailedCalls};
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
@@ -128,7 +129,6 @@ impl Failures {
 
 /// True if the kernel refused the call. A call that a signal interrupted is not refused.
 fn failed(call: &Call) -> bool {
-    const EINTR: i64 = -4;
     const RESTARTED: std::ops::RangeInclusive<i64> = -516..=-512;
     match call.nr {
         // A break of 0 only asks where the heap ends.

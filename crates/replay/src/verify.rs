@@ -10,6 +10,7 @@
 
 use super::Known;
 use super::action::{Action, Files};
+use super::decode::EINTR;
 use super::doubt::Doubt;
 use super::report::Difference;
 use super::world::World;
@@ -46,7 +47,6 @@ pub(crate) struct Outcome {
 ///
 /// A result that depends on state outside the address space cannot be compared.
 pub(crate) fn comparable(action: &Action, call: &Call, known: &Known) -> bool {
-    const EINTR: i64 = -4;
     const EAGAIN: i64 = -11;
     if !known.seen || call.ret == EINTR {
         return false;
